@@ -1,0 +1,144 @@
+//! What a protocol is to the engine: bytes and time in, bytes and events out.
+//!
+//! A [`Driver`] is one connection's client side. It owns no socket, no task and no
+//! clock, so the same code runs over TCP, TLS, byte arrays in a test, a fuzzer and the
+//! simulated network. The worker loop calls it and nothing else does.
+
+use std::fmt;
+
+use plimsoll_model::{Outcome, Time};
+
+/// A call in flight, as the worker numbers it. A driver hands it back unchanged.
+/// Numbers are small and used again once a call has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub u32);
+
+/// How a call ended, as the driver sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Done {
+    pub call: CallId,
+    pub outcome: Outcome,
+    /// When the first byte of the answer arrived; [`Time::NEVER`] if none did.
+    pub first_byte: Time,
+    /// Bytes of the protocol's messages (gRPC: message bytes with their 5-byte prefix).
+    pub bytes_sent: u32,
+    pub bytes_received: u32,
+}
+
+/// What a driver tells the worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A call has ended. Exactly once for every call started and not cancelled.
+    Done(Done),
+    /// The answer to a cancelled call arrived after all.
+    Late,
+    /// What the server said of a failure (a gRPC status message, a GOAWAY's debug data):
+    /// text for a person, kept for the first few failures of a kind.
+    Detail { outcome: Outcome, text: String },
+}
+
+/// The peer broke the protocol, or the driver can't go on. The connection is closed
+/// after what is in the outbox has been sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtocolError {
+    /// What the calls in flight are counted as.
+    pub outcome: Outcome,
+    /// What was seen and what was expected.
+    pub detail: String,
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.outcome.code(), self.detail)
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// One connection's client side of a protocol.
+///
+/// `out` is always appended to, never cleared: the worker writes it to the transport,
+/// everything that one turn produced in one write.
+pub trait Driver {
+    /// The transport is up: send the greeting.
+    fn open(&mut self, now: Time, out: &mut Vec<u8>);
+
+    /// The peer's greeting has arrived, so calls may start. Never goes back to false.
+    fn is_ready(&self) -> bool;
+
+    /// How many calls may start now. 0 before [`Driver::is_ready`], and for good once
+    /// [`Driver::is_draining`].
+    fn capacity(&self) -> usize;
+
+    /// The connection will take no more calls (GOAWAY, ids used up): it is closed when
+    /// the calls in flight have ended, and replaced.
+    fn is_draining(&self) -> bool;
+
+    /// Begin a call. Only called when [`Driver::capacity`] is above 0.
+    ///
+    /// `number` is the call's place in the run's schedule; what varies from call to
+    /// call is chosen by it.
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>);
+
+    /// The call's deadline has passed: cancel it on the wire and forget it. No
+    /// [`Event::Done`] follows; [`Event::Late`] may.
+    fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>);
+
+    /// Bytes from the peer, in any split.
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError>;
+
+    /// The peer closed its side in good order. An error names what that means for the
+    /// calls in flight; for most protocols it is `CONNECTION_CLOSED`.
+    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError>;
+
+    /// The earliest moment at which [`Driver::expire`] wants to be called.
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// A timer of the driver's own has run out.
+    fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
+
+    /// The transport is gone: end every call in flight with `outcome`.
+    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>);
+
+    /// Say goodbye (HTTP/2: GOAWAY) before the worker closes the transport.
+    fn finish(&mut self, out: &mut Vec<u8>);
+}
+
+/// A protocol with its call prepared: makes a driver for each connection.
+///
+/// Everything that is the same on all connections (encoded requests, tables) belongs
+/// to the protocol and is shared by its drivers.
+pub trait Protocol: Send + Sync + 'static {
+    type Driver: Driver;
+
+    /// The ALPN protocol id to ask for over TLS (RFC 7301).
+    fn alpn(&self) -> Option<&'static [u8]>;
+
+    /// A driver for a new connection.
+    fn driver(&self) -> Self::Driver;
+
+    /// Explains the bytes of one connection, a line a frame, for `--trace`.
+    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+        None
+    }
+}
+
+/// Which way bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Sent,
+    Received,
+}
+
+/// Turns a connection's bytes into lines for a person. Off the hot path.
+pub trait Tracer {
+    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>);
+}

@@ -1,0 +1,14 @@
+//! The nouns of a load test: what to do ([`Plan`]), when each call is due
+//! ([`schedule`]), what came of it ([`Sample`], [`Outcome`]), and the record of it all.
+//!
+//! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
+
+pub mod outcome;
+pub mod plan;
+pub mod sample;
+pub mod time;
+
+pub use outcome::{Blame, Outcome};
+pub use plan::Plan;
+pub use sample::{ConnectPhases, Sample};
+pub use time::Time;

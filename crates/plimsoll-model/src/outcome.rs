@@ -1,0 +1,167 @@
+//! How a call ended: one closed list with stable text codes.
+//!
+//! The codes are what the error table, the exports and the tests show, so a code is
+//! never renamed. An outcome says whose failure it was.
+
+/// Whose failure an outcome is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Blame {
+    /// Plimsoll or the machine it runs on.
+    Client,
+    /// What lies between: name resolution, TCP, TLS, framing.
+    Link,
+    /// The service under load.
+    Target,
+}
+
+impl Blame {
+    pub fn name(self) -> &'static str {
+        match self {
+            Blame::Client => "client",
+            Blame::Link => "link",
+            Blame::Target => "target",
+        }
+    }
+}
+
+macro_rules! outcomes {
+    ($($name:ident $code:literal $blame:ident $explanation:literal)*) => {
+        /// How a call ended. [`Outcome::Ok`] is the only success.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Outcome {
+            /// The call did what it was asked.
+            Ok,
+            $(#[doc = $explanation] $name,)*
+        }
+
+        impl Outcome {
+            /// Every outcome, [`Outcome::Ok`] first, in the order of their discriminants.
+            pub const ALL: &'static [Outcome] = &[Outcome::Ok, $(Outcome::$name,)*];
+
+            /// The stable text code.
+            pub fn code(self) -> &'static str {
+                match self { Outcome::Ok => "OK", $(Outcome::$name => $code,)* }
+            }
+
+            /// Whose failure it was; `None` for [`Outcome::Ok`].
+            pub fn blame(self) -> Option<Blame> {
+                match self { Outcome::Ok => None, $(Outcome::$name => Some(Blame::$blame),)* }
+            }
+
+            /// What happened, in a sentence for a person.
+            pub fn explanation(self) -> &'static str {
+                match self { Outcome::Ok => "the call succeeded", $(Outcome::$name => $explanation,)* }
+            }
+        }
+    };
+}
+
+outcomes! {
+    // The gRPC status codes by their names (gRPC core, doc/statuscodes.md).
+    Cancelled "CANCELLED" Target "the server cancelled the call"
+    Unknown "UNKNOWN" Target "the server answered with gRPC status UNKNOWN"
+    InvalidArgument "INVALID_ARGUMENT" Target "the server found the request invalid"
+    DeadlineExceeded "DEADLINE_EXCEEDED" Target "no answer within the call's deadline"
+    NotFound "NOT_FOUND" Target "the server found no such entity"
+    AlreadyExists "ALREADY_EXISTS" Target "the server says the entity exists already"
+    PermissionDenied "PERMISSION_DENIED" Target "the server denied permission"
+    ResourceExhausted "RESOURCE_EXHAUSTED" Target "the server ran out of a resource, or a message was over the size limit"
+    FailedPrecondition "FAILED_PRECONDITION" Target "the server says the system is not in the state the call needs"
+    Aborted "ABORTED" Target "the server aborted the operation"
+    OutOfRange "OUT_OF_RANGE" Target "the server says the request is out of range"
+    Unimplemented "UNIMPLEMENTED" Target "the server has no such method"
+    Internal "INTERNAL" Target "the server answered with gRPC status INTERNAL"
+    Unavailable "UNAVAILABLE" Target "the server answered with gRPC status UNAVAILABLE"
+    DataLoss "DATA_LOSS" Target "the server answered with gRPC status DATA_LOSS"
+    Unauthenticated "UNAUTHENTICATED" Target "the server wants valid credentials"
+
+    // Getting a connection.
+    ResolveFailed "RESOLVE_FAILED" Link "the target's host name could not be resolved"
+    ConnectRefused "CONNECT_REFUSED" Link "nothing listens on the target's port"
+    ConnectTimeout "CONNECT_TIMEOUT" Link "the connection, its TLS handshake or its protocol's greeting took longer than the connect timeout"
+    ConnectUnreachable "CONNECT_UNREACHABLE" Link "no route to the target's host"
+    ConnectFailed "CONNECT_FAILED" Link "the TCP connection could not be made"
+    NoDescriptors "NO_DESCRIPTORS" Client "this process ran out of file descriptors"
+    NoPorts "NO_PORTS" Client "this machine ran out of ports for the address pair"
+    TlsUnknownCa "TLS_UNKNOWN_CA" Link "the server's certificate is not signed by a trusted CA"
+    TlsCertificateExpired "TLS_CERTIFICATE_EXPIRED" Link "the server's certificate has expired or is not yet valid"
+    TlsNameMismatch "TLS_NAME_MISMATCH" Link "the server's certificate is for another host name"
+    TlsBadCertificate "TLS_BAD_CERTIFICATE" Link "the server's certificate is not acceptable"
+    TlsClientCertificateRequired "TLS_CLIENT_CERTIFICATE_REQUIRED" Link "the server wants a client certificate"
+    TlsClientCertificateRejected "TLS_CLIENT_CERTIFICATE_REJECTED" Link "the server rejected the client certificate"
+    TlsVersion "TLS_VERSION" Link "the server does not speak a TLS version that the plan allows"
+    TlsNoCommonParameters "TLS_NO_COMMON_PARAMETERS" Link "no cipher suite or key-exchange group in common with the server"
+    TlsAlpn "TLS_ALPN" Link "the server does not offer the protocol asked for by ALPN"
+    TlsNotTls "TLS_NOT_TLS" Link "the server answered a TLS handshake with something that is not TLS"
+    TlsAlert "TLS_ALERT" Link "the server ended the TLS handshake with an alert"
+    TlsFailed "TLS_FAILED" Link "the TLS layer failed"
+
+    // Losing a connection, or what came over it.
+    Reset "RESET" Link "the connection was reset with the call in flight"
+    ConnectionClosed "CONNECTION_CLOSED" Link "the server closed the connection with the call in flight"
+    Truncated "TRUNCATED" Link "the connection ended without TLS close_notify in the middle of an answer"
+    StreamReset "STREAM_RESET" Target "the server reset the call's stream"
+    StreamRefused "STREAM_REFUSED" Target "the server refused the stream before doing any work"
+    Goaway "GOAWAY" Target "the server went away before it took the call"
+    ProtocolError "PROTOCOL_ERROR" Target "the server broke the protocol"
+    NotHttp2 "NOT_HTTP2" Target "the server does not speak HTTP/2 (an HTTP/1.1 server, or a TLS port spoken to in plaintext)"
+    HttpStatus "HTTP_STATUS" Target "the server answered with an HTTP status other than 200"
+    BadAnswer "BAD_ANSWER" Target "the answer is malformed"
+    MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit"
+    MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status"
+    CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered"
+
+    // The end of the run.
+    NoAnswer "NO_ANSWER" Target "no answer by the end of the run's drain time"
+    Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight"
+}
+
+impl Outcome {
+    /// The outcome whose code is `code`, if there is one.
+    pub fn from_code(code: &str) -> Option<Outcome> {
+        Outcome::ALL.iter().copied().find(|o| o.code() == code)
+    }
+
+    pub fn is_ok(self) -> bool {
+        self == Outcome::Ok
+    }
+
+    /// The outcome's place in [`Outcome::ALL`].
+    #[inline]
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The gRPC status `status` (0–16) as an outcome; any other number is `UNKNOWN`,
+    /// as gRPC's status code page asks of clients.
+    #[inline]
+    pub fn from_grpc_status(status: u32) -> Outcome {
+        match status {
+            0..=16 => Outcome::ALL[status as usize],
+            _ => Outcome::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_found_again() {
+        for (i, outcome) in Outcome::ALL.iter().enumerate() {
+            assert_eq!(outcome.index(), i);
+            assert_eq!(Outcome::from_code(outcome.code()), Some(*outcome));
+        }
+    }
+
+    #[test]
+    fn grpc_status_numbers_are_the_first_outcomes() {
+        assert_eq!(Outcome::from_grpc_status(0), Outcome::Ok);
+        assert_eq!(Outcome::from_grpc_status(4), Outcome::DeadlineExceeded);
+        assert_eq!(Outcome::from_grpc_status(12), Outcome::Unimplemented);
+        assert_eq!(Outcome::from_grpc_status(16), Outcome::Unauthenticated);
+        assert_eq!(Outcome::from_grpc_status(17), Outcome::Unknown);
+    }
+}

@@ -1,0 +1,194 @@
+//! What a run will do, resolved: every default filled in, every unit applied.
+//!
+//! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
+//! changes afterwards. It holds paths to secrets, never their contents.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A resolved, immutable load test.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub name: String,
+    pub target: Target,
+    /// `None`: plaintext.
+    pub tls: Option<TlsPlan>,
+    pub call: CallPlan,
+    pub load: Load,
+    pub objectives: Vec<Objective>,
+    pub watch: Watch,
+    pub seed: u64,
+    /// Keep one record a call in the run directory.
+    pub keep_requests: bool,
+}
+
+/// Where the load goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The URL as typed: the name of the target in reports.
+    pub url: String,
+    pub host: String,
+    pub port: u16,
+}
+
+/// How the link is secured. Paths, not contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPlan {
+    /// Trusted CA bundle (PEM); `None`: the system's trust store.
+    pub ca: Option<PathBuf>,
+    /// Client certificate chain and key (PEM): present for mutual TLS.
+    pub identity: Option<Identity>,
+    /// The name to check the certificate against; `None`: the target's host.
+    pub server_name: Option<String>,
+    pub suites: Vec<Suite>,
+    pub groups: Vec<Group>,
+    /// Resume sessions from tickets.
+    pub resume: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+/// TLS 1.3 cipher suites (RFC 8446, B.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    Aes128GcmSha256,
+    Aes256GcmSha384,
+    Chacha20Poly1305Sha256,
+}
+
+/// Key-exchange groups (RFC 8446, 4.2.7; X25519MLKEM768: draft-ietf-tls-ecdhe-mlkem).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    X25519,
+    Secp256r1,
+    Secp384r1,
+    X25519Mlkem768,
+}
+
+/// What one call is; a variant a protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallPlan {
+    Grpc(GrpcCall),
+}
+
+/// One kind of gRPC call, its message encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcCall {
+    /// `package.Service/Method`, without the leading slash.
+    pub method: String,
+    /// The request message in the protobuf encoding, without the gRPC prefix.
+    pub message: Vec<u8>,
+    /// The message as typed, for the record.
+    pub message_json: Option<String>,
+    /// ASCII metadata in order; `-bin` values already in base64. Values may be secret:
+    /// the run directory keeps only the names.
+    pub metadata: Vec<(String, String)>,
+    /// `:authority`; `None`: host:port of the target.
+    pub authority: Option<String>,
+    /// Answers with a message larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    pub max_message: usize,
+}
+
+/// How the load arrives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    pub arrivals: Arrivals,
+    /// In order; warm-up stages first. At least one.
+    pub stages: Vec<Stage>,
+    /// Connections kept (`Reuse::Always`), over all workers.
+    pub connections: u32,
+    pub reuse: Reuse,
+    /// Stop after so many calls that are not warm-up.
+    pub calls: Option<u64>,
+    /// For one call, from its actual send.
+    pub deadline: Option<Duration>,
+    /// For TCP, TLS and the protocol's greeting together.
+    pub connect_timeout: Duration,
+    /// New connections a second while connecting; `None`: as fast as they come up.
+    pub connect_rate: Option<f64>,
+    /// How long calls in flight may take after the last arrival.
+    pub drain: Duration,
+    /// Threads; `None`: decided from cores, connections and where the target is.
+    pub workers: Option<u16>,
+    /// Busy-wait at most this long before an arrival, for precision; zero: never.
+    pub spin: Duration,
+    /// Local addresses to connect from, in turn; empty: the system's choice.
+    pub source_addresses: Vec<IpAddr>,
+}
+
+/// Who decides when a call starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Open loop: the schedule decides, whatever the target does.
+    Open(Spacing),
+    /// Closed loop: each client starts a call when its last one ended and it has thought.
+    Closed { clients: u32, think: Duration },
+}
+
+/// How open-loop arrivals are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spacing {
+    Constant,
+    /// Exponential gaps (a Poisson process), from the plan's seed.
+    Poisson,
+}
+
+/// A stretch of the run with one rate, or a rate that changes evenly.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    pub name: String,
+    /// Run like the rest, left out of the totals.
+    pub warmup: bool,
+    /// `None`: until [`Load::calls`] is reached (closed loop only, last stage only).
+    pub duration: Option<Duration>,
+    /// Arrivals a second at the stage's start and end. Closed loop: not used.
+    pub rate_from: f64,
+    pub rate_to: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// Calls share the plan's connections.
+    Always,
+    /// A new connection for every call.
+    Never,
+}
+
+/// A promise the target is held to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Objective {
+    pub metric: Metric,
+    pub below: bool,
+    /// Nanoseconds for times, a share (0–1) for errors, calls a second for rates.
+    pub limit: f64,
+    /// As typed.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Metric {
+    /// Response-time percentile, 0–100.
+    Percentile(f64),
+    Mean,
+    /// Share of calls that did not end ok.
+    Errors,
+    /// Achieved calls a second.
+    Rate,
+    /// Lag percentile, 0–100.
+    Lag(f64),
+}
+
+/// The server process whose CPU, memory and descriptors are read every interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Watch {
+    /// The process that listens on the target's port, if it is on this machine.
+    #[default]
+    TargetPort,
+    Pid(u32),
+    Nothing,
+}

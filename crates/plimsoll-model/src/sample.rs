@@ -1,0 +1,69 @@
+//! What was measured of one call, and of one connection being made.
+
+use crate::{Outcome, Time};
+
+/// One call that was started, from the moment it was due to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The call's number in the run's global schedule (closed loop: in its worker's order).
+    pub number: u64,
+    /// When it was due: the intended send time. In a closed loop, when it was sent.
+    pub arrival: Time,
+    /// When it was handed to the connection.
+    pub sent: Time,
+    /// When the first byte of its answer arrived; equal to `done` where none did.
+    pub first_byte: Time,
+    /// When it ended.
+    pub done: Time,
+    /// Index into the plan's stages.
+    pub stage: u8,
+    pub outcome: Outcome,
+    /// Bytes of the protocol's messages, without framing, TLS or TCP.
+    pub bytes_sent: u32,
+    pub bytes_received: u32,
+}
+
+impl Sample {
+    /// Nanoseconds from the arrival to the end.
+    #[inline]
+    pub fn response_ns(&self) -> u64 {
+        self.done.since(self.arrival)
+    }
+    /// Nanoseconds from the actual send to the end.
+    #[inline]
+    pub fn service_ns(&self) -> u64 {
+        self.done.since(self.sent)
+    }
+    /// Nanoseconds from the arrival to the actual send.
+    #[inline]
+    pub fn lag_ns(&self) -> u64 {
+        self.sent.since(self.arrival)
+    }
+    /// Nanoseconds from the actual send to the first byte of the answer.
+    #[inline]
+    pub fn first_byte_ns(&self) -> u64 {
+        self.first_byte.since(self.sent)
+    }
+}
+
+/// The phases of making one connection, in nanoseconds; 0 where a phase did not happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectPhases {
+    /// Host name to address.
+    pub resolve_ns: u64,
+    /// TCP: SYN to established.
+    pub connect_ns: u64,
+    /// TLS: first byte sent to keys agreed.
+    pub handshake_ns: u64,
+    /// The protocol's greeting: transport ready to the first call allowed (HTTP/2: the server's SETTINGS).
+    pub ready_ns: u64,
+    /// The TLS handshake was resumed from a ticket.
+    pub resumed: bool,
+}
+
+impl ConnectPhases {
+    /// Nanoseconds for all phases together.
+    pub fn total_ns(&self) -> u64 {
+        self.resolve_ns + self.connect_ns + self.handshake_ns + self.ready_ns
+    }
+}

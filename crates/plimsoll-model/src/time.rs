@@ -1,0 +1,47 @@
+//! A point on the run's monotonic clock.
+
+use std::fmt;
+use std::ops::Add;
+use std::time::Duration;
+
+/// Nanoseconds since the run's clock began. Only differences mean anything.
+///
+/// A `u64` rather than [`std::time::Instant`], so that simulated time, schedules and
+/// samples are plain values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub u64);
+
+impl Time {
+    pub const ZERO: Time = Time(0);
+    /// Later than anything that can happen in a run; used for "never".
+    pub const NEVER: Time = Time(u64::MAX);
+
+    /// Nanoseconds from `earlier` to `self`; 0 where `earlier` is the later one.
+    #[inline]
+    pub fn since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// [`Time::since`] as a [`Duration`].
+    pub fn duration_since(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.since(earlier))
+    }
+
+    #[inline]
+    pub fn plus_nanos(self, nanos: u64) -> Time {
+        Time(self.0.saturating_add(nanos))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+    fn add(self, d: Duration) -> Time {
+        self.plus_nanos(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.6}s", self.0 as f64 / 1e9)
+    }
+}
