@@ -1,1 +1,7 @@
-//! placeholder
+//! All that is known of the protocols under test, a folder each: codec, driver (client
+//! side) and target (reference server).
+//!
+//! Drivers are sans-I/O ([`plimsoll_engine::driver::Driver`]): no socket, no task, no
+//! clock. Only the targets use tokio, behind the feature `targets`.
+
+pub mod grpc;
