@@ -6,6 +6,7 @@
 pub mod outcome;
 pub mod plan;
 pub mod sample;
+pub mod schedule;
 pub mod time;
 
 pub use outcome::{Blame, Outcome};
