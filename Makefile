@@ -1,0 +1,69 @@
+# `make` alone prints this help. Continuous integration calls `make check test`.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+CARGO ?= cargo
+# For example CARGO_FLAGS=--locked, as continuous integration has it.
+CARGO_FLAGS ?=
+# Seconds each fuzz target runs.
+FUZZ_SECONDS ?= 10
+
+.PHONY: help
+help: ## print this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
+
+.PHONY: demo
+demo: ## build, run 1000/s over mutual TLS for 10 s and 20 cold attempts, print both tables
+	@deploy/demo.sh
+
+.PHONY: check
+check: ## formatting and lints, warnings as errors
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+
+.PHONY: test
+test: setup-tests ## everything: install what is missing, all tests, a bounded fuzz run
+	tests/scripts.sh
+	$(CARGO) test $(CARGO_FLAGS) --workspace
+	fuzz/run.sh $(FUZZ_SECONDS)
+
+.PHONY: t
+t: ## tests of one crate: make t C=plimsoll-model
+	@test -n "$(C)" || { echo "make t: which crate? for example: make t C=plimsoll-model" >&2; exit 2; }
+	$(CARGO) test $(CARGO_FLAGS) -p $(C)
+
+.PHONY: golden
+golden: ## rewrite the golden files from what the code prints now; read the diff before committing
+	SNAPSHOTS=overwrite TRYCMD=overwrite $(CARGO) test $(CARGO_FLAGS) --workspace
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
+	fuzz/run.sh $(FUZZ_SECONDS)
+
+.PHONY: bench
+bench: setup-bench release ## side by side with h2load, ghz and grpc.aio; pacing; arrivals; fleet
+	bench/grpc.py
+	bench/pacing.py
+	bench/arrivals.py
+	bench/fleet.py
+
+.PHONY: release
+release: ## the release binary, target/release/plimsoll
+	$(CARGO) build $(CARGO_FLAGS) --release -p plimsoll
+
+.PHONY: doc
+doc: ## the API documentation, warnings as errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(CARGO_FLAGS) --workspace --no-deps
+
+.PHONY: deny
+deny: ## licences, duplicates and unwanted crates (needs cargo-deny)
+	@command -v cargo-deny >/dev/null || { echo "make deny: cargo-deny is missing; install it: cargo install --locked cargo-deny" >&2; exit 1; }
+	$(CARGO) deny check bans licenses sources
+
+.PHONY: setup setup-tests setup-bench
+setup: setup-bench ## install what tests and benchmarks need (Debian packages, Python, Go peers)
+setup-tests:
+	@tests/setup.sh tests
+setup-bench:
+	@tests/setup.sh bench

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""A gRPC client on grpcio, the reference implementation, that checks a server of ours.
+
+Makes the calls asked for, checks every answer, and exits 0 only if all were as expected:
+
+    grpcio_client.py score  ADDRESS [--ca F [--cert F --key F]] [--calls N]
+    grpcio_client.py orders ADDRESS …
+    grpcio_client.py score  ADDRESS --expect UNAVAILABLE     (the call must fail like that)
+"""
+
+import argparse
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / ".peers" / "generated"))
+
+try:
+    import grpc
+    import orders_pb2
+    import orders_pb2_grpc
+    import score_pb2
+    import score_pb2_grpc
+except ImportError as missing:
+    sys.exit(f"grpcio_client: {missing}: run `make setup`, and start this with .peers/venv/bin/python")
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def channel_to(args):
+    # Fail at once rather than hide a refused handshake behind back-off.
+    options = [("grpc.enable_retries", 0)]
+    if args.server_name:
+        options.append(("grpc.ssl_target_name_override", args.server_name))
+    if not args.ca:
+        return grpc.insecure_channel(args.address, options)
+    credentials = grpc.ssl_channel_credentials(
+        read(args.ca),
+        read(args.key) if args.key else None,
+        read(args.cert) if args.cert else None,
+    )
+    return grpc.secure_channel(args.address, credentials, options)
+
+
+def check(holds, what):
+    if not holds:
+        raise AssertionError(what)
+
+
+def score(channel, number, timeout):
+    stub = score_pb2_grpc.ScoreServiceStub(channel)
+    answer = stub.GetScore(score_pb2.JsonVector(json=f"[{number}, 0.5]"), timeout=timeout)
+    check(0.0 <= answer.score <= 1.0, f"call {number}: score {answer.score}: expected 0 to 1")
+
+
+def malformed_score(channel, timeout):
+    stub = score_pb2_grpc.ScoreServiceStub(channel)
+    try:
+        stub.GetScore(score_pb2.JsonVector(json="[1, "), timeout=timeout)
+    except grpc.RpcError as error:
+        check(error.code() == grpc.StatusCode.INVALID_ARGUMENT, f"malformed vector: {error.code()}: expected INVALID_ARGUMENT")
+    else:
+        raise AssertionError("malformed vector: accepted: expected INVALID_ARGUMENT")
+
+
+def order(channel, number, timeout):
+    stub = orders_pb2_grpc.OrderServiceStub(channel)
+    answer = stub.Submit(
+        orders_pb2.Order(instrumentID=number, price=-100 + number, quantity=10, side=number % 2 == 0),
+        timeout=timeout,
+    )
+    check(answer.received, f"call {number}: received is false: expected true")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("service", choices=["score", "orders"])
+    parser.add_argument("address", help="host:port")
+    parser.add_argument("--ca", help="trusted CA (PEM); without it: plaintext")
+    parser.add_argument("--cert", help="client certificate chain (PEM)")
+    parser.add_argument("--key", help="its key (PEM)")
+    parser.add_argument("--server-name", help="name to check the certificate against")
+    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--timeout", type=float, default=5.0, help="seconds a call")
+    parser.add_argument("--expect", metavar="CODE", help="the first call must fail with this gRPC status")
+    args = parser.parse_args()
+    if bool(args.cert) != bool(args.key):
+        parser.error("--cert and --key go together")
+
+    with channel_to(args) as channel:
+        call = score if args.service == "score" else order
+        if args.expect:
+            try:
+                call(channel, 0, args.timeout)
+            except grpc.RpcError as error:
+                if error.code().name == args.expect:
+                    print(f"failed as expected: {error.code().name}: {error.details()}")
+                    return 0
+                print(f"{error.code().name}: {error.details()}: expected {args.expect}", file=sys.stderr)
+                return 1
+            print(f"the call succeeded: expected {args.expect}", file=sys.stderr)
+            return 1
+        try:
+            for number in range(args.calls):
+                call(channel, number, args.timeout)
+            if args.service == "score":
+                malformed_score(channel, args.timeout)
+        except grpc.RpcError as error:
+            print(f"{error.code().name}: {error.details()}", file=sys.stderr)
+            return 1
+        except AssertionError as wrong:
+            print(wrong, file=sys.stderr)
+            return 1
+    print(f"{args.calls} {args.service} calls answered as expected")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

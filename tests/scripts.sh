@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Checks what no compiler does: the shell and Python scripts, the Go peers' formatting,
+# and that the container files copy only what the tree or a release build has.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+failures=0
+complain() {
+    echo "tests/scripts.sh: $*" >&2
+    failures=$((failures + 1))
+}
+
+mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
+shellcheck "${shell[@]}" || complain "shellcheck has complaints (above)"
+for script in "${shell[@]}"; do
+    grep -q '^set -euo pipefail$' "$script" || complain "$script: expected the line 'set -euo pipefail'"
+    [[ -x $script ]] || complain "$script: not executable: run chmod +x $script"
+done
+
+mapfile -t python < <(git ls-files --cached --others --exclude-standard -- '*.py')
+python3 - "${python[@]}" <<'PYTHON' || complain "a Python script does not parse (above)"
+import ast, sys
+for path in sys.argv[1:]:
+    with open(path, encoding="utf-8") as file:
+        ast.parse(file.read(), path)
+PYTHON
+
+if command -v gofmt >/dev/null; then
+    unformatted=$(gofmt -l bench/peers)
+    [[ -z $unformatted ]] || complain "run gofmt -w on: $unformatted"
+fi
+
+# A source of COPY is a path in the tree, or the release binary that the build makes first.
+exists() { [[ $1 == target/release/plimsoll || -e $1 ]]; }
+for file in deploy/Containerfile*; do
+    while read -r _ arguments; do
+        [[ $arguments == *--from=* ]] && continue
+        read -ra words <<<"$arguments"
+        unset 'words[-1]'
+        for path in "${words[@]}"; do
+            [[ $path == --* ]] && continue
+            exists "$path" || complain "$file: COPY $path: no such file in the tree"
+        done
+    done < <(grep -E '^COPY ' "$file")
+done
+while read -r _ path; do
+    [[ -e deploy/$path ]] || complain "deploy/compose.yaml: $path: no such file beside it"
+done < <(grep -E '^ *(dockerfile|env_file|context):' deploy/compose.yaml | sed -E 's/^ +//')
+# Bind mounts start with a dot; the other volumes are named ones.
+while read -r path; do
+    [[ -e deploy/$path ]] || complain "deploy/compose.yaml: $path: no such file beside it"
+done < <(grep -oE '^ *- \./[^:]+' deploy/compose.yaml | sed -E 's/^ *- //')
+
+((failures == 0)) || exit 1
+echo "scripts and container files: ${#shell[@]} shell, ${#python[@]} Python, all well"

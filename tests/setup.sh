@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Installs what the tests and the benchmarks need besides Rust: Debian packages, a Python
+# environment with grpcio, and peers written in Go. Everything that is not a Debian
+# package lands in .peers/ in this tree. Quick when all is there already; where something
+# can't be installed, it says what is missing and stops.
+#
+#   tests/setup.sh tests    what `make test` needs
+#   tests/setup.sh bench    that, and what `make bench` needs
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scope=${1:-tests}
+case $scope in
+tests | bench) ;;
+*)
+    echo "tests/setup.sh: unknown scope '$scope': expected 'tests' or 'bench'" >&2
+    exit 2
+    ;;
+esac
+
+ghz_version=v0.121.0
+peers=$PWD/.peers
+
+say() { echo "setup: $*"; }
+fail() {
+    echo "setup: $*" >&2
+    exit 1
+}
+
+# Keep one build of the peers at a time: parallel `make` targets share .peers/.
+mkdir -p "$peers/bin" "$peers/stamps"
+exec 9>"$peers/lock"
+if command -v flock >/dev/null; then flock 9; fi
+
+# --- Debian packages: a command each that shows the package is there -----------------
+need=()
+want() { # COMMAND PACKAGE
+    # nghttpd and ip are in sbin, which an ordinary user's PATH leaves out.
+    PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || need+=("$2")
+}
+want openssl openssl
+want ss iproute2
+want shellcheck shellcheck
+want python3 python3
+want cc gcc
+if [[ $scope == bench ]]; then
+    want h2load nghttp2-client
+    want nghttpd nghttp2-server
+fi
+# Debian ships python3 without what `python3 -m venv` needs.
+if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    need+=(python3-venv)
+fi
+
+if ((${#need[@]})); then
+    if ! command -v apt-get >/dev/null; then
+        fail "missing: ${need[*]} (names of the Debian packages). This system has no apt-get: install them with its own package manager, then run this again."
+    fi
+    if [[ $(id -u) -ne 0 ]]; then
+        fail "missing: ${need[*]}. Only root may install them; run: sudo apt-get install --yes ${need[*]}"
+    fi
+    say "installing Debian packages: ${need[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${need[@]}"; } >"$peers/apt.log" 2>&1; then
+        tail -5 "$peers/apt.log" >&2
+        fail "apt-get could not install: ${need[*]} (is the network there? the whole output is in .peers/apt.log)"
+    fi
+fi
+
+# A stamp holds the checksum of what a step was made from, so that a step is done again
+# when its sources change and skipped when they have not.
+checksum() { cat "$@" | sha256sum | cut -d' ' -f1; }
+fresh() { [[ -f $peers/stamps/$1 && $(<"$peers/stamps/$1") == "$2" ]]; }
+stamp() { echo "$2" >"$peers/stamps/$1"; }
+
+# --- Python: grpcio in an environment of its own ------------------------------------
+sum=$(checksum tests/peers/requirements.txt)
+if ! fresh python "$sum" || ! "$peers/venv/bin/python" -c 'import grpc' 2>/dev/null; then
+    say "installing grpcio into .peers/venv"
+    python3 -m venv --clear "$peers/venv" || fail "python3 -m venv .peers/venv failed: install python3-venv"
+    "$peers/venv/bin/pip" install --quiet --disable-pip-version-check -r tests/peers/requirements.txt ||
+        fail "pip could not install tests/peers/requirements.txt (is the network there?)"
+    stamp python "$sum"
+fi
+
+protos=(crates/plimsoll-protocols/proto/*.proto)
+[[ -e ${protos[0]} ]] || fail "crates/plimsoll-protocols/proto holds no .proto file"
+sum=$(checksum tests/peers/requirements.txt "${protos[@]}")
+if ! fresh generated "$sum" || [[ ! -d $peers/generated ]]; then
+    say "generating Python code from ${protos[*]}"
+    rm -rf "$peers/generated"
+    mkdir "$peers/generated"
+    "$peers/venv/bin/python" -m grpc_tools.protoc --proto_path=crates/plimsoll-protocols/proto \
+        --python_out="$peers/generated" --grpc_python_out="$peers/generated" "${protos[@]}"
+    stamp generated "$sum"
+fi
+
+# --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------
+command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.24 or newer from your system or go.dev, and have it on PATH."
+sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
+if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score ]]; then
+    say "building the Go peers"
+    (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy within reach?)"
+    stamp go "$sum"
+fi
+if [[ $scope == bench ]] && { ! fresh ghz "$ghz_version" || [[ ! -x $peers/bin/ghz ]]; }; then
+    say "building ghz $ghz_version"
+    GOBIN=$peers/bin go install "github.com/bojand/ghz/cmd/ghz@$ghz_version" || fail "go install ghz@$ghz_version failed (is the Go module proxy within reach?)"
+    stamp ghz "$ghz_version"
+fi
+
+say "everything for '$scope' is there"
