@@ -189,6 +189,8 @@ pub enum Watch {
     /// The process that listens on the target's port, if it is on this machine.
     #[default]
     TargetPort,
+    /// The process that listens on this port of this machine.
+    Port(u16),
     Pid(u32),
     Nothing,
 }
