@@ -1,6 +1,12 @@
 //! The load generator: one event loop per core that starts calls when they are due,
 //! moves bytes between drivers and transports, and records what came of every call.
 
+pub mod clock;
 pub mod driver;
+pub mod network;
+mod resolver;
+pub mod tls;
+pub mod worker;
 
+pub use clock::Clock;
 pub use driver::{CallId, Done, Driver, Event, Protocol, ProtocolError};

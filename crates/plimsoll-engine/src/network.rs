@@ -1,0 +1,68 @@
+//! The network and the clock as a worker sees them: real sockets under epoll
+//! ([`os`]), or a seeded simulation with a clock of its own ([`simulated`]).
+//!
+//! Sockets never block. The worker is generic over [`Network`], so what is simulated is
+//! the very loop that runs in production.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+
+use plimsoll_model::Time;
+
+pub mod os;
+pub mod simulated;
+
+/// Names a socket to the network; the network hands it back when the socket is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// A socket that can be read or written again. A hang-up or an error shows as both.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    pub token: Token,
+    pub readable: bool,
+    pub writable: bool,
+    /// The peer has closed, or the connection failed: read until the end is seen.
+    pub hangup: bool,
+}
+
+/// Until when to wait, and how exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wake {
+    pub at: Time,
+    /// An arrival is due then: wake to the microsecond, spinning for the last stretch.
+    pub precise: bool,
+}
+
+/// Sockets, readiness and time.
+pub trait Network {
+    type Socket;
+
+    fn now(&mut self) -> Time;
+
+    /// Start a TCP connection. It is up, or has failed, when the socket is writable:
+    /// [`Network::connected`] tells.
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Self::Socket>;
+
+    /// The result of a connection attempt whose socket has become writable.
+    fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
+
+    /// `Ok(0)`: the peer has closed its side. `WouldBlock`: nothing there now.
+    fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes a prefix of the slices; `WouldBlock` if the socket takes nothing now.
+    fn write(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    fn close(&mut self, socket: Self::Socket);
+
+    /// Wait until a socket is ready or `wake` has come (`None`: until a socket is ready
+    /// or another thread wants attention). `ready` is filled anew.
+    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()>;
+
+    /// Turn a host name into an address. The answer may come at once, or later from
+    /// [`Network::resolved`].
+    fn resolve(&mut self, token: Token);
+
+    /// An answer to [`Network::resolve`], if one has come.
+    fn resolved(&mut self) -> Option<(Token, io::Result<SocketAddr>)>;
+}

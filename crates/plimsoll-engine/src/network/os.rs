@@ -1,0 +1,334 @@
+//! Real TCP sockets under epoll, with waits that are exact to a microsecond.
+//!
+//! `epoll_pwait2` sleeps until a window before the arrival, then the loop polls without
+//! sleeping until the arrival is due, so that answers that come in the window are seen
+//! at once. The window follows the oversleep that this machine shows, up to the plan's
+//! `spin`. A plain epoll timeout is a millisecond coarse, which is why this is not mio.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{Network, Ready, Token, Wake};
+use crate::clock::Clock;
+use crate::resolver::Resolver;
+
+const WAKER: u64 = u64::MAX;
+const MAX_EVENTS: usize = 512;
+
+/// Wakes a worker from another thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Make the worker's [`Network::wait`] return soon.
+    pub fn wake(&self) {
+        // A full eventfd counter means the worker has a wake-up waiting already.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// How sockets are made.
+#[derive(Clone, Debug, Default)]
+pub struct SocketOptions {
+    /// Addresses to connect from, in turn; empty: the system's choice.
+    pub sources: Vec<IpAddr>,
+    /// Longest busy wait before an arrival.
+    pub spin: Duration,
+    /// `TCP_CONGESTION`, where it is to be chosen.
+    pub congestion: Option<String>,
+}
+
+/// The machine's own network, for one worker thread.
+pub struct OsNetwork {
+    clock: Clock,
+    epoll: OwnedFd,
+    waker: Waker,
+    events: Vec<epoll::Event>,
+    options: SocketOptions,
+    next_source: usize,
+    window: SpinWindow,
+    resolver: Resolver,
+}
+
+impl OsNetwork {
+    /// For use by one thread; `host` and `port` are what [`Network::resolve`] looks up.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn new(
+        clock: Clock,
+        host: &str,
+        port: u16,
+        options: SocketOptions,
+        first_source: usize,
+    ) -> io::Result<OsNetwork> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let waker = Waker(Arc::new(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?));
+        epoll::add(
+            &epoll,
+            &*waker.0,
+            epoll::EventData::new_u64(WAKER),
+            epoll::EventFlags::IN | epoll::EventFlags::ET,
+        )?;
+        let resolver = Resolver::new(host, port, waker.clone());
+        let window = SpinWindow::new(options.spin);
+        Ok(OsNetwork {
+            clock,
+            epoll,
+            waker,
+            events: Vec::with_capacity(MAX_EVENTS),
+            options,
+            next_source: first_source,
+            window,
+            resolver,
+        })
+    }
+
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Ask the kernel for exact wake-ups on this thread. The default slack of 50 µs is
+    /// most of the error of a sleep.
+    pub fn sharpen_timers() {
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
+        let timeout = timeout.map(|t| Timespec {
+            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: t.subsec_nanos().into(),
+        });
+        self.events.clear();
+        match epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut self.events),
+            timeout.as_ref(),
+        ) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        for event in &self.events {
+            let (flags, data) = (event.flags, event.data.u64());
+            if data == WAKER {
+                let mut count = [0u8; 8];
+                let _ = rustix::io::read(&*self.waker.0, &mut count);
+                continue;
+            }
+            let failed =
+                flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+            ready.push(Ready {
+                token: Token(data),
+                readable: failed || flags.contains(epoll::EventFlags::IN),
+                writable: failed || flags.contains(epoll::EventFlags::OUT),
+                hangup: failed || flags.contains(epoll::EventFlags::RDHUP),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Network for OsNetwork {
+    type Socket = TcpStream;
+
+    #[inline]
+    fn now(&mut self) -> Time {
+        self.clock.now()
+    }
+
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<TcpStream> {
+        let socket = Socket::new(
+            Domain::for_address(to),
+            Type::STREAM.nonblocking().cloexec(),
+            Some(Protocol::TCP),
+        )?;
+        socket.set_tcp_nodelay(true)?;
+        if let Some(name) = &self.options.congestion {
+            socket.set_tcp_congestion(name.as_bytes())?;
+        }
+        if !self.options.sources.is_empty() {
+            let source = self.options.sources[self.next_source % self.options.sources.len()];
+            self.next_source = self.next_source.wrapping_add(1);
+            socket.bind(&SocketAddr::new(source, 0).into())?;
+        }
+        match socket.connect(&to.into()) {
+            Ok(()) => {}
+            Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+            Err(e) => return Err(e),
+        }
+        let stream = TcpStream::from(socket);
+        epoll::add(
+            &self.epoll,
+            &stream,
+            epoll::EventData::new_u64(token.0),
+            epoll::EventFlags::IN
+                | epoll::EventFlags::OUT
+                | epoll::EventFlags::RDHUP
+                | epoll::EventFlags::ET,
+        )?;
+        Ok(stream)
+    }
+
+    fn connected(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        match socket.take_error()? {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        socket.read(buffer)
+    }
+
+    #[inline]
+    fn write(&mut self, socket: &mut TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match slices {
+            [one] => socket.write(one),
+            many => socket.write_vectored(many),
+        }
+    }
+
+    fn close(&mut self, socket: TcpStream) {
+        // Closing the descriptor takes it out of the epoll set.
+        drop(socket);
+    }
+
+    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        let Some(wake) = wake else {
+            return self.poll(None, ready);
+        };
+        let now = self.clock.now();
+        let left = wake.at.since(now);
+        if !wake.precise {
+            return self.poll(Some(Duration::from_nanos(left)), ready);
+        }
+        let window = self.window.for_gap(left);
+        if left > window {
+            let target = wake.at.0 - window;
+            self.poll(Some(Duration::from_nanos(left - window)), ready)?;
+            if !ready.is_empty() {
+                return Ok(());
+            }
+            let woke = self.clock.now();
+            if woke.0 >= target {
+                self.window.overslept(woke.0 - target);
+            }
+        }
+        // Too short for a sleep: look at the sockets without waiting until it is time.
+        loop {
+            if !self.window.enabled() || self.clock.now() >= wake.at {
+                if left == 0 {
+                    self.poll(Some(Duration::ZERO), ready)?;
+                }
+                return Ok(());
+            }
+            self.poll(Some(Duration::ZERO), ready)?;
+            if !ready.is_empty() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn resolve(&mut self, token: Token) {
+        self.resolver.ask(token);
+    }
+
+    fn resolved(&mut self) -> Option<(Token, io::Result<SocketAddr>)> {
+        self.resolver.answer()
+    }
+}
+
+impl AsFd for OsNetwork {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// How long before an arrival to stop sleeping, learned from how late sleeps end.
+#[derive(Clone, Copy, Debug)]
+struct SpinWindow {
+    longest: u64,
+    mean: f64,
+    deviation: f64,
+}
+
+impl SpinWindow {
+    fn new(longest: Duration) -> SpinWindow {
+        SpinWindow {
+            longest: u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX),
+            mean: 20_000.0,
+            deviation: 10_000.0,
+        }
+    }
+
+    fn enabled(&self) -> bool {
+        self.longest > 0
+    }
+
+    /// Nanoseconds of busy wait for an arrival `left` away: never more than half of it,
+    /// so that a fast schedule does not turn into a busy loop.
+    fn for_gap(&self, left: u64) -> u64 {
+        let learned = self.mean + 3.0 * self.deviation;
+        (learned as u64).min(self.longest).min(left / 2)
+    }
+
+    fn overslept(&mut self, nanos: u64) {
+        // A preempted thread is not an oversleep; learning from it would cost CPU and gain nothing.
+        if nanos < 500_000 {
+            let error = nanos as f64 - self.mean;
+            self.mean += 0.05 * error;
+            self.deviation += 0.05 * (error.abs() - self.deviation);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spin_window_learns_the_oversleep_within_its_bounds() {
+        let mut window = SpinWindow::new(Duration::from_micros(50));
+        assert_eq!(window.for_gap(1_000_000), 50_000);
+        for _ in 0..500 {
+            window.overslept(5_000);
+        }
+        let learned = window.for_gap(1_000_000);
+        assert!((4_000..8_000).contains(&learned), "{learned}");
+        assert_eq!(window.for_gap(2_000), 1_000);
+        assert!(!SpinWindow::new(Duration::ZERO).enabled());
+    }
+
+    #[test]
+    fn waits_are_exact_and_wakers_wake() {
+        let clock = Clock::new();
+        let mut network =
+            OsNetwork::new(clock, "127.0.0.1", 1, SocketOptions { spin: Duration::from_micros(50), ..SocketOptions::default() }, 0)
+                .unwrap();
+        let mut ready = Vec::new();
+        let at = clock.now() + Duration::from_millis(3);
+        network.wait(Some(Wake { at, precise: true }), &mut ready).unwrap();
+        assert!(clock.now() >= at);
+
+        let waker = network.waker();
+        let thread = std::thread::spawn(move || waker.wake());
+        network.wait(None, &mut ready).unwrap();
+        thread.join().unwrap();
+    }
+}

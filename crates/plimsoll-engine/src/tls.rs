@@ -1,0 +1,360 @@
+//! TLS 1.3 on the client side: plaintext in, records out, and the reverse.
+//!
+//! The rest of the engine sees [`TlsClient`] (one a run, shared) and [`TlsSession`] (one
+//! a connection) and no other part of the TLS library.
+
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_model::Outcome;
+use plimsoll_model::plan::{Group, Suite, Target, TlsPlan};
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
+    PeerIncompatible, PeerMisbehaved, RootCertStore,
+};
+
+/// Why a TLS client can't be made from a plan.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsSetupError {
+    #[error("{what} {}: {source}", path.display())]
+    Read {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{what} {}: {problem}", path.display())]
+    Content {
+        what: &'static str,
+        path: PathBuf,
+        problem: String,
+    },
+    #[error("no trusted certificates: the system's trust store is empty; give tls.ca (--ca)")]
+    NoSystemRoots,
+    #[error("client certificate {} and key {}: {problem}", cert.display(), key.display())]
+    Identity {
+        cert: PathBuf,
+        key: PathBuf,
+        problem: String,
+    },
+    #[error("server name {name:?} is neither a DNS name nor an IP address; set tls.server_name (--server-name)")]
+    ServerName { name: String },
+    #[error("tls: {0}")]
+    Library(#[from] rustls::Error),
+}
+
+/// The parsed certificates and settings that all connections of a run share.
+#[derive(Clone, Debug)]
+pub struct TlsClient {
+    config: Arc<ClientConfig>,
+    server_name: ServerName<'static>,
+    has_identity: bool,
+}
+
+impl TlsClient {
+    /// Reads the files that the plan names and warms the TLS library up: its first use
+    /// of the random source takes tens of milliseconds, which belong to no call.
+    ///
+    /// # Errors
+    /// When a file can't be read or does not hold what it should.
+    pub fn new(
+        plan: &TlsPlan,
+        target: &Target,
+        alpn: Option<&[u8]>,
+    ) -> Result<TlsClient, TlsSetupError> {
+        let provider = provider(&plan.suites, &plan.groups);
+        let mut warmth = [0u8; 32];
+        let _ = provider.secure_random.fill(&mut warmth);
+
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots(plan.ca.as_deref())?);
+        let mut config = match &plan.identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let chain = certificates("client certificate", &identity.cert)?;
+                let key = private_key(&identity.key)?;
+                builder.with_client_auth_cert(chain, key).map_err(|e| {
+                    TlsSetupError::Identity {
+                        cert: identity.cert.clone(),
+                        key: identity.key.clone(),
+                        problem: match e {
+                            rustls::Error::InconsistentKeys(_) => {
+                                "the key does not belong to the certificate".to_owned()
+                            }
+                            other => other.to_string(),
+                        },
+                    }
+                })?
+            }
+        };
+        config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
+        config.resumption = if plan.resume {
+            Resumption::in_memory_sessions(256)
+        } else {
+            Resumption::disabled()
+        };
+        let name = plan.server_name.as_deref().unwrap_or(&target.host);
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        let server_name =
+            ServerName::try_from(bare.to_owned()).map_err(|_| TlsSetupError::ServerName {
+                name: name.to_owned(),
+            })?;
+        Ok(TlsClient {
+            config: Arc::new(config),
+            server_name,
+            has_identity: plan.identity.is_some(),
+        })
+    }
+
+    pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
+        let mut connection =
+            ClientConnection::new(Arc::clone(&self.config), self.server_name.clone())?;
+        // What the driver gives is sealed at once, so that a batch of frames is one record.
+        connection.set_buffer_limit(None);
+        Ok(TlsSession {
+            connection,
+            has_identity: self.has_identity,
+        })
+    }
+}
+
+/// The TLS library's provider with the suites and groups of a plan, in its order; all of
+/// the library's own where the plan names none.
+pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
+    let mut provider = aws_lc_rs::default_provider();
+    if !suites.is_empty() {
+        provider.cipher_suites = suites
+            .iter()
+            .map(|suite| match suite {
+                Suite::Aes128GcmSha256 => aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+                Suite::Aes256GcmSha384 => aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
+                Suite::Chacha20Poly1305Sha256 => {
+                    aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256
+                }
+            })
+            .collect();
+    }
+    if !groups.is_empty() {
+        provider.kx_groups = groups
+            .iter()
+            .map(|group| match group {
+                Group::X25519 => aws_lc_rs::kx_group::X25519,
+                Group::Secp256r1 => aws_lc_rs::kx_group::SECP256R1,
+                Group::Secp384r1 => aws_lc_rs::kx_group::SECP384R1,
+                Group::X25519Mlkem768 => aws_lc_rs::kx_group::X25519MLKEM768,
+            })
+            .collect();
+    }
+    provider
+}
+
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsSetupError> {
+    let mut roots = RootCertStore::empty();
+    let Some(path) = ca else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err(TlsSetupError::NoSystemRoots);
+        }
+        return Ok(roots);
+    };
+    for certificate in certificates("CA file", path)? {
+        roots
+            .add(certificate)
+            .map_err(|e| TlsSetupError::Content {
+                what: "CA file",
+                path: path.to_owned(),
+                problem: format!("not a usable CA certificate: {e}"),
+            })?;
+    }
+    Ok(roots)
+}
+
+fn certificates(
+    what: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsSetupError> {
+    let content = read(what, path)?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
+        .collect::<Result<_, _>>()
+        .map_err(|e| bad_pem(what, path, &e))?;
+    if chain.is_empty() {
+        return Err(TlsSetupError::Content {
+            what,
+            path: path.to_owned(),
+            problem: "holds no PEM certificate (expected -----BEGIN CERTIFICATE-----)".to_owned(),
+        });
+    }
+    Ok(chain)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsSetupError> {
+    let content = read("client key", path)?;
+    PrivateKeyDer::from_pem_slice(&content).map_err(|e| match e {
+        pem::Error::NoItemsFound => TlsSetupError::Content {
+            what: "client key",
+            path: path.to_owned(),
+            problem: "holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)".to_owned(),
+        },
+        other => bad_pem("client key", path, &other),
+    })
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsSetupError> {
+    fs::read(path).map_err(|source| TlsSetupError::Read {
+        what,
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn bad_pem(what: &'static str, path: &Path, e: &pem::Error) -> TlsSetupError {
+    TlsSetupError::Content {
+        what,
+        path: path.to_owned(),
+        problem: format!("not valid PEM: {e:?}"),
+    }
+}
+
+/// The client's end of one TLS connection. Owns no socket.
+pub(crate) struct TlsSession {
+    connection: ClientConnection,
+    has_identity: bool,
+}
+
+impl TlsSession {
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Whether the handshake was resumed; meaningful once it is over.
+    pub(crate) fn resumed(&self) -> bool {
+        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// Whether the server took up the protocol asked for.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.connection.alpn_protocol()
+    }
+
+    /// Take bytes from the socket, as many as the library has room for. What they hold
+    /// is then in [`TlsSession::plaintext`], also where a later record is bad.
+    ///
+    /// `Ok(true)`: the peer said goodbye (close_notify, RFC 8446 §6.1).
+    ///
+    /// # Errors
+    /// What is wrong with the records, as an outcome and as a sentence.
+    pub(crate) fn read(&mut self, bytes: &mut &[u8]) -> Result<bool, (Outcome, String)> {
+        // Reading from a slice fails only when the library's buffer is full, which
+        // taking all plaintext after every call prevents.
+        if self.connection.read_tls(bytes).unwrap_or(0) == 0 {
+            *bytes = &[];
+        }
+        match self.connection.process_new_packets() {
+            Ok(state) => Ok(state.peer_has_closed()),
+            Err(e) => Err(classify(&e, self.has_identity)),
+        }
+    }
+
+    /// The next piece of plaintext; [`TlsSession::consume`] it before asking again.
+    pub(crate) fn plaintext(&mut self) -> Option<&[u8]> {
+        let reader = self.connection.reader();
+        match reader.into_first_chunk() {
+            Ok(chunk) if !chunk.is_empty() => Some(chunk),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.connection.reader().consume(bytes);
+    }
+
+    /// Seal plaintext. Records wait in the session until [`TlsSession::flush`].
+    pub(crate) fn seal(&mut self, plaintext: &[u8]) {
+        // Into memory, without a limit: can't fail.
+        let _ = self.connection.writer().write_all(plaintext);
+    }
+
+    pub(crate) fn wants_write(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Write waiting records to `socket` until it takes no more.
+    pub(crate) fn flush(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
+        while self.connection.wants_write() {
+            if self.connection.write_tls(socket)? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close_notify(&mut self) {
+        self.connection.send_close_notify();
+    }
+}
+
+/// What a TLS failure is counted as, and what to tell a person about it.
+///
+/// A TLS 1.3 client is done before the server has judged its certificate (RFC 8446
+/// §4.4.2), so the server's verdict can come as an alert on an open connection: what it
+/// means depends on whether we showed a certificate.
+fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
+    use AlertDescription as Alert;
+    let outcome = match error {
+        rustls::Error::InvalidCertificate(problem) => match problem {
+            CertificateError::UnknownIssuer => Outcome::TlsUnknownCa,
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Outcome::TlsCertificateExpired,
+            CertificateError::NotValidForName
+            | CertificateError::NotValidForNameContext { .. } => Outcome::TlsNameMismatch,
+            _ => Outcome::TlsBadCertificate,
+        },
+        rustls::Error::AlertReceived(alert) => match alert {
+            Alert::CertificateRequired => Outcome::TlsClientCertificateRequired,
+            // OpenSSL-based servers answer a missing certificate with handshake_failure.
+            Alert::BadCertificate
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::UnsupportedCertificate
+            | Alert::DecryptError
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+                if has_identity =>
+            {
+                Outcome::TlsClientCertificateRejected
+            }
+            Alert::BadCertificate | Alert::CertificateUnknown | Alert::UnknownCA => {
+                Outcome::TlsClientCertificateRequired
+            }
+            Alert::ProtocolVersion => Outcome::TlsVersion,
+            Alert::HandshakeFailure | Alert::InsufficientSecurity => {
+                Outcome::TlsNoCommonParameters
+            }
+            Alert::NoApplicationProtocol => Outcome::TlsAlpn,
+            _ => Outcome::TlsAlert,
+        },
+        rustls::Error::PeerIncompatible(problem) => match problem {
+            PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+            | PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled => Outcome::TlsVersion,
+            _ => Outcome::TlsNoCommonParameters,
+        },
+        rustls::Error::NoApplicationProtocol => Outcome::TlsAlpn,
+        rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
+            Outcome::TlsAlpn
+        }
+        rustls::Error::InvalidMessage(_) => Outcome::TlsNotTls,
+        _ => Outcome::TlsFailed,
+    };
+    (outcome, format!("tls: {error}"))
+}

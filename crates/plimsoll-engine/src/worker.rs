@@ -1,0 +1,435 @@
+//! The worker: one event loop on one core, sharing nothing.
+//!
+//! It waits until an arrival is due or a socket is ready, stamps, starts calls, moves
+//! bytes, and records. [`issue`] decides which calls start (open or closed loop);
+//! [`lifecycle`] makes, serves and replaces connections. The order of a turn: wait,
+//! sockets, timers, arrivals, writes.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Load, Reuse};
+use plimsoll_model::record::Interval;
+use plimsoll_model::recorder::Recorder;
+use plimsoll_model::schedule::{Arrival, Arrivals, Schedule};
+use plimsoll_model::{Outcome, Time};
+
+use crate::driver::{Event, Protocol};
+use crate::network::{Network, Ready, Token, Wake};
+use crate::tls::TlsClient;
+
+mod calls;
+mod connection;
+mod control;
+mod issue;
+mod lifecycle;
+
+use calls::Calls;
+use connection::Connection;
+pub use control::{Control, StopLevel, WorkerInterval};
+use issue::Backlog;
+
+/// Nanoseconds of an interval: one second.
+pub const INTERVAL_NS: u64 = 1_000_000_000;
+
+/// Connections that may be coming up at once: fewer than any listen backlog holds, since
+/// a dropped SYN costs a second.
+const MOST_CONNECTING: usize = 256;
+
+/// Read buffer, shared by all connections of the worker.
+const READ_BUFFER: usize = 128 * 1024;
+
+/// After an interrupt, how long calls in flight may take.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// One worker's part of a run.
+#[derive(Clone, Debug)]
+pub struct Share {
+    /// This worker's place among all workers of all shards.
+    pub index: u32,
+    pub of: u32,
+    /// Connections to keep.
+    pub connections: u32,
+    /// Closed loop: clients of this worker.
+    pub clients: u32,
+    /// Closed loop: calls of this worker that are not warm-up.
+    pub calls: Option<u64>,
+    pub load: Arc<Load>,
+    pub schedule: Schedule,
+    pub keep_requests: bool,
+    pub trace: bool,
+}
+
+/// How the connecting went.
+#[derive(Clone, Debug, Default)]
+pub struct Established {
+    pub open: u32,
+    pub failed: u32,
+    /// The first failure, for the error message.
+    pub failure: Option<(Outcome, String)>,
+}
+
+/// One of the plan's connections, whichever connection serves it at the moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    connection: Option<u32>,
+    /// Closed loop: clients that wait to start a call here.
+    idle: u32,
+    failures: u32,
+    /// The last attempt failed, and the next has not succeeded yet.
+    down: Option<Outcome>,
+    settled: bool,
+}
+
+/// One event loop. See the module's text.
+pub struct Worker<P: Protocol, N: Network> {
+    network: N,
+    protocol: Arc<P>,
+    tls: Option<TlsClient>,
+    share: Share,
+    address: Option<SocketAddr>,
+
+    connections: Vec<Option<Connection<P::Driver, N::Socket>>>,
+    free: Vec<u32>,
+    next_generation: u32,
+    lanes: Vec<Lane>,
+    lanes_down: usize,
+    /// Lanes that want a connection.
+    to_connect: VecDeque<u32>,
+    connecting: usize,
+    next_connect: Time,
+    /// Connections with capacity, in turn.
+    open: VecDeque<u32>,
+    dirty: Vec<u32>,
+    /// Connections that had more to read than one turn gives.
+    unfinished: Vec<Token>,
+
+    calls: Calls,
+    recorder: Recorder,
+    /// An emptied interval, for its memory.
+    spare: Option<Interval>,
+    events: Vec<Event>,
+    buffer: Vec<u8>,
+    spare_outboxes: Vec<Vec<u8>>,
+
+    start: Time,
+    /// Open loop: what is still to come, and what was due and could not start.
+    arrivals: Option<Arrivals>,
+    next: Option<Arrival>,
+    backlog: Option<Backlog>,
+    /// Closed loop.
+    calls_left: Option<u64>,
+    issued: u64,
+    idle_clients: u32,
+    closed_began: bool,
+    stage: u8,
+    stage_end: Time,
+
+    phase: Phase,
+    stopped_at: Time,
+    /// Stopped before its time: what waits is not started any more.
+    interrupted: bool,
+    /// Connections made for one call, and not ended.
+    attempts: usize,
+    connect_deadlines: VecDeque<(Time, Token)>,
+    reconnects: BinaryHeap<Reverse<(Time, u32)>>,
+    thinking: BinaryHeap<Reverse<(Time, u32)>>,
+    driver_timers: BinaryHeap<Reverse<(Time, Token)>>,
+
+    interval_index: u32,
+    interval_end: Time,
+    interval_began: Time,
+    waited_ns: u64,
+    cpu_at_interval: u64,
+    open_connections: u32,
+    established: Established,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// No load yet: connections come up.
+    Connecting,
+    Loading,
+    /// No more arrivals; calls in flight end.
+    Draining,
+    Ended,
+}
+
+impl<P: Protocol, N: Network> Worker<P, N> {
+    pub fn new(share: Share, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
+        let lanes = match share.load.reuse {
+            Reuse::Always => share.connections,
+            Reuse::Never => 0,
+        };
+        let (mut lane_list, mut idle_clients) = (vec![Lane::default(); lanes as usize], 0);
+        if let ArrivalsPlan::Closed { .. } = share.load.arrivals {
+            if lanes == 0 {
+                idle_clients = share.clients;
+            } else {
+                for client in 0..share.clients {
+                    lane_list[(client % lanes) as usize].idle += 1;
+                }
+            }
+        }
+        // Connections made before the load count where the totals are taken.
+        let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
+        let recorder = Recorder::new(share.load.stages.len(), share.keep_requests);
+        Worker {
+            network,
+            protocol,
+            tls,
+            address: None,
+            connections: Vec::with_capacity(lanes as usize),
+            free: Vec::new(),
+            next_generation: 0,
+            lanes: lane_list,
+            lanes_down: 0,
+            to_connect: (0..lanes).collect(),
+            connecting: 0,
+            next_connect: Time::ZERO,
+            open: VecDeque::with_capacity(lanes as usize),
+            dirty: Vec::new(),
+            unfinished: Vec::new(),
+            calls: Calls::new(),
+            recorder,
+            spare: None,
+            events: Vec::new(),
+            buffer: vec![0; READ_BUFFER],
+            spare_outboxes: Vec::new(),
+            start: Time::NEVER,
+            arrivals: None,
+            next: None,
+            backlog: None,
+            calls_left: share.calls,
+            issued: 0,
+            idle_clients,
+            closed_began: false,
+            stage: first_counted.unwrap_or(0) as u8,
+            stage_end: Time::NEVER,
+            phase: Phase::Connecting,
+            stopped_at: Time::NEVER,
+            interrupted: false,
+            attempts: 0,
+            connect_deadlines: VecDeque::new(),
+            reconnects: BinaryHeap::new(),
+            thinking: BinaryHeap::new(),
+            driver_timers: BinaryHeap::new(),
+            interval_index: 0,
+            interval_end: Time::NEVER,
+            interval_began: Time::ZERO,
+            waited_ns: 0,
+            cpu_at_interval: 0,
+            open_connections: 0,
+            established: Established::default(),
+            share,
+        }
+    }
+
+    /// Bring the plan's connections up. Returns when each has come up or failed once;
+    /// those that failed are tried again during the load.
+    ///
+    /// # Errors
+    /// When the event loop itself fails, which no target can cause.
+    pub fn establish(&mut self, control: &mut impl Control) -> io::Result<Established> {
+        let mut ready = Vec::new();
+        while self.lanes.iter().any(|lane| !lane.settled)
+            && control.stop_level() == StopLevel::Run
+        {
+            self.turn(control, None, &mut ready)?;
+        }
+        Ok(self.established.clone())
+    }
+
+    /// Keep connections alive until the load begins; `false` when it never will.
+    ///
+    /// # Errors
+    /// As [`Worker::establish`].
+    pub fn await_start(&mut self, control: &mut impl Control) -> io::Result<bool> {
+        let mut ready = Vec::new();
+        while control.start().is_none() {
+            if control.stop_level() != StopLevel::Run {
+                return Ok(false);
+            }
+            let soon = self.network.now() + Duration::from_millis(50);
+            self.turn(control, Some(soon), &mut ready)?;
+        }
+        Ok(true)
+    }
+
+    /// Carry the load, from `start` to the last call's end.
+    ///
+    /// # Errors
+    /// As [`Worker::establish`]. What was recorded up to then has been handed over.
+    pub fn run(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
+        self.start = start;
+        self.interval_began = start;
+        self.interval_end = start.plus_nanos(INTERVAL_NS);
+        self.cpu_at_interval = control.thread_cpu_ns();
+        self.waited_ns = 0;
+        self.begin_issue();
+        self.phase = Phase::Loading;
+        let mut ready = Vec::new();
+        let mut result = Ok(());
+        while self.phase != Phase::Ended {
+            if let Err(e) = self.turn(control, None, &mut ready) {
+                result = Err(e);
+                break;
+            }
+        }
+        let now = self.network.now();
+        self.end_everything(control, now);
+        self.hand_over(control, now, true);
+        result
+    }
+
+    /// One turn of the loop.
+    fn turn(
+        &mut self,
+        control: &mut impl Control,
+        at_latest: Option<Time>,
+        ready: &mut Vec<Ready>,
+    ) -> io::Result<()> {
+        let before = self.network.now();
+        let wake = self.next_wake(at_latest, before);
+        self.network.wait(Some(wake), ready)?;
+        let mut now = self.network.now();
+        self.waited_ns += now.since(before);
+
+        for i in 0..ready.len() {
+            let event = ready[i];
+            self.serve(control, event);
+            // Arrivals don't wait for the rest of a large batch of answers.
+            if self.next.is_some_and(|next| self.start.0 + next.at <= now.0) || i % 64 == 63 {
+                now = self.network.now();
+                self.issue_due(now);
+                self.flush_dirty(control);
+            }
+        }
+        while let Some((token, resolved)) = self.network.resolved() {
+            self.resolved(control, token, resolved);
+        }
+        for token in std::mem::take(&mut self.unfinished) {
+            self.serve(
+                control,
+                Ready {
+                    token,
+                    readable: true,
+                    writable: false,
+                    hangup: true,
+                },
+            );
+        }
+        now = self.network.now();
+        self.expire(control, now);
+        self.begin_connections(control, now);
+        self.issue_due(now);
+        self.flush_dirty(control);
+        self.progress_phase(control, now);
+        if now >= self.interval_end {
+            self.hand_over(control, now, false);
+        }
+        Ok(())
+    }
+
+    /// The next moment at which something has to be done.
+    fn next_wake(&self, at_latest: Option<Time>, now: Time) -> Wake {
+        // Control is looked at this often even if nothing happens.
+        let mut at = now.plus_nanos(100_000_000).min(self.interval_end);
+        at = at.min(at_latest.unwrap_or(Time::NEVER));
+        if let Some(deadline) = self.share.load.deadline
+            && let Some((_, oldest)) = self.calls.oldest()
+        {
+            at = at.min(oldest.started + deadline);
+        }
+        if let Some((deadline, _)) = self.connect_deadlines.front() {
+            at = at.min(*deadline);
+        }
+        for heap in [&self.reconnects, &self.thinking] {
+            if let Some(Reverse((when, _))) = heap.peek() {
+                at = at.min(*when);
+            }
+        }
+        if let Some(Reverse((when, _))) = self.driver_timers.peek() {
+            at = at.min(*when);
+        }
+        if !self.to_connect.is_empty() && self.connecting < MOST_CONNECTING {
+            at = at.min(self.next_connect);
+        }
+        if !self.unfinished.is_empty() || self.idle_clients_can_start() {
+            at = now;
+        }
+        at = at.min(self.stage_end).min(self.drain_end());
+        match self.next {
+            Some(next) if self.phase == Phase::Loading && self.start.0 + next.at <= at.0 => Wake {
+                at: Time(self.start.0 + next.at),
+                precise: true,
+            },
+            _ => Wake { at, precise: false },
+        }
+    }
+
+    /// Timers that have run out.
+    fn expire(&mut self, control: &mut impl Control, now: Time) {
+        if let Some(deadline) = self.share.load.deadline {
+            while let Some((id, call)) = self.calls.oldest() {
+                if call.started + deadline > now {
+                    break;
+                }
+                self.deadline_passed(control, id, now);
+            }
+        }
+        while let Some((deadline, token)) = self.connect_deadlines.front().copied() {
+            if deadline > now {
+                break;
+            }
+            self.connect_deadlines.pop_front();
+            self.connect_timed_out(control, token, now);
+        }
+        while let Some(Reverse((when, lane))) = self.reconnects.peek().copied() {
+            if when > now {
+                break;
+            }
+            self.reconnects.pop();
+            self.to_connect.push_back(lane);
+        }
+        while let Some(Reverse((when, token))) = self.driver_timers.peek().copied() {
+            if when > now {
+                break;
+            }
+            self.driver_timers.pop();
+            self.driver_expired(control, token, now);
+        }
+    }
+
+    /// Hand the interval that has ended to the conductor, and begin the next.
+    fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
+        let recorded = self.recorder.take(self.spare.take());
+        let cpu = control.thread_cpu_ns();
+        let length = now.since(self.interval_began);
+        self.spare = control.interval(WorkerInterval {
+            worker: self.share.index,
+            index: self.interval_index,
+            last,
+            end_ns: now.since(self.start),
+            recorded,
+            in_flight: self.calls.len() as u64,
+            backlog: self.backlog.as_ref().map_or(0, Backlog::len),
+            connections: self.open_connections,
+            busy_ns: length.saturating_sub(self.waited_ns),
+            cpu_ns: cpu.saturating_sub(self.cpu_at_interval),
+        });
+        self.cpu_at_interval = cpu;
+        self.waited_ns = 0;
+        self.interval_began = now;
+        // A stalled machine can sleep through several ends: the interval is then longer.
+        let index = now.since(self.start) / INTERVAL_NS;
+        self.interval_index = u32::try_from(index).unwrap_or(u32::MAX).max(self.interval_index + 1);
+        self.interval_end = self
+            .start
+            .plus_nanos((u64::from(self.interval_index) + 1) * INTERVAL_NS);
+    }
+}

@@ -1,0 +1,138 @@
+//! The calls in flight of one worker: a slab, threaded by a list in the order in which
+//! the calls were started.
+//!
+//! All calls of a run have the same deadline, so the head of the list is always the next
+//! to expire: deadlines cost no timer per call.
+
+use plimsoll_model::Time;
+
+use crate::driver::CallId;
+
+const NONE: u32 = u32::MAX;
+
+/// A call that has been started and has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) number: u64,
+    pub(crate) arrival: Time,
+    /// What service time counts from. For a call with a connection of its own, when the
+    /// attempt began.
+    pub(crate) sent: Time,
+    /// When it was handed to the driver.
+    pub(crate) started: Time,
+    pub(crate) connection: u32,
+    pub(crate) stage: u8,
+    previous: u32,
+    next: u32,
+}
+
+impl Call {
+    pub(crate) fn new(number: u64, arrival: Time, sent: Time, started: Time, connection: u32, stage: u8) -> Call {
+        Call {
+            number,
+            arrival,
+            sent,
+            started,
+            connection,
+            stage,
+            previous: NONE,
+            next: NONE,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Calls {
+    slots: Vec<Call>,
+    free: Vec<u32>,
+    oldest: u32,
+    newest: u32,
+}
+
+impl Calls {
+    pub(crate) fn new() -> Calls {
+        Calls {
+            slots: Vec::new(),
+            free: Vec::new(),
+            oldest: NONE,
+            newest: NONE,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, mut call: Call) -> CallId {
+        call.previous = self.newest;
+        call.next = NONE;
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.slots[id as usize] = call;
+                id
+            }
+            None => {
+                self.slots.push(call);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        match self.newest {
+            NONE => self.oldest = id,
+            newest => self.slots[newest as usize].next = id,
+        }
+        self.newest = id;
+        CallId(id)
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, id: CallId) -> Call {
+        let call = self.slots[id.0 as usize];
+        match call.previous {
+            NONE => self.oldest = call.next,
+            previous => self.slots[previous as usize].next = call.next,
+        }
+        match call.next {
+            NONE => self.newest = call.previous,
+            next => self.slots[next as usize].previous = call.previous,
+        }
+        self.free.push(id.0);
+        call
+    }
+
+    /// The call that was started first.
+    #[inline]
+    pub(crate) fn oldest(&self) -> Option<(CallId, &Call)> {
+        match self.oldest {
+            NONE => None,
+            id => Some((CallId(id), &self.slots[id as usize])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(number: u64) -> Call {
+        Call::new(number, Time(number), Time(number), Time(number), 0, 0)
+    }
+
+    #[test]
+    fn the_oldest_call_is_at_the_head_whatever_ends_first() {
+        let mut calls = Calls::new();
+        let ids: Vec<_> = (0..4).map(|n| calls.insert(call(n))).collect();
+        calls.remove(ids[1]);
+        assert_eq!(calls.oldest().unwrap().1.number, 0);
+        calls.remove(ids[0]);
+        assert_eq!(calls.oldest().unwrap().1.number, 2);
+        let reused = calls.insert(call(9));
+        assert_eq!(calls.len(), 3);
+        calls.remove(ids[3]);
+        calls.remove(ids[2]);
+        assert_eq!(calls.oldest().unwrap().1.number, 9);
+        calls.remove(reused);
+        assert!(calls.oldest().is_none());
+        assert_eq!(calls.len(), 0);
+    }
+}

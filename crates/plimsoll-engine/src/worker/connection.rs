@@ -1,0 +1,455 @@
+//! One connection of a worker: its socket, its TLS session, its driver, and how far it
+//! has come.
+//!
+//! Buffers belong to the worker; a connection keeps only what it could not write, and an
+//! idle one keeps nothing.
+
+use std::io::{self, IoSlice};
+
+use plimsoll_model::{ConnectPhases, Outcome, Time};
+
+use rustix::io::Errno;
+
+use crate::driver::{Direction, Driver, Event, ProtocolError, Tracer};
+use crate::network::Network;
+use crate::tls::TlsSession;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Resolving,
+    Connecting,
+    Handshaking,
+    /// The transport is up; the protocol's greeting has not been answered.
+    Greeting,
+    Open,
+    /// Takes no more calls; ends with its last one.
+    Draining,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role {
+    /// Kept, and replaced when lost: one of the plan's connections.
+    Lane(u32),
+    /// Made for one call.
+    Attempt(Attempt),
+}
+
+/// A call that waits for a connection of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) number: u64,
+    pub(crate) arrival: Time,
+    pub(crate) begun: Time,
+    pub(crate) stage: u8,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    pub(crate) outcome: Outcome,
+    pub(crate) detail: String,
+}
+
+impl From<ProtocolError> for Loss {
+    fn from(e: ProtocolError) -> Loss {
+        Loss {
+            outcome: e.outcome,
+            detail: e.detail,
+        }
+    }
+}
+
+/// What receiving came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// Everything that was there has been read.
+    Drained,
+    /// There may be more; come back after serving the others.
+    More,
+}
+
+pub(crate) struct Connection<D, S> {
+    pub(crate) generation: u32,
+    pub(crate) state: State,
+    pub(crate) role: Role,
+    pub(crate) socket: Option<S>,
+    pub(crate) driver: D,
+    pub(crate) tls: Option<Box<TlsSession>>,
+    /// Bytes of the protocol that have not been written (or sealed) yet.
+    pub(crate) out: Vec<u8>,
+    written: usize,
+    traced: usize,
+    pub(crate) in_flight: u32,
+    /// Stands in the worker's queue of connections with capacity.
+    pub(crate) queued: bool,
+    pub(crate) dirty: bool,
+    pub(crate) write_failed: bool,
+    /// The driver's timer that is in the worker's heap.
+    pub(crate) timer: Time,
+    pub(crate) begun: Time,
+    phase_began: Time,
+    pub(crate) phases: ConnectPhases,
+    pub(crate) tracer: Option<Box<dyn Tracer>>,
+}
+
+impl<D: Driver, S> Connection<D, S> {
+    pub(crate) fn new(
+        generation: u32,
+        role: Role,
+        driver: D,
+        tracer: Option<Box<dyn Tracer>>,
+        now: Time,
+    ) -> Connection<D, S> {
+        Connection {
+            generation,
+            state: State::Resolving,
+            role,
+            socket: None,
+            driver,
+            tls: None,
+            out: Vec::new(),
+            written: 0,
+            traced: 0,
+            in_flight: 0,
+            queued: false,
+            dirty: false,
+            write_failed: false,
+            timer: Time::NEVER,
+            begun: now,
+            phase_began: now,
+            phases: ConnectPhases::default(),
+            tracer,
+        }
+    }
+
+    /// Nanoseconds since the last phase ended, and the next one begins.
+    fn lap(&mut self, now: Time) -> u64 {
+        let nanos = now.since(self.phase_began);
+        self.phase_began = now;
+        nanos
+    }
+
+    pub(crate) fn resolved(&mut self, now: Time) {
+        self.phases.resolve_ns = self.lap(now);
+        self.state = State::Connecting;
+    }
+
+    /// TCP is up. Over TLS the handshake begins, otherwise the protocol's greeting.
+    pub(crate) fn connected(&mut self, tls: Option<TlsSession>, now: Time) {
+        self.phases.connect_ns = self.lap(now);
+        match tls {
+            Some(session) => {
+                self.tls = Some(Box::new(session));
+                self.state = State::Handshaking;
+            }
+            None => self.greet(now),
+        }
+    }
+
+    fn greet(&mut self, now: Time) {
+        self.state = State::Greeting;
+        self.driver.open(now, &mut self.out);
+    }
+
+    fn handshaken(
+        &mut self,
+        session: &TlsSession,
+        alpn: Option<&[u8]>,
+        now: Time,
+    ) -> Result<(), Loss> {
+        if session.alpn() != alpn {
+            return Err(Loss {
+                outcome: Outcome::TlsAlpn,
+                detail: format!(
+                    "tls: the server did not agree to protocol {:?} by ALPN",
+                    String::from_utf8_lossy(alpn.unwrap_or_default())
+                ),
+            });
+        }
+        self.phases.resumed = session.resumed();
+        self.phases.handshake_ns = self.lap(now);
+        self.greet(now);
+        Ok(())
+    }
+
+    /// The greeting may have been answered: true once, when calls may start.
+    pub(crate) fn became_open(&mut self, now: Time) -> bool {
+        if self.state != State::Greeting || !self.driver.is_ready() {
+            return false;
+        }
+        self.phases.ready_ns = self.lap(now);
+        self.state = State::Open;
+        true
+    }
+
+    /// Calls that may start now; none while much is waiting to be written, so that a
+    /// peer that does not read shows as waiting calls and not as memory.
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
+        const MOST_UNWRITTEN: usize = 1 << 20;
+        if self.state != State::Open || self.out.len() > MOST_UNWRITTEN || self.write_failed {
+            return 0;
+        }
+        self.driver.capacity()
+    }
+
+    /// Read what the socket has, up to a bound for fairness, and hand it to the driver.
+    #[inline]
+    pub(crate) fn receive<N: Network<Socket = S>>(
+        &mut self,
+        network: &mut N,
+        buffer: &mut [u8],
+        alpn: Option<&[u8]>,
+        to_the_end: bool,
+        events: &mut Vec<Event>,
+    ) -> Result<Received, Loss> {
+        const MOST_READS: usize = 8;
+        for _ in 0..MOST_READS {
+            let Some(socket) = &mut self.socket else {
+                return Ok(Received::Drained);
+            };
+            let got = match network.read(socket, buffer) {
+                Ok(got) => got,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(self.read_failed(&e)),
+            };
+            let now = network.now();
+            if got == 0 {
+                return Err(self.ended(now, events));
+            }
+            self.take(&buffer[..got], alpn, now, events)?;
+            // A short read has emptied the socket; the next bytes make a new event.
+            if got < buffer.len() && !to_the_end {
+                return Ok(Received::Drained);
+            }
+        }
+        Ok(Received::More)
+    }
+
+    #[inline]
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        alpn: Option<&[u8]>,
+        now: Time,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Loss> {
+        if self.tls.is_none() {
+            self.trace_received(bytes);
+            self.driver.receive(bytes, now, &mut self.out, events)?;
+            return Ok(());
+        }
+        self.take_records(bytes, alpn, now, events)
+    }
+
+    fn take_records(
+        &mut self,
+        bytes: &[u8],
+        alpn: Option<&[u8]>,
+        now: Time,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Loss> {
+        let Some(mut session) = self.tls.take() else {
+            return Ok(());
+        };
+        let taken = self.take_session(&mut session, bytes, alpn, now, events);
+        self.tls = Some(session);
+        taken
+    }
+
+    fn take_session(
+        &mut self,
+        session: &mut TlsSession,
+        mut bytes: &[u8],
+        alpn: Option<&[u8]>,
+        now: Time,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Loss> {
+        while !bytes.is_empty() {
+            let read = session.read(&mut bytes);
+            if self.state == State::Handshaking && !session.is_handshaking() && read.is_ok() {
+                self.handshaken(session, alpn, now)?;
+            }
+            while let Some(plain) = session.plaintext() {
+                let length = plain.len();
+                self.trace_received(plain);
+                self.driver.receive(plain, now, &mut self.out, events)?;
+                session.consume(length);
+            }
+            match read {
+                Ok(false) => {}
+                Ok(true) => return Err(self.ended(now, events)),
+                Err((outcome, detail)) => return Err(Loss { outcome, detail }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer closed its side in good order.
+    fn ended(&mut self, now: Time, events: &mut Vec<Event>) -> Loss {
+        match self.state {
+            State::Resolving | State::Connecting | State::Handshaking => Loss {
+                outcome: Outcome::TlsFailed,
+                detail: "tls: the server closed the connection during the handshake \
+                         (is it a plaintext port?)"
+                    .to_owned(),
+            },
+            State::Greeting | State::Open | State::Draining => {
+                match self.driver.receive_end(now, events) {
+                    Err(e) => e.into(),
+                    Ok(()) => Loss {
+                        outcome: Outcome::ConnectionClosed,
+                        detail: "the server closed the connection".to_owned(),
+                    },
+                }
+            }
+        }
+    }
+
+    fn read_failed(&self, e: &io::Error) -> Loss {
+        let during = match self.state {
+            State::Handshaking => " during the TLS handshake",
+            State::Greeting => " before the protocol's greeting",
+            _ => "",
+        };
+        let outcome = match e.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Outcome::Reset,
+            io::ErrorKind::TimedOut => Outcome::ConnectTimeout,
+            _ => Outcome::ConnectionClosed,
+        };
+        Loss {
+            outcome,
+            detail: format!("the connection was lost{during}: {e}"),
+        }
+    }
+
+    /// Write what is waiting: everything in one system call where the socket takes it.
+    #[inline]
+    pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        if self.write_failed {
+            return;
+        }
+        if self.tracer.is_some() {
+            self.trace_sent();
+        }
+        let Some(socket) = &mut self.socket else { return };
+        let flushed = match &mut self.tls {
+            None => {
+                while self.written < self.out.len() {
+                    match network.write(socket, &[IoSlice::new(&self.out[self.written..])]) {
+                        Ok(n) => self.written += n,
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                        Err(_) => {
+                            self.write_failed = true;
+                            return;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Some(session) => {
+                // Sealing more while the socket is full would only move the backlog.
+                let ready = self.state != State::Handshaking && !session.wants_write();
+                if ready && !self.out.is_empty() {
+                    session.seal(&self.out);
+                    self.out.clear();
+                    self.traced = 0;
+                }
+                let mut writer = SocketWriter { network, socket };
+                let mut flushed = session.flush(&mut writer);
+                if flushed.is_ok() && self.state != State::Handshaking && !self.out.is_empty() {
+                    session.seal(&self.out);
+                    self.out.clear();
+                    self.traced = 0;
+                    flushed = session.flush(&mut writer);
+                }
+                flushed
+            }
+        };
+        match flushed {
+            Ok(()) => {
+                // During a TLS handshake the outbox waits for the keys.
+                if self.state != State::Handshaking {
+                    self.out.clear();
+                    self.written = 0;
+                    self.traced = 0;
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.write_failed = true,
+        }
+    }
+
+    /// Say goodbye as far as the socket takes it without waiting.
+    pub(crate) fn farewell<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        if matches!(self.state, State::Greeting | State::Open | State::Draining) {
+            self.driver.finish(&mut self.out);
+            self.flush(network);
+            if let Some(session) = &mut self.tls {
+                session.close_notify();
+            }
+        }
+        self.flush(network);
+    }
+
+    /// Explain what the driver has put into the outbox since the last call.
+    fn trace_sent(&mut self) {
+        let Some(tracer) = &mut self.tracer else { return };
+        let mut lines = Vec::new();
+        tracer.bytes(Direction::Sent, &self.out[self.traced..], &mut lines);
+        self.traced = self.out.len();
+        for line in lines {
+            tracing::trace!(target: "plimsoll::wire", connection = self.generation, "> {line}");
+        }
+    }
+
+    fn trace_received(&mut self, bytes: &[u8]) {
+        let Some(tracer) = &mut self.tracer else { return };
+        let mut lines = Vec::new();
+        tracer.bytes(Direction::Received, bytes, &mut lines);
+        for line in lines {
+            tracing::trace!(target: "plimsoll::wire", connection = self.generation, "< {line}");
+        }
+    }
+}
+
+/// A socket as the TLS library wants to see it.
+struct SocketWriter<'a, N: Network> {
+    network: &'a mut N,
+    socket: &'a mut N::Socket,
+}
+
+impl<N: Network> io::Write for SocketWriter<'_, N> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.network.write(self.socket, &[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.network.write(self.socket, slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a failure to get a connection is counted as.
+pub(crate) fn classify_connect(e: &io::Error) -> Outcome {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => Outcome::ConnectRefused,
+        io::ErrorKind::ConnectionReset => Outcome::Reset,
+        io::ErrorKind::TimedOut => Outcome::ConnectTimeout,
+        io::ErrorKind::AddrNotAvailable => Outcome::NoPorts,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Outcome::ConnectUnreachable
+        }
+        _ => match e.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE | Errno::NFILE) => Outcome::NoDescriptors,
+            _ => Outcome::ConnectFailed,
+        },
+    }
+}

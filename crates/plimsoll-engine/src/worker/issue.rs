@@ -1,0 +1,511 @@
+//! Which calls start, and when: the open loop follows the schedule, the closed loop its
+//! clients.
+//!
+//! An arrival is noticed when the loop first sees that it is due; the time from due to
+//! noticed is the generator's own lateness (pacing). It starts when a connection has
+//! capacity; the time from due to started is the lag. The two differ when calls have to
+//! wait for a connection, which is not the generator's fault.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Reuse};
+use plimsoll_model::schedule::{Arrival, Arrivals};
+use plimsoll_model::{ConnectPhases, Outcome, Sample, Time};
+
+use super::calls::Call;
+use super::connection::{Attempt, Loss, Role, State};
+use super::control::{Control, StopLevel};
+use super::{GRACE, Phase, Worker};
+use crate::driver::{CallId, Done, Driver, Event, Protocol};
+use crate::network::Network;
+
+/// A closed-loop client whose connection failed pauses this long at least, so that a
+/// dead target is not met with a busy loop.
+const FAILURE_PAUSE: Duration = Duration::from_millis(10);
+
+/// Arrivals that were due when no connection had capacity, in order. The schedule itself
+/// is the queue: only its position is kept, however long the backlog grows.
+#[derive(Clone, Debug)]
+pub(super) struct Backlog {
+    head: Arrival,
+    second: Option<Arrival>,
+    rest: Arrivals,
+    length: u64,
+}
+
+impl Backlog {
+    pub(super) fn len(&self) -> u64 {
+        self.length
+    }
+
+    fn advance(&mut self) {
+        self.length -= 1;
+        if self.length > 0
+            && let Some(next) = self.second.take().or_else(|| self.rest.next())
+        {
+            self.head = next;
+        }
+    }
+}
+
+impl<P: Protocol, N: Network> Worker<P, N> {
+    pub(super) fn begin_issue(&mut self) {
+        match self.share.load.arrivals {
+            ArrivalsPlan::Open(_) => {
+                let mut arrivals = self.share.schedule.share(self.share.index, self.share.of);
+                self.next = arrivals.next();
+                self.arrivals = Some(arrivals);
+            }
+            ArrivalsPlan::Closed { .. } => self.enter_stage(self.start),
+        }
+    }
+
+
+    fn is_closed_loop(&self) -> bool {
+        self.arrivals.is_none()
+    }
+
+    /// Closed loop: which stage it is, and when that changes.
+    fn enter_stage(&mut self, now: Time) {
+        let ns = now.since(self.start);
+        match self.share.schedule.stage_at(ns) {
+            Some(stage) => {
+                self.stage = stage;
+                let bounds = self.share.schedule.stage_bounds();
+                self.stage_end = bounds[stage as usize]
+                    .end
+                    .map_or(Time::NEVER, |end| self.start.plus_nanos(end));
+            }
+            None => {
+                self.stage_end = Time::NEVER;
+                self.stop_issuing(now);
+            }
+        }
+    }
+
+    /// Start what is due.
+    #[inline]
+    pub(super) fn issue_due(&mut self, now: Time) {
+        if self.phase == Phase::Connecting || now < self.start {
+            return;
+        }
+        if self.is_closed_loop() {
+            self.issue_closed(now);
+        } else {
+            self.issue_open(now);
+        }
+    }
+
+    fn issue_open(&mut self, now: Time) {
+        self.start_backlog(now);
+        while let Some(arrival) = self.next {
+            let due = self.start.plus_nanos(arrival.at);
+            if due > now || self.phase != Phase::Loading {
+                break;
+            }
+            self.stage = arrival.stage;
+            self.recorder.due(arrival.stage, 1);
+            self.recorder.pacing(arrival.stage, now.since(due));
+            self.next = self.arrivals.as_mut().and_then(Iterator::next);
+            match &mut self.backlog {
+                Some(backlog) => backlog.length += 1,
+                None => {
+                    if !self.try_start(arrival, now) {
+                        self.backlog = self.arrivals.clone().map(|rest| Backlog {
+                            head: arrival,
+                            second: self.next,
+                            rest,
+                            length: 1,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_backlog(&mut self, now: Time) {
+        if self.interrupted {
+            return;
+        }
+        let Some(mut backlog) = self.backlog.take() else { return };
+        while backlog.length > 0 && self.try_start(backlog.head, now) {
+            backlog.advance();
+        }
+        if backlog.length > 0 {
+            self.backlog = Some(backlog);
+        }
+    }
+
+    /// Start a call on the next connection that has room; `false` when it has to wait.
+    #[inline]
+    fn try_start(&mut self, arrival: Arrival, now: Time) -> bool {
+        let due = self.start.plus_nanos(arrival.at);
+        if self.share.load.reuse == Reuse::Never {
+            self.begin_attempt(Attempt {
+                number: arrival.number,
+                arrival: due,
+                begun: now,
+                stage: arrival.stage,
+            });
+            return true;
+        }
+        while let Some(index) = self.open.pop_front() {
+            let Some(connection) = self.connections[index as usize].as_mut() else { continue };
+            let capacity = connection.capacity();
+            if capacity > 1 {
+                self.open.push_back(index);
+            } else {
+                connection.queued = false;
+            }
+            if capacity > 0 {
+                self.start_call(index, arrival.number, due, now, now, arrival.stage);
+                return true;
+            }
+        }
+        // Every connection is down: a real client's call would fail now, so this one does.
+        if self.lanes_down == self.lanes.len()
+            && let Some(outcome) = self.lanes.first().and_then(|lane| lane.down)
+        {
+            self.record_unsent(arrival.number, due, now, arrival.stage, outcome);
+            return true;
+        }
+        false
+    }
+
+    /// Hand a call to a connection's driver.
+    #[inline]
+    fn start_call(&mut self, index: u32, number: u64, due: Time, sent: Time, now: Time, stage: u8) {
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let id = self.calls.insert(Call::new(number, due, sent, now, index, stage));
+        if connection.out.capacity() == 0
+            && let Some(outbox) = self.spare_outboxes.pop()
+        {
+            connection.out = outbox;
+        }
+        connection.driver.start(id, number, now, &mut connection.out);
+        connection.in_flight += 1;
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(index);
+        }
+    }
+
+    fn issue_closed(&mut self, now: Time) {
+        if now >= self.stage_end {
+            self.enter_stage(now);
+        }
+        if !self.closed_began {
+            self.closed_began = true;
+            self.top_up_all(now);
+        }
+        while let Some(Reverse((when, lane))) = self.thinking.peek().copied() {
+            if when > now {
+                break;
+            }
+            self.thinking.pop();
+            match self.lanes.get_mut(lane as usize) {
+                Some(idle) => {
+                    idle.idle += 1;
+                    self.top_up(lane, now);
+                }
+                None => self.idle_clients += 1,
+            }
+        }
+        if self.share.load.reuse == Reuse::Never {
+            // A failure at once gives the client back: only those idle now start in this turn.
+            for _ in 0..self.idle_clients {
+                if !self.take_call() {
+                    break;
+                }
+                self.idle_clients -= 1;
+                let number = self.next_number();
+                self.recorder.due(self.stage, 1);
+                self.begin_attempt(Attempt {
+                    number,
+                    arrival: now,
+                    begun: now,
+                    stage: self.stage,
+                });
+            }
+        }
+    }
+
+    /// Closed loop with kept connections: start the lane's idle clients' calls.
+    #[inline]
+    pub(super) fn top_up(&mut self, lane: u32, now: Time) {
+        if self.phase != Phase::Loading || now < self.start || !self.is_closed_loop() {
+            return;
+        }
+        let Some(index) = self.lanes[lane as usize].connection else { return };
+        while self.lanes[lane as usize].idle > 0 {
+            let room = self.connections[index as usize]
+                .as_ref()
+                .is_some_and(|c| c.capacity() > 0);
+            if !room || !self.take_call() {
+                break;
+            }
+            self.lanes[lane as usize].idle -= 1;
+            let number = self.next_number();
+            self.recorder.due(self.stage, 1);
+            self.start_call(index, number, now, now, now, self.stage);
+        }
+    }
+
+    fn top_up_all(&mut self, now: Time) {
+        for lane in 0..self.lanes.len() {
+            self.top_up(lane as u32, now);
+        }
+    }
+
+    /// Take one from the calls that are left, where their number is limited.
+    #[inline]
+    fn take_call(&mut self) -> bool {
+        if self.phase != Phase::Loading {
+            return false;
+        }
+        let warmup = self.share.load.stages[self.stage as usize].warmup;
+        match &mut self.calls_left {
+            Some(0) if !warmup => false,
+            Some(left) if !warmup => {
+                *left -= 1;
+                true
+            }
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn next_number(&mut self) -> u64 {
+        let number = self.issued * u64::from(self.share.of) + u64::from(self.share.index);
+        self.issued += 1;
+        number
+    }
+
+    /// Closed loop with a connection a call: would a turn start something at once?
+    pub(super) fn idle_clients_can_start(&self) -> bool {
+        self.phase == Phase::Loading
+            && self.idle_clients > 0
+            && self.calls_left != Some(0)
+            && self.network_time_reached()
+    }
+
+    fn network_time_reached(&self) -> bool {
+        self.interval_end != Time::NEVER
+    }
+
+    /// A client's call has ended: it thinks, or starts the next.
+    fn client_free(&mut self, role: Role, failed: bool, now: Time) {
+        let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals else { return };
+        let pause = if failed { think.max(FAILURE_PAUSE) } else { think };
+        match role {
+            Role::Lane(lane) if think.is_zero() => self.lanes[lane as usize].idle += 1,
+            Role::Lane(lane) => self.thinking.push(Reverse((now + think, lane))),
+            Role::Attempt(_) if pause.is_zero() => self.idle_clients += 1,
+            Role::Attempt(_) => self.thinking.push(Reverse((now + pause, u32::MAX))),
+        }
+    }
+
+    /// What the driver reported.
+    #[inline]
+    pub(super) fn take_events(&mut self, role: Role, phases: ConnectPhases, now: Time) {
+        if self.events.is_empty() {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.events);
+        for event in events.drain(..) {
+            match event {
+                Event::Done(done) => self.call_ended(&done, role, phases, now),
+                Event::Late => self.recorder.late(self.stage),
+                Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
+            }
+        }
+        self.events = events;
+    }
+
+    #[inline]
+    fn call_ended(&mut self, done: &Done, role: Role, phases: ConnectPhases, now: Time) {
+        let call = self.calls.remove(done.call);
+        if let Some(connection) = self.connections[call.connection as usize].as_mut() {
+            connection.in_flight -= 1;
+        }
+        let sample = Sample {
+            number: call.number,
+            arrival: call.arrival,
+            sent: call.sent,
+            first_byte: if done.first_byte == Time::NEVER { now } else { done.first_byte },
+            done: now,
+            stage: call.stage,
+            outcome: done.outcome,
+            bytes_sent: done.bytes_sent,
+            bytes_received: done.bytes_received,
+        };
+        match role {
+            Role::Lane(_) => self.recorder.call(&sample),
+            Role::Attempt(_) => {
+                self.attempts -= 1;
+                self.recorder.cold_call(&sample, &phases);
+            }
+        }
+        self.client_free(role, !done.outcome.is_ok(), now);
+    }
+
+    /// The call's deadline has passed: it ends here, and is cancelled on the wire.
+    pub(super) fn deadline_passed(&mut self, control: &mut impl Control, id: CallId, now: Time) {
+        let Some((_, call)) = self.calls.oldest() else { return };
+        let index = call.connection;
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        connection.driver.cancel(id, now, &mut connection.out);
+        if !connection.dirty {
+            connection.dirty = true;
+            self.dirty.push(index);
+        }
+        let (role, phases) = (connection.role, connection.phases);
+        let done = Done {
+            call: id,
+            outcome: Outcome::DeadlineExceeded,
+            first_byte: Time::NEVER,
+            bytes_sent: 0,
+            bytes_received: 0,
+        };
+        self.call_ended(&done, role, phases, now);
+        self.after_service(control, index, now);
+    }
+
+    /// A call that failed before it could be sent.
+    pub(super) fn record_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) {
+        self.recorder.call(&Sample {
+            number,
+            arrival: due,
+            sent: now,
+            first_byte: now,
+            done: now,
+            stage,
+            outcome,
+            bytes_sent: 0,
+            bytes_received: 0,
+        });
+    }
+
+    /// Closed loop: the lane's connection could not be made, so its idle clients' calls fail.
+    pub(super) fn fail_idle_clients(&mut self, lane: u32, outcome: Outcome, now: Time) {
+        if self.phase != Phase::Loading || now < self.start || !self.is_closed_loop() {
+            return;
+        }
+        for _ in 0..self.lanes[lane as usize].idle {
+            if !self.take_call() {
+                break;
+            }
+            let number = self.next_number();
+            self.recorder.due(self.stage, 1);
+            self.record_unsent(number, now, now, self.stage, outcome);
+        }
+    }
+
+    /// A connection was made for this call; it is up.
+    pub(super) fn start_attempt(&mut self, index: u32, attempt: Attempt, now: Time) {
+        self.start_call(index, attempt.number, attempt.arrival, attempt.begun, now, attempt.stage);
+    }
+
+    /// A connection made for one call was lost before the call could start.
+    pub(super) fn attempt_failed(&mut self, attempt: Attempt, phases: ConnectPhases, loss: &Loss, now: Time) {
+        self.attempts -= 1;
+        let sample = Sample {
+            number: attempt.number,
+            arrival: attempt.arrival,
+            sent: attempt.begun,
+            first_byte: now,
+            done: now,
+            stage: attempt.stage,
+            outcome: loss.outcome,
+            bytes_sent: 0,
+            bytes_received: 0,
+        };
+        self.recorder.cold_call(&sample, &phases);
+        self.client_free(Role::Attempt(attempt), true, now);
+    }
+
+    fn stop_issuing(&mut self, now: Time) {
+        if self.phase == Phase::Loading {
+            self.phase = Phase::Draining;
+            self.stopped_at = now;
+        }
+    }
+
+    /// When to give up on what is in flight.
+    pub(super) fn drain_end(&self) -> Time {
+        match self.phase {
+            Phase::Draining => self.stopped_at + self.share.load.drain,
+            _ => Time::NEVER,
+        }
+    }
+
+    /// Is it over?
+    pub(super) fn progress_phase(&mut self, control: &mut impl Control, now: Time) {
+        let level = control.stop_level();
+        self.interrupted = level != StopLevel::Run;
+        match self.phase {
+            Phase::Connecting | Phase::Ended => {}
+            Phase::Loading => {
+                let exhausted = if self.is_closed_loop() {
+                    self.calls_left == Some(0)
+                        && self.share.load.stages.last().is_some_and(|last| !last.warmup)
+                        && !self.share.load.stages[self.stage as usize].warmup
+                } else {
+                    self.next.is_none()
+                };
+                if exhausted || level != StopLevel::Run {
+                    self.stop_issuing(now);
+                }
+            }
+            Phase::Draining => {
+                let waiting = self.backlog.is_some() && !self.interrupted;
+                let idle = self.calls.len() == 0 && self.attempts == 0 && !waiting;
+                let grace_over = self.interrupted && now >= self.stopped_at + GRACE;
+                if idle || now >= self.drain_end() || grace_over || level == StopLevel::Now {
+                    self.phase = Phase::Ended;
+                }
+            }
+        }
+        if self.phase == Phase::Draining && level == StopLevel::Now {
+            self.phase = Phase::Ended;
+        }
+    }
+
+    /// The run is over: everything that has not ended is counted, and goodbye is said.
+    pub(super) fn end_everything(&mut self, control: &mut impl Control, now: Time) {
+        let outcome = match control.stop_level() {
+            StopLevel::Run => Outcome::NoAnswer,
+            _ => Outcome::Interrupted,
+        };
+        if let Some(mut backlog) = self.backlog.take() {
+            while backlog.length > 0 {
+                self.recorder.not_started(backlog.head.stage, 1);
+                backlog.advance();
+            }
+        }
+        for index in 0..self.connections.len() {
+            let Some(connection) = self.connections[index].as_mut() else { continue };
+            let (role, phases) = (connection.role, connection.phases);
+            if connection.in_flight > 0 {
+                connection.driver.abort(outcome, now, &mut self.events);
+                self.take_events(role, phases, now);
+            } else if let Role::Attempt(attempt) = role
+                && connection.state != State::Open
+                && connection.state != State::Draining
+            {
+                let loss = Loss {
+                    outcome,
+                    detail: String::new(),
+                };
+                self.attempt_failed(attempt, phases, &loss, now);
+            }
+            if let Some(mut connection) = self.connections[index].take() {
+                connection.farewell(&mut self.network);
+                if let Some(socket) = connection.socket.take() {
+                    self.network.close(socket);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Connections: made, served, lost and replaced.
+//!
+//! A lane is one of the plan's connections; whichever connection serves it can be lost
+//! or drained and is then replaced, with growing pauses while the target refuses.
+
+use std::cmp::Reverse;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_model::{Outcome, Time};
+
+use super::connection::{Attempt, Connection, Loss, Received, Role, State, classify_connect};
+use super::control::Control;
+use super::{Established, MOST_CONNECTING, Phase, Worker};
+use crate::driver::{Driver, Protocol};
+use crate::network::{Network, Ready, Token};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MOST_SPARE_OUTBOXES: usize = 64;
+
+fn token(index: u32, generation: u32) -> Token {
+    Token(u64::from(generation) << 32 | u64::from(index))
+}
+
+impl<P: Protocol, N: Network> Worker<P, N> {
+    /// The live connection that a token names; `None` when it is gone.
+    #[inline]
+    fn live(&self, token: Token) -> Option<u32> {
+        let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
+        match self.connections.get(index as usize) {
+            Some(Some(connection)) if connection.generation == generation => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Give lanes that want one a connection, at the plan's pace.
+    pub(super) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
+        while self.connecting < MOST_CONNECTING && now >= self.next_connect {
+            let Some(lane) = self.to_connect.pop_front() else { return };
+            if self.phase == Phase::Draining {
+                continue;
+            }
+            if let Some(rate) = self.share.load.connect_rate {
+                let gap = (1e9 * f64::from(self.share.of) / rate) as u64;
+                self.next_connect = self.next_connect.max(now).plus_nanos(gap);
+            }
+            self.begin_connection(control, Role::Lane(lane), now);
+        }
+    }
+
+    /// A connection for one call. Failures at once are handled in the same turn.
+    pub(super) fn begin_attempt(&mut self, attempt: Attempt) {
+        self.attempts += 1;
+        let now = attempt.begun;
+        let index = self.new_connection(Role::Attempt(attempt), now);
+        // The host is looked up for every attempt: that is part of what a new client pays.
+        self.network.resolve(self.token_of(index));
+    }
+
+    fn begin_connection(&mut self, control: &mut impl Control, role: Role, now: Time) {
+        let index = self.new_connection(role, now);
+        match self.address {
+            Some(address) => self.connect_to(control, index, address, now),
+            None => self.network.resolve(self.token_of(index)),
+        }
+    }
+
+    fn new_connection(&mut self, role: Role, now: Time) -> u32 {
+        let generation = self.next_generation;
+        self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
+        let tracer = if self.share.trace { self.protocol.tracer() } else { None };
+        let connection = Connection::new(generation, role, self.protocol.driver(), tracer, now);
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.connections[index as usize] = Some(connection);
+                index
+            }
+            None => {
+                self.connections.push(Some(connection));
+                (self.connections.len() - 1) as u32
+            }
+        };
+        self.connecting += 1;
+        let deadline = now + self.share.load.connect_timeout;
+        self.connect_deadlines.push_back((deadline, token(index, generation)));
+        index
+    }
+
+    fn token_of(&self, index: u32) -> Token {
+        let generation = self.connections[index as usize]
+            .as_ref()
+            .map_or(u32::MAX, |c| c.generation);
+        token(index, generation)
+    }
+
+    pub(super) fn resolved(
+        &mut self,
+        control: &mut impl Control,
+        token: Token,
+        resolved: io::Result<SocketAddr>,
+    ) {
+        let Some(index) = self.live(token) else { return };
+        let now = self.network.now();
+        match resolved {
+            Ok(address) => {
+                self.address = Some(address);
+                self.connect_to(control, index, address, now);
+            }
+            Err(e) => {
+                let loss = Loss {
+                    outcome: Outcome::ResolveFailed,
+                    detail: format!("host name not resolved: {e}"),
+                };
+                self.lost(control, index, &loss, now);
+            }
+        }
+    }
+
+    fn connect_to(&mut self, control: &mut impl Control, index: u32, address: SocketAddr, now: Time) {
+        let token = self.token_of(index);
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        connection.resolved(now);
+        match self.network.connect(address, token) {
+            Ok(socket) => connection.socket = Some(socket),
+            Err(e) => {
+                let loss = connect_loss(address, &e);
+                self.lost(control, index, &loss, now);
+            }
+        }
+    }
+
+    /// A socket is ready.
+    #[inline]
+    pub(super) fn serve(&mut self, control: &mut impl Control, ready: Ready) {
+        let Some(index) = self.live(ready.token) else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        if connection.state == State::Connecting {
+            if ready.writable {
+                self.tcp_is_up(control, index);
+            }
+            return;
+        }
+        if ready.readable || ready.hangup {
+            let received = connection.receive(
+                &mut self.network,
+                &mut self.buffer,
+                self.protocol.alpn(),
+                ready.hangup,
+                &mut self.events,
+            );
+            let now = self.network.now();
+            self.received(control, index, received, now);
+        } else {
+            let now = self.network.now();
+            self.after_service(control, index, now);
+        }
+    }
+
+    fn received(
+        &mut self,
+        control: &mut impl Control,
+        index: u32,
+        received: Result<Received, Loss>,
+        now: Time,
+    ) {
+        let Some(connection) = self.connections[index as usize].as_ref() else { return };
+        let (role, phases) = (connection.role, connection.phases);
+        self.take_events(role, phases, now);
+        match received {
+            Ok(Received::Drained) => self.after_service(control, index, now),
+            Ok(Received::More) => {
+                self.unfinished.push(self.token_of(index));
+                self.after_service(control, index, now);
+            }
+            Err(loss) => self.lost(control, index, &loss, now),
+        }
+    }
+
+    fn tcp_is_up(&mut self, control: &mut impl Control, index: u32) {
+        let now = self.network.now();
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(socket) = connection.socket.as_mut() else { return };
+        if let Err(e) = self.network.connected(socket) {
+            let loss = match self.address {
+                Some(address) => connect_loss(address, &e),
+                None => Loss {
+                    outcome: classify_connect(&e),
+                    detail: e.to_string(),
+                },
+            };
+            return self.lost(control, index, &loss, now);
+        }
+        let session = match self.tls.as_ref().map(|tls| tls.session()) {
+            None => None,
+            Some(Ok(session)) => Some(session),
+            Some(Err(e)) => {
+                let loss = Loss {
+                    outcome: Outcome::TlsFailed,
+                    detail: format!("tls: {e}"),
+                };
+                return self.lost(control, index, &loss, now);
+            }
+        };
+        connection.connected(session, now);
+        self.after_service(control, index, now);
+    }
+
+    /// After a connection was served: note that it came up, start what can start on it,
+    /// write, and see whether it has to go.
+    #[inline]
+    pub(super) fn after_service(&mut self, control: &mut impl Control, index: u32, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        if connection.state == State::Greeting && connection.became_open(now) {
+            self.came_up(control, index, now);
+        }
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        match connection.role {
+            Role::Lane(lane) if connection.state == State::Open => {
+                if connection.driver.is_draining() {
+                    self.drain_lane(control, index, lane, now);
+                } else {
+                    let wants_queue = !connection.queued && connection.capacity() > 0;
+                    if wants_queue {
+                        connection.queued = true;
+                        self.open.push_back(index);
+                    }
+                    self.top_up(lane, now);
+                }
+            }
+            Role::Attempt(_) if connection.state == State::Open && connection.in_flight == 0 => {
+                self.retire(control, index);
+                return;
+            }
+            _ => {}
+        }
+        self.flush(control, index, now);
+    }
+
+    /// Write what is waiting, give the outbox back, keep the driver's timer.
+    #[inline]
+    fn flush(&mut self, control: &mut impl Control, index: u32, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        connection.flush(&mut self.network);
+        connection.dirty = false;
+        if connection.out.is_empty()
+            && connection.out.capacity() > 0
+            && self.spare_outboxes.len() < MOST_SPARE_OUTBOXES
+        {
+            self.spare_outboxes.push(std::mem::take(&mut connection.out));
+        } else if connection.out.is_empty() {
+            connection.out = Vec::new();
+        }
+        if let Some(when) = connection.driver.deadline()
+            && when < connection.timer
+        {
+            connection.timer = when;
+            let token = token(index, connection.generation);
+            self.driver_timers.push(Reverse((when, token)));
+        }
+        if connection.write_failed {
+            // The peer has closed: what it said before that tells why.
+            let mut received = Ok(Received::More);
+            while let Ok(Received::More) = received {
+                received = connection.receive(
+                    &mut self.network,
+                    &mut self.buffer,
+                    self.protocol.alpn(),
+                    true,
+                    &mut self.events,
+                );
+            }
+            let loss = received.err().unwrap_or_else(|| Loss {
+                outcome: Outcome::Reset,
+                detail: "the connection was reset while writing".to_owned(),
+            });
+            self.received(control, index, Err(loss), now);
+            return;
+        }
+        let finished = connection.state == State::Draining && connection.in_flight == 0;
+        if finished {
+            self.retire(control, index);
+        }
+    }
+
+    pub(super) fn flush_dirty(&mut self, control: &mut impl Control) {
+        if self.dirty.is_empty() {
+            return;
+        }
+        let now = self.network.now();
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for index in dirty.drain(..) {
+            let is_dirty = self.connections[index as usize].as_ref().is_some_and(|c| c.dirty);
+            if is_dirty {
+                self.flush(control, index, now);
+            }
+        }
+        // Flushing may have started calls elsewhere; those stay for the next turn.
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
+    }
+
+    /// The protocol's greeting was answered: calls may start.
+    fn came_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+        self.connecting -= 1;
+        let Some(connection) = self.connections[index as usize].as_ref() else { return };
+        let phases = connection.phases;
+        match connection.role {
+            Role::Lane(lane) => {
+                tracing::debug!(connection = connection.generation, ?phases, "connection up");
+                self.recorder.connection(self.stage, &phases);
+                self.open_connections += 1;
+                control.connections(1);
+                let state = &mut self.lanes[lane as usize];
+                state.connection = Some(index);
+                state.failures = 0;
+                if state.down.take().is_some() {
+                    self.lanes_down -= 1;
+                }
+                if !state.settled {
+                    state.settled = true;
+                    self.established.open += 1;
+                }
+            }
+            Role::Attempt(attempt) => self.start_attempt(index, attempt, now),
+        }
+    }
+
+    /// The lane's connection takes no more calls: it finishes its own and another takes over.
+    fn drain_lane(&mut self, control: &mut impl Control, index: u32, lane: u32, _now: Time) {
+        if let Some(connection) = self.connections[index as usize].as_mut() {
+            connection.state = State::Draining;
+            tracing::debug!(connection = connection.generation, "connection draining");
+        }
+        self.unqueue(index);
+        self.lanes[lane as usize].connection = None;
+        self.open_connections -= 1;
+        control.connections(-1);
+        self.to_connect.push_back(lane);
+    }
+
+    /// Take a connection out of the queue of those with capacity.
+    fn unqueue(&mut self, index: u32) {
+        if let Some(connection) = self.connections[index as usize].as_mut()
+            && std::mem::take(&mut connection.queued)
+        {
+            self.open.retain(|queued| *queued != index);
+        }
+    }
+
+    /// A connection that has done its work is closed in good order.
+    fn retire(&mut self, control: &mut impl Control, index: u32) {
+        self.unqueue(index);
+        let Some(mut connection) = self.connections[index as usize].take() else { return };
+        if let (Role::Lane(_), State::Open) = (connection.role, connection.state) {
+            self.open_connections -= 1;
+            control.connections(-1);
+        }
+        connection.farewell(&mut self.network);
+        if let Some(socket) = connection.socket.take() {
+            self.network.close(socket);
+        }
+        self.free.push(index);
+    }
+
+    /// A connection is gone, or never came up.
+    fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let (role, phases, state) = (connection.role, connection.phases, connection.state);
+        tracing::debug!(
+            connection = connection.generation, ?state, outcome = loss.outcome.code(),
+            detail = loss.detail, "connection lost"
+        );
+        let was_up = matches!(state, State::Open | State::Draining);
+        if connection.in_flight > 0 {
+            connection.driver.abort(loss.outcome, now, &mut self.events);
+            self.take_events(role, phases, now);
+        } else if !was_up && let Role::Attempt(attempt) = role {
+            self.attempt_failed(attempt, phases, loss, now);
+        }
+        self.recorder.detail(loss.outcome, &loss.detail);
+        self.unqueue(index);
+        if let Some(mut connection) = self.connections[index as usize].take() {
+            // A GOAWAY or a TLS alert that explains why we leave.
+            connection.flush(&mut self.network);
+            if let Some(socket) = connection.socket.take() {
+                self.network.close(socket);
+            }
+        }
+        self.free.push(index);
+        if !was_up {
+            self.connecting -= 1;
+        }
+        if let Role::Lane(lane) = role {
+            self.lane_lost(control, lane, state, loss, now);
+        }
+    }
+
+    fn lane_lost(&mut self, control: &mut impl Control, lane: u32, state: State, loss: &Loss, now: Time) {
+        let entry = &mut self.lanes[lane as usize];
+        match state {
+            // Its place has been taken already.
+            State::Draining => return,
+            State::Open => {
+                entry.connection = None;
+                self.open_connections -= 1;
+                control.connections(-1);
+                self.to_connect.push_back(lane);
+                return;
+            }
+            _ => {}
+        }
+        if entry.down.replace(loss.outcome).is_none() {
+            self.lanes_down += 1;
+        }
+        if !entry.settled {
+            entry.settled = true;
+            let Established { failed, failure, .. } = &mut self.established;
+            *failed += 1;
+            failure.get_or_insert_with(|| (loss.outcome, loss.detail.clone()));
+        }
+        // Doubling pauses, spread by the lane's number so that lanes don't return in step.
+        let doublings = entry.failures.min(7);
+        entry.failures += 1;
+        let pause = (FIRST_PAUSE * 2u32.pow(doublings)).min(LONGEST_PAUSE);
+        let spread = 0.75 + f64::from(lane.wrapping_mul(0x9e37_79b9) >> 16) / 131_072.0;
+        self.reconnects.push(Reverse((now + pause.mul_f64(spread), lane)));
+        self.recorder.connect_failure(self.stage, loss.outcome);
+        self.fail_idle_clients(lane, loss.outcome, now);
+    }
+
+    pub(super) fn connect_timed_out(&mut self, control: &mut impl Control, token: Token, now: Time) {
+        let Some(index) = self.live(token) else { return };
+        let Some(connection) = self.connections[index as usize].as_ref() else { return };
+        let waiting_for = match connection.state {
+            State::Open | State::Draining => return,
+            State::Resolving => "the host name to resolve",
+            State::Connecting => "the TCP connection",
+            State::Handshaking => "the TLS handshake",
+            State::Greeting => "the server's greeting (it accepted the connection and said nothing)",
+        };
+        let loss = Loss {
+            outcome: Outcome::ConnectTimeout,
+            detail: format!(
+                "waited {:?} (load.connect_timeout) for {waiting_for}",
+                self.share.load.connect_timeout
+            ),
+        };
+        self.lost(control, index, &loss, now);
+    }
+
+    pub(super) fn driver_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {
+        let Some(index) = self.live(token) else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        connection.timer = Time::NEVER;
+        connection.driver.expire(now, &mut connection.out, &mut self.events);
+        let (role, phases) = (connection.role, connection.phases);
+        self.take_events(role, phases, now);
+        self.after_service(control, index, now);
+    }
+}
+
+fn connect_loss(address: SocketAddr, e: &io::Error) -> Loss {
+    let outcome = classify_connect(e);
+    let advice = match outcome {
+        Outcome::ConnectRefused => " (nothing listens there)",
+        Outcome::NoDescriptors => {
+            " (this process may have no more descriptors: raise `ulimit -n`, or use fewer connections)"
+        }
+        Outcome::NoPorts => {
+            " (no local port left for this address: give more source addresses, load.source_addresses)"
+        }
+        _ => "",
+    };
+    Loss {
+        outcome,
+        detail: format!("connect to {address}: {e}{advice}"),
+    }
+}
