@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""gRPC unary calls side by side: client CPU a call, ours against h2load, ghz and grpc.aio.
+
+Every client loads the same servers with the same message, in turn, again and again; the
+figures are medians over the repetitions. A row counts only if all its calls ended well.
+Plimsoll runs as users run it: every latency recorded, every status checked, and a run
+directory written.
+
+    bench/grpc.py                       all of it
+    bench/grpc.py --quick               two repetitions with fewer calls
+    bench/grpc.py --servers go --shapes 10x10 --reps 8
+"""
+
+import argparse
+import json
+import re
+import sys
+
+import side_by_side as bench
+
+# Calls a client: enough that process start and the first TLS handshake do not weigh.
+CALLS = {
+    ("plimsoll", "fast"): 4_000_000,
+    ("plimsoll", "nghttpd"): 1_000_000,
+    ("plimsoll", "go"): 1_000_000,
+    ("h2load", "fast"): 400_000,
+    ("h2load", "nghttpd"): 300_000,
+    ("h2load", "go"): 300_000,
+    "ghz": 30_000,
+    "grpc.aio": 10_000,
+}
+SUITE = "TLS_AES_128_GCM_SHA256"
+# nghttpd knows no key-exchange group but P-256; everything else runs with X25519.
+OPENSSL_GROUPS = {"X25519": "X25519", "secp256r1": "P-256"}
+# nghttpd sends no content type, and grpc-go's client takes no answer without one.
+IMPOSSIBLE = {("ghz", "nghttpd")}
+SHAPES = {"1x100": (1, 100), "10x10": (10, 10)}
+# Plimsoll's calls a CPU-second over the peer's, as (peer, server, shape): at least.
+GOALS = {
+    ("h2load", "fast", "1x100"): 5,
+    ("h2load", "fast", "10x10"): 5,
+    ("h2load", "go", "1x100"): 3,
+    ("h2load", "go", "10x10"): 2,
+    **{("ghz", server, shape): 80 for server in ("fast", "go") for shape in SHAPES},
+}
+
+
+def start(name, tls, certs, scratch):
+    """The server `name`, over TLS with the certificates in `certs` if `tls`."""
+    pair = [certs / "server.crt", certs / "server.key"] if tls else []
+    if name == "fast":
+        words = ["serve", "fast", "--listen", "127.0.0.1:0"]
+        return bench.Server([bench.plimsoll(), *words, *flags(["--tls-cert", "--tls-key"], pair)], name=name)
+    if name == "go":
+        return bench.Server([bench.tool("go-score"), *flags(["-tls-cert", "-tls-key"], pair)], name=name)
+    # A static file and a fixed trailer make nghttpd answer as a gRPC server would, but
+    # without a content type.
+    root = scratch / "root"
+    answer = root / bench.METHOD
+    answer.parent.mkdir(parents=True, exist_ok=True)
+    answer.write_bytes(b"\0\0\0\0\x09\x09" + b"\0\0\0\0\0\0\xe0\x3f")
+    port = bench.free_port()
+    words = ["-a", "127.0.0.1", "-d", root, "--trailer", "grpc-status: 0"]
+    words += [str(port), pair[1], pair[0]] if tls else ["--no-tls", str(port)]
+    return bench.Server([bench.tool("nghttpd"), *words], name=name, port=port)
+
+
+def flags(names, values):
+    return [word for pair in zip(names, values) for word in pair]
+
+
+class Client:
+    """How a load generator is called, and how many of its calls it says ended well."""
+
+    def __init__(self, name, scratch, certs):
+        self.name, self.scratch, self.certs, self.runs = name, scratch, certs, 0
+        (scratch / "frame").write_bytes(bench.grpc_frame(bench.VECTOR))
+        (scratch / "message").write_bytes(bench.grpc_frame(bench.VECTOR)[5:])
+
+    def command(self, server, tls, connections, streams, calls):
+        ca = str(self.certs / "ca.crt") if tls else None
+        group = "secp256r1" if server.name == "nghttpd" else "X25519"
+        clients = connections * streams
+        if self.name == "plimsoll":
+            self.runs += 1
+            self.folder = self.scratch / f"run{self.runs}"
+            scheme = "grpcs" if tls else "grpc"
+            return [
+                bench.plimsoll(), "grpc", f"{scheme}://{server.address}", "-m", bench.METHOD,
+                "-d", json.dumps({"json": bench.VECTOR}), "--clients", clients,
+                "--connections", connections, "--calls", calls, "--out", self.folder, "--json", "-q",
+                *(["--ca", ca, "--suite", SUITE, "--group", group] if tls else []),
+            ]
+        if self.name == "h2load":
+            scheme = "https" if tls else "http"
+            return [
+                bench.tool("h2load"), "-n", calls, "-c", connections, "-m", streams, "-t", 1,
+                "-d", self.scratch / "frame", "-H", "content-type: application/grpc", "-H", "te: trailers",
+                *([f"--tls13-ciphers={SUITE}", "--groups=" + OPENSSL_GROUPS[group]] if tls else []),
+                f"{scheme}://{server.address}/{bench.METHOD}",
+            ]
+        if self.name == "ghz":
+            return [
+                bench.tool("ghz"), "--proto", bench.SCORE_PROTO, "--call", bench.METHOD,
+                "-d", json.dumps({"json": bench.VECTOR}), "-n", calls, "-c", clients,
+                "--connections", connections, "-O", "json",
+                *(["--cacert", ca, "--cname", "localhost"] if tls else ["--insecure"]),
+                server.address,
+            ]
+        return [
+            bench.PEERS / "venv" / "bin" / "python", bench.ROOT / "bench/peers/grpc_aio_client.py",
+            server.address, "--method", bench.METHOD, "--message", self.scratch / "message",
+            "--connections", connections, "--clients", clients, "--calls", calls,
+            *(["--ca", ca] if tls else []),
+        ]
+
+    def ok(self, measured):
+        """How many calls ended well. h2load knows no gRPC status: a 2xx is all it checks."""
+        if self.name == "plimsoll":
+            return ok_calls(bench.run_record(self.folder))
+        if self.name == "h2load":
+            found = re.search(r"(\d+) succeeded, 0 failed, 0 errored, 0 timeout", measured.out)
+            return int(found.group(1)) if found else 0
+        if self.name == "ghz":
+            return json.loads(measured.out)["statusCodeDistribution"].get("OK", 0)
+        return int(measured.out.strip() or 0)
+
+
+def ok_calls(record):
+    return sum(stage["ok"] for stage in record["stages"] if not stage["warmup"])
+
+
+def run_once(client, server, tls, shape, calls):
+    """(µs of CPU a call, or None; what was wrong, or None)"""
+    connections, streams = SHAPES[shape]
+    measured = bench.measure(client.command(server, tls, connections, streams, calls))
+    try:
+        ok = client.ok(measured)
+    except (OSError, ValueError, KeyError) as unreadable:
+        ok, measured.errors = 0, measured.errors + f"\n{type(unreadable).__name__}: {unreadable}"
+    if measured.exit != 0 or ok != calls:
+        said = " / ".join((measured.errors.strip() or measured.out.strip()).splitlines()[-3:])
+        return None, f"exit {measured.exit}, {ok} of {calls} calls ok: {said[-200:]}"
+    return measured.cpu / calls * 1e6, None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
+    parser.add_argument("--servers", default="fast,nghttpd,go")
+    parser.add_argument("--clients", default="plimsoll,h2load,ghz,grpc.aio")
+    parser.add_argument("--shapes", default=",".join(SHAPES), help="connections x streams")
+    parser.add_argument("--links", default="plaintext,tls")
+    parser.add_argument("--certs", help="folder with ca.crt, server.crt, server.key (default: made afresh)")
+    parser.add_argument("--quick", action="store_true", help="two repetitions with a quarter of the calls")
+    parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed or a row is invalid")
+    parser.add_argument("--json", metavar="FILE", help="write every repetition's figures")
+    args = parser.parse_args()
+    reps, fraction = (2, 4) if args.quick else (args.reps, 1)
+    servers, clients, shapes, links = (
+        value.split(",") for value in (args.servers, args.clients, args.shapes, args.links)
+    )
+    for given, known in ((servers, ["fast", "nghttpd", "go"]), (shapes, list(SHAPES)),
+                         (clients, ["plimsoll", "h2load", "ghz", "grpc.aio"]), (links, ["plaintext", "tls"])):
+        for word in given:
+            if word not in known:
+                parser.error(f"unknown '{word}': expected one of {', '.join(known)}")
+
+    costs, wrong = {}, {}
+    with bench.Scratch() as scratch:
+        certs = bench.pathlib.Path(args.certs) if args.certs else None
+        if "tls" in links and not certs:
+            certs = bench.make_certificates(scratch / "certs")
+        crew = [Client(name, scratch, certs) for name in clients]
+        for rep in range(reps):
+            for name in servers:
+                for link in links:
+                    tls = link == "tls"
+                    with start(name, tls, certs, scratch) as server:
+                        for shape in shapes:
+                            # Who goes first changes from repetition to repetition.
+                            turn = rep % len(crew)
+                            for client in crew[turn:] + crew[:turn]:
+                                key = (client.name, name, link, shape)
+                                if (client.name, name) in IMPOSSIBLE or len(wrong.get(key, [])) == 2:
+                                    continue
+                                calls = CALLS.get((client.name, name)) or CALLS[client.name]
+                                cost, problem = run_once(client, server, tls, shape, calls // fraction)
+                                if problem:
+                                    wrong.setdefault(key, []).append(problem)
+                                else:
+                                    costs.setdefault(key, []).append(cost)
+            print(f"repetition {rep + 1} of {reps} done", file=sys.stderr)
+    missed = report(reps, servers, clients, shapes, links, costs, wrong)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            rows = [dict(zip(("client", "server", "link", "shape"), key), cpu_us_per_call=cost) for key, cost in costs.items()]
+            json.dump({"machine": bench.machine(), "rows": rows, "invalid": [[*key, said] for key, said in wrong.items()]}, file, indent=1)
+    return 1 if args.gate and (missed or wrong) else 0
+
+
+def report(reps, servers, clients, shapes, links, costs, wrong):
+    """Prints the table, and returns how many goals were missed."""
+    peers = [name for name in clients if name != "plimsoll"]
+    print(f"\ngRPC unary calls, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
+    print("µs of client CPU a call, and how many times more calls Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")
+    rows, missed, met = [], 0, 0
+    for name in servers:
+        for link in links:
+            for shape in shapes:
+                ours = costs.get(("plimsoll", name, link, shape))
+                row = [name, link, shape.replace("x", "×"), f"{bench.median(ours):.2f} µs" if ours else "invalid"]
+                for peer in peers:
+                    theirs = costs.get((peer, name, link, shape))
+                    if not theirs:
+                        row.append("–" if (peer, name) in IMPOSSIBLE else "invalid")
+                        continue
+                    cell = f"{bench.median(theirs):.2f} µs"
+                    if ours:
+                        ratio = bench.median(theirs) / bench.median(ours)
+                        each = [b / a for a, b in zip(ours, theirs)]
+                        cell += f" = {ratio:.1f}× ({min(each):.1f}–{max(each):.1f}"
+                        goal = GOALS.get((peer, name, shape))
+                        if goal:
+                            held = ratio >= goal
+                            met, missed = met + held, missed + (not held)
+                            cell += f"; ≥ {goal} {'met' if held else 'MISSED'}"
+                        cell += ")"
+                    row.append(cell)
+                rows.append(row)
+    bench.print_table(["server", "link", "shape", "plimsoll", *peers], rows)
+    for key, said in wrong.items():
+        print(f"\ninvalid: {' '.join(key)}: {said[-1]}")
+    print(f"\ngoals: {met} met, {missed} missed")
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

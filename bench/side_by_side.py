@@ -1,0 +1,197 @@
+"""What the benchmarks share: servers started and stopped, and clients measured.
+
+CPU is what wait4 reports for the whole process tree of a client, user and system
+together; nothing that a client says about its own cost is believed. Servers listen on
+the loopback interface, are stopped by their process ids, and every client has a time
+limit. The other files in this folder are commands; this one is imported by them.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PEERS = ROOT / ".peers"
+PLIMSOLL = pathlib.Path(os.environ.get("PLIMSOLL", ROOT / "target" / "release" / "plimsoll"))
+SCORE_PROTO = ROOT / "crates" / "plimsoll-protocols" / "proto" / "score.proto"
+METHOD = "score.ScoreService/GetScore"
+# 100 characters, which make a gRPC message of 107 bytes with its prefix.
+VECTOR = "[" + ", ".join(f"0.{i:04d}" for i in range(12)) + ",  1]"
+
+
+def grpc_frame(text):
+    """The gRPC message JsonVector{json: text}, as a client puts it into DATA."""
+    data = text.encode()
+    assert len(data) < 128, "the length is written as one byte"
+    message = b"\x0a" + bytes([len(data)]) + data
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
+def tool(name):
+    """The path of a program: one of the peers built into .peers/bin, or one on PATH."""
+    for place in (PEERS / "bin" / name, pathlib.Path("/usr/sbin") / name):
+        if place.exists():
+            return str(place)
+    found = shutil.which(name)
+    if not found:
+        sys.exit(f"{name} is missing: run `make setup`")
+    return found
+
+
+def plimsoll():
+    if not PLIMSOLL.exists():
+        sys.exit(f"{PLIMSOLL} is missing: run `make release`, or set PLIMSOLL to the binary")
+    return str(PLIMSOLL)
+
+
+def raise_descriptor_limit(wanted):
+    """Lets this process and its children open `wanted` files, or says why not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        sys.exit(f"the limit on open files is {hard}: {wanted} are needed: raise it with `ulimit -Hn {wanted}`")
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Scratch:
+    """A temporary folder that goes when the benchmark ends."""
+
+    def __init__(self):
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="plimsoll-bench-"))
+
+    def __enter__(self):
+        return self.path
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def make_certificates(folder):
+    """A CA, and server and client certificates, as `plimsoll certs` makes them."""
+    subprocess.run([plimsoll(), "certs", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+class Server:
+    """A server process on the loopback interface; stopped when the `with` block ends.
+
+    `port` is given for servers that cannot say which one they took; the others print
+    their address within ten seconds.
+    """
+
+    def __init__(self, command, name="", port=None):
+        self.command, self.name, self.port = [str(word) for word in command], name, port
+
+    def __enter__(self):
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.errors)
+        end = time.monotonic() + 10
+        if self.port is None:
+            timer = threading.Timer(10, self.process.kill)
+            timer.start()
+            for line in self.process.stdout:
+                found = re.search(rb"127\.0\.0\.1:(\d+)", line)
+                if found:
+                    self.port = int(found.group(1))
+                    break
+            timer.cancel()
+        while self.port is not None and self.process.poll() is None and time.monotonic() < end:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return self
+            except OSError:
+                time.sleep(0.05)
+        self.__exit__()
+        sys.exit(f"the server did not start: {' '.join(self.command)}\n{self.said.strip()}")
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.out = self.process.stdout.read().decode(errors="replace")
+        self.process.wait()
+        self.errors.seek(0)
+        self.said = self.out + self.errors.read().decode(errors="replace")
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+
+class Measured:
+    """What a client process cost and said."""
+
+    def __init__(self, status, usage, wall, out, errors):
+        self.exit = os.waitstatus_to_exitcode(status)
+        self.cpu = usage.ru_utime + usage.ru_stime
+        self.rss = usage.ru_maxrss * 1024
+        self.wall, self.out, self.errors = wall, out, errors
+
+
+def measure(command, timeout=120):
+    """Runs a client to its end, at most `timeout` seconds."""
+    command = [str(word) for word in command]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        begin = time.monotonic()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors)
+        timer = threading.Timer(timeout, process.kill)
+        timer.start()
+        _, status, usage = os.wait4(process.pid, 0)
+        timer.cancel()
+        wall = time.monotonic() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        errors.seek(0)
+        said = [file.read().decode(errors="replace") for file in (out, errors)]
+        return Measured(status, usage, wall, *said)
+
+
+def run_record(folder):
+    """The run.json of a run directory."""
+    with open(pathlib.Path(folder) / "run.json", encoding="utf-8") as file:
+        return json.load(file)
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def machine():
+    """One line on what this was measured on: ratios move with it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            model = next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.machine()
+    return f"{os.cpu_count()} × {model}, Linux {platform.release()}, load average {os.getloadavg()[0]:.1f}"
+
+
+def print_table(head, rows):
+    """A Markdown table, aligned so that it reads on a terminal too."""
+    rows = [[str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    print("| " + " | ".join(cell.ljust(w) for cell, w in zip(head, widths)) + " |")
+    print("|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    for row in rows:
+        print("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths)) + " |")
