@@ -5,11 +5,15 @@
 
 pub mod outcome;
 pub mod plan;
+pub mod record;
+pub mod recorder;
 pub mod sample;
 pub mod schedule;
 pub mod time;
 
 pub use outcome::{Blame, Outcome};
 pub use plan::Plan;
+pub use record::{Interval, StageRecord, Tick};
+pub use recorder::Recorder;
 pub use sample::{ConnectPhases, Sample};
 pub use time::Time;

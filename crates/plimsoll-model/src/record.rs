@@ -1,0 +1,508 @@
+//! What was recorded of a stretch of a run: histograms and counters by stage.
+//!
+//! Invariant: merging is adding. Records of workers, intervals and shards may be merged
+//! in any order and any grouping with the same result. Workers fill records through
+//! [`crate::recorder::Recorder`]; [`crate::run`] writes and reads them.
+
+use hdrhistogram::Histogram;
+use std::fmt;
+
+use crate::{ConnectPhases, Outcome, Sample, Time};
+
+/// The longest time a histogram tells apart: one hour. Longer times count as one hour.
+pub const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Significant decimal digits kept of a time.
+pub const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Distinct texts kept of an outcome.
+pub const DETAILS_PER_OUTCOME: usize = 3;
+
+/// A histogram of times in nanoseconds (1 ns to 1 h, 3 significant digits), which takes
+/// memory (270 KB) only once something is recorded.
+#[derive(Clone, Default)]
+pub struct Times(Option<Histogram<u64>>);
+
+impl Times {
+    /// Count one time. Above an hour it counts as an hour.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.histogram_mut().saturating_record(ns.min(LONGEST_NS));
+    }
+
+    #[inline]
+    fn histogram_mut(&mut self) -> &mut Histogram<u64> {
+        self.0.get_or_insert_with(new_histogram)
+    }
+
+    /// The histogram, if anything was ever recorded.
+    pub fn histogram(&self) -> Option<&Histogram<u64>> {
+        self.0.as_ref().filter(|h| !h.is_empty())
+    }
+
+    /// How many times were recorded.
+    pub fn len(&self) -> u64 {
+        self.0.as_ref().map_or(0, Histogram::len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Add the counts of `other`.
+    pub fn merge(&mut self, other: &Times) {
+        if let Some(theirs) = other.histogram() {
+            self.histogram_mut()
+                .add(theirs)
+                .expect("every histogram of times has the same bounds");
+        }
+    }
+
+    /// Forget everything, keep the memory.
+    pub fn clear(&mut self) {
+        if let Some(histogram) = self.0.as_mut().filter(|h| !h.is_empty()) {
+            histogram.reset();
+        }
+    }
+}
+
+impl From<&Histogram<u64>> for Times {
+    /// The counts of `histogram`, whatever its bounds.
+    fn from(histogram: &Histogram<u64>) -> Times {
+        let mut times = Times::default();
+        for bucket in histogram.iter_recorded() {
+            times.histogram_mut().saturating_record_n(
+                bucket.value_iterated_to().min(LONGEST_NS),
+                bucket.count_at_value(),
+            );
+        }
+        times
+    }
+}
+
+impl PartialEq for Times {
+    fn eq(&self, other: &Times) -> bool {
+        self.histogram() == other.histogram()
+    }
+}
+
+impl fmt::Debug for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.histogram() {
+            None => f.write_str("Times(empty)"),
+            Some(h) => write!(f, "Times({} in {}..={} ns)", h.len(), h.min(), h.max()),
+        }
+    }
+}
+
+#[cold]
+fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS)
+        .expect("the bounds are constants that the histogram accepts")
+}
+
+const OUTCOMES: usize = Outcome::ALL.len();
+
+/// A count for every outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts([u64; OUTCOMES]);
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts([0; OUTCOMES])
+    }
+}
+
+impl Counts {
+    #[inline]
+    pub fn add(&mut self, outcome: Outcome, n: u64) {
+        self.0[outcome.index()] += n;
+    }
+
+    pub fn of(&self, outcome: Outcome) -> u64 {
+        self.0[outcome.index()]
+    }
+
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The outcomes that occurred, with their counts, in [`Outcome::ALL`]'s order.
+    pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
+        Outcome::ALL
+            .iter()
+            .zip(self.0)
+            .filter(|(_, n)| *n > 0)
+            .map(|(o, n)| (*o, n))
+    }
+
+    pub fn merge(&mut self, other: &Counts) {
+        for (ours, theirs) in self.0.iter_mut().zip(other.0) {
+            *ours += theirs;
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.0.fill(0);
+    }
+}
+
+/// The phases of connections made. Times of phases that did not happen are left out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PhaseRecord {
+    pub resolve: Times,
+    pub connect: Times,
+    pub handshake: Times,
+    pub ready: Times,
+    /// All phases of a connection together.
+    pub total: Times,
+    /// Cold calls that ended ok: from the beginning of the connection to the end of the call.
+    pub cold_total: Times,
+}
+
+impl PhaseRecord {
+    fn record(&mut self, p: &ConnectPhases) {
+        for (times, ns) in [
+            (&mut self.resolve, p.resolve_ns),
+            (&mut self.connect, p.connect_ns),
+            (&mut self.handshake, p.handshake_ns),
+            (&mut self.ready, p.ready_ns),
+        ] {
+            if ns > 0 {
+                times.record(ns);
+            }
+        }
+        self.total.record(p.total_ns());
+    }
+
+    fn all_mut(&mut self) -> [&mut Times; 6] {
+        [
+            &mut self.resolve,
+            &mut self.connect,
+            &mut self.handshake,
+            &mut self.ready,
+            &mut self.total,
+            &mut self.cold_total,
+        ]
+    }
+
+    fn all(&self) -> [&Times; 6] {
+        [
+            &self.resolve,
+            &self.connect,
+            &self.handshake,
+            &self.ready,
+            &self.total,
+            &self.cold_total,
+        ]
+    }
+
+    pub fn merge(&mut self, other: &PhaseRecord) {
+        for (ours, theirs) in self.all_mut().into_iter().zip(other.all()) {
+            ours.merge(theirs);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all().into_iter().all(Times::is_empty)
+    }
+}
+
+/// What was recorded of one stage.
+///
+/// Every call that was due is in exactly one count:
+/// `due = outcomes.total() + not_started + in flight`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StageRecord {
+    /// Arrivals whose time had come.
+    pub due: u64,
+    /// Due, but never handed to a connection before the run ended.
+    pub not_started: u64,
+    /// Answers that came after the call's deadline; these calls are among the
+    /// `DEADLINE_EXCEEDED` ones.
+    pub late: u64,
+    /// Calls that ended, by how.
+    pub outcomes: Counts,
+    /// Connections made with a full handshake (or without TLS).
+    pub connections_full: u64,
+    /// Connections made with a resumed TLS session.
+    pub connections_resumed: u64,
+    /// Attempts at a connection that failed, apart from calls.
+    pub connect_failures: Counts,
+    /// Bytes of the protocol's messages.
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    /// From the arrival to the end; calls that ended ok.
+    pub response: Times,
+    /// From the actual send to the end; calls that ended ok.
+    pub service: Times,
+    /// From the actual send to the first byte of the answer; calls that ended ok.
+    pub first_byte: Times,
+    /// From the arrival to the end; calls that did not end ok.
+    pub failed: Times,
+    /// From the arrival to the actual send (cold calls: to the beginning of the
+    /// connection); all calls.
+    pub lag: Times,
+    /// From the arrival to its being noticed: the generator's own share of the lag.
+    pub pacing: Times,
+    /// `None` until a connection is recorded.
+    pub phases: Option<Box<PhaseRecord>>,
+}
+
+impl StageRecord {
+    #[inline]
+    pub(crate) fn call(&mut self, s: &Sample) {
+        self.outcomes.add(s.outcome, 1);
+        self.bytes_sent += u64::from(s.bytes_sent);
+        self.bytes_received += u64::from(s.bytes_received);
+        self.lag.record(s.lag_ns());
+        self.times_of(s);
+    }
+
+    #[inline]
+    fn times_of(&mut self, s: &Sample) {
+        if s.outcome.is_ok() {
+            self.response.record(s.response_ns());
+            self.service.record(s.service_ns());
+            self.first_byte.record(s.first_byte_ns());
+        } else {
+            self.failed.record(s.response_ns());
+        }
+    }
+
+    /// A call with a connection of its own. The connection is counted when the call
+    /// got as far as its own send.
+    pub(crate) fn cold_call(&mut self, s: &Sample, p: &ConnectPhases) {
+        self.outcomes.add(s.outcome, 1);
+        self.bytes_sent += u64::from(s.bytes_sent);
+        self.bytes_received += u64::from(s.bytes_received);
+        // What the connection took is measured in its phases and is nobody's lag.
+        self.lag.record(s.lag_ns().saturating_sub(p.total_ns()));
+        self.times_of(s);
+        if s.outcome.is_ok() || p.ready_ns > 0 {
+            self.connection(p);
+        }
+        if s.outcome.is_ok() {
+            self.phases
+                .get_or_insert_default()
+                .cold_total
+                .record(p.total_ns() + s.service_ns());
+        }
+    }
+
+    pub(crate) fn connection(&mut self, p: &ConnectPhases) {
+        if p.resumed {
+            self.connections_resumed += 1;
+        } else {
+            self.connections_full += 1;
+        }
+        self.phases.get_or_insert_default().record(p);
+    }
+
+    /// Calls that ended ok.
+    pub fn ok(&self) -> u64 {
+        self.outcomes.of(Outcome::Ok)
+    }
+
+    /// Calls that ended, ok or not.
+    pub fn ended(&self) -> u64 {
+        self.outcomes.total()
+    }
+
+    /// Calls that ended with an error.
+    pub fn errors(&self) -> u64 {
+        self.ended() - self.ok()
+    }
+
+    /// Add the counts of `other`.
+    pub fn merge(&mut self, other: &StageRecord) {
+        self.due += other.due;
+        self.not_started += other.not_started;
+        self.late += other.late;
+        self.outcomes.merge(&other.outcomes);
+        self.connections_full += other.connections_full;
+        self.connections_resumed += other.connections_resumed;
+        self.connect_failures.merge(&other.connect_failures);
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.response.merge(&other.response);
+        self.service.merge(&other.service);
+        self.first_byte.merge(&other.first_byte);
+        self.failed.merge(&other.failed);
+        self.lag.merge(&other.lag);
+        self.pacing.merge(&other.pacing);
+        if let Some(theirs) = other.phases.as_ref().filter(|p| !p.is_empty()) {
+            self.phases.get_or_insert_default().merge(theirs);
+        }
+    }
+
+    /// Forget everything, keep the memory.
+    pub fn clear(&mut self) {
+        self.due = 0;
+        self.not_started = 0;
+        self.late = 0;
+        self.outcomes.clear();
+        self.connections_full = 0;
+        self.connections_resumed = 0;
+        self.connect_failures.clear();
+        self.bytes_sent = 0;
+        self.bytes_received = 0;
+        for times in [
+            &mut self.response,
+            &mut self.service,
+            &mut self.first_byte,
+            &mut self.failed,
+            &mut self.lag,
+            &mut self.pacing,
+        ] {
+            times.clear();
+        }
+        if let Some(phases) = &mut self.phases {
+            phases.all_mut().into_iter().for_each(Times::clear);
+        }
+    }
+
+    /// Nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.due == 0
+            && self.not_started == 0
+            && self.late == 0
+            && self.ended() == 0
+            && self.connections_full == 0
+            && self.connections_resumed == 0
+            && self.connect_failures.total() == 0
+            && self.pacing.is_empty()
+    }
+}
+
+/// One call as the run directory keeps it, when every call was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestRecord {
+    pub sample: Sample,
+    /// The phases of the call's own connection; `None` where connections are shared.
+    pub phases: Option<ConnectPhases>,
+}
+
+/// What one worker, or several merged, recorded in one stretch of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Interval {
+    /// By the plan's stages; `None` where nothing was recorded.
+    pub stages: Vec<Option<Box<StageRecord>>>,
+    /// What was said of failures: the first few distinct texts of an outcome.
+    pub details: Vec<(Outcome, String)>,
+    /// One record a call, where asked for.
+    pub requests: Vec<RequestRecord>,
+}
+
+impl Interval {
+    /// The record of `stage`, made if it isn't there.
+    #[inline]
+    pub fn stage_mut(&mut self, stage: u8) -> &mut StageRecord {
+        let index = usize::from(stage);
+        if index >= self.stages.len() {
+            self.stages.resize(index + 1, None);
+        }
+        self.stages[index].get_or_insert_default()
+    }
+
+    /// The stages in which something was recorded.
+    pub fn recorded(&self) -> impl Iterator<Item = (u8, &StageRecord)> {
+        (0u8..=u8::MAX)
+            .zip(&self.stages)
+            .filter_map(|(i, s)| s.as_deref().filter(|s| !s.is_empty()).map(|s| (i, s)))
+    }
+
+    /// Add what `other` recorded.
+    pub fn merge(&mut self, other: &Interval) {
+        for (stage, theirs) in other.recorded() {
+            self.stage_mut(stage).merge(theirs);
+        }
+        for (outcome, text) in &other.details {
+            add_detail(&mut self.details, *outcome, text);
+        }
+        self.requests.extend_from_slice(&other.requests);
+    }
+
+    /// Forget everything, keep the memory.
+    pub fn clear(&mut self) {
+        self.stages
+            .iter_mut()
+            .flatten()
+            .for_each(|stage| stage.clear());
+        self.details.clear();
+        self.requests.clear();
+    }
+
+    /// Nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.recorded().next().is_none() && self.details.is_empty() && self.requests.is_empty()
+    }
+}
+
+/// Keep `text` of `outcome` unless it is known or there are enough. True: it was kept.
+pub(crate) fn add_detail(
+    details: &mut Vec<(Outcome, String)>,
+    outcome: Outcome,
+    text: &str,
+) -> bool {
+    const LONGEST_TEXT: usize = 400;
+    let text = match text.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    };
+    let known = details.iter().filter(|(o, _)| *o == outcome);
+    if known.clone().any(|(_, t)| t == text) || known.count() >= DETAILS_PER_OUTCOME {
+        return false;
+    }
+    details.push((outcome, text.to_owned()));
+    true
+}
+
+/// What a worker hands over at the end of an interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tick {
+    pub worker: u16,
+    /// Where the interval really began and ended, on the run's clock.
+    pub start: Time,
+    pub end: Time,
+    pub interval: Interval,
+    /// Calls sent and not ended, at the end of the interval.
+    pub in_flight: u64,
+    /// Calls due and not sent, at the end of the interval.
+    pub backlog: u64,
+    /// Connections that are up, at the end of the interval.
+    pub connections_open: u64,
+    /// CPU time of the worker's thread in the interval, µs, user and system together.
+    pub cpu_us: u64,
+    /// Of that, what went into waiting busily for the next arrival, µs.
+    pub spin_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_over_an_hour_counts_as_an_hour() {
+        let mut times = Times::default();
+        times.record(u64::MAX);
+        times.record(0);
+        let histogram = times.histogram().unwrap();
+        assert_eq!(histogram.len(), 2);
+        assert!(histogram.max() >= LONGEST_NS && histogram.max() < LONGEST_NS + LONGEST_NS / 500);
+        assert_eq!(histogram.min(), 0);
+    }
+
+    #[test]
+    fn details_are_distinct_few_and_bounded() {
+        let mut details = Vec::new();
+        assert!(add_detail(&mut details, Outcome::Reset, "a"));
+        assert!(!add_detail(&mut details, Outcome::Reset, "a"));
+        assert!(add_detail(&mut details, Outcome::Reset, "b"));
+        assert!(add_detail(&mut details, Outcome::Reset, &"é".repeat(5000)));
+        assert!(!add_detail(&mut details, Outcome::Reset, "d"));
+        assert!(add_detail(&mut details, Outcome::Goaway, "a"));
+        assert_eq!(details[2].1.chars().count(), 400);
+    }
+}

@@ -1,0 +1,202 @@
+//! The recorder: where a worker puts what it measured.
+//!
+//! One a worker, never shared, so recording is a few additions without lock or
+//! allocation (memory for a stage is taken at its first record). Once an interval the
+//! worker swaps out what was recorded with [`Recorder::take`] and hands it over.
+
+use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail};
+use crate::{ConnectPhases, Outcome, Sample};
+
+/// Records calls and connections of one worker.
+#[derive(Debug)]
+pub struct Recorder {
+    current: Interval,
+    keep_requests: bool,
+    /// Texts handed out already, so that each leaves the worker once a run.
+    known_details: Vec<(Outcome, String)>,
+}
+
+impl Recorder {
+    /// A recorder for a plan of so many stages; `keep_requests`: one record a call as well.
+    pub fn new(stages: usize, keep_requests: bool) -> Recorder {
+        let mut current = Interval::default();
+        current.stages.resize(stages, None);
+        Recorder {
+            current,
+            keep_requests,
+            known_details: Vec::new(),
+        }
+    }
+
+    /// A call over a connection that outlives it has ended.
+    #[inline]
+    pub fn call(&mut self, s: &Sample) {
+        self.current.stage_mut(s.stage).call(s);
+        if self.keep_requests {
+            self.current.requests.push(RequestRecord {
+                sample: *s,
+                phases: None,
+            });
+        }
+    }
+
+    /// A call that had its own connection has ended: counts the call and, where it came
+    /// up, the connection. The call's `sent` is the moment after the connection's phases.
+    pub fn cold_call(&mut self, s: &Sample, p: &ConnectPhases) {
+        self.current.stage_mut(s.stage).cold_call(s, p);
+        if self.keep_requests {
+            self.current.requests.push(RequestRecord {
+                sample: *s,
+                phases: Some(*p),
+            });
+        }
+    }
+
+    /// A connection that several calls will use has come up.
+    pub fn connection(&mut self, stage: u8, p: &ConnectPhases) {
+        self.current.stage_mut(stage).connection(p);
+    }
+
+    /// A connection that several calls would have used could not be made.
+    pub fn connect_failure(&mut self, stage: u8, outcome: Outcome) {
+        self.current
+            .stage_mut(stage)
+            .connect_failures
+            .add(outcome, 1);
+    }
+
+    /// The loop noticed an arrival `ns` nanoseconds after it was due.
+    #[inline]
+    pub fn pacing(&mut self, stage: u8, ns: u64) {
+        self.current.stage_mut(stage).pacing.record(ns);
+    }
+
+    /// The time of `n` arrivals has come.
+    #[inline]
+    pub fn due(&mut self, stage: u8, n: u64) {
+        self.current.stage_mut(stage).due += n;
+    }
+
+    /// `n` calls that were due will never be sent.
+    pub fn not_started(&mut self, stage: u8, n: u64) {
+        self.current.stage_mut(stage).not_started += n;
+    }
+
+    /// An answer came after its call's deadline.
+    pub fn late(&mut self, stage: u8) {
+        self.current.stage_mut(stage).late += 1;
+    }
+
+    /// What was said of a failure. The first few distinct texts of an outcome are kept.
+    pub fn detail(&mut self, outcome: Outcome, text: &str) {
+        let enough = |(o, _): &&(Outcome, String)| *o == outcome;
+        if self.known_details.iter().filter(enough).count() < DETAILS_PER_OUTCOME
+            && add_detail(&mut self.known_details, outcome, text)
+        {
+            add_detail(&mut self.current.details, outcome, text);
+        }
+    }
+
+    /// What was recorded since the last take. `spare` is an emptied interval (see
+    /// [`Interval::clear`]) whose memory is used for what comes.
+    pub fn take(&mut self, spare: Option<Interval>) -> Interval {
+        let mut next = spare.unwrap_or_default();
+        debug_assert!(next.is_empty(), "a spare interval must be cleared");
+        if next.stages.len() < self.current.stages.len() {
+            next.stages.resize(self.current.stages.len(), None);
+        }
+        std::mem::replace(&mut self.current, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+
+    fn sample(number: u64, outcome: Outcome) -> Sample {
+        Sample {
+            number,
+            arrival: Time(1_000),
+            sent: Time(3_000),
+            first_byte: Time(8_000),
+            done: Time(9_000),
+            stage: 1,
+            outcome,
+            bytes_sent: 10,
+            bytes_received: 20,
+        }
+    }
+
+    #[test]
+    fn a_failed_call_does_not_enter_the_response_times() {
+        let mut recorder = Recorder::new(2, true);
+        recorder.due(1, 3);
+        recorder.call(&sample(0, Outcome::Ok));
+        recorder.call(&sample(1, Outcome::Reset));
+        recorder.not_started(1, 1);
+        let interval = recorder.take(None);
+        let (stage, record) = interval.recorded().next().unwrap();
+        assert_eq!(stage, 1);
+        assert_eq!((record.response.len(), record.failed.len()), (1, 1));
+        assert_eq!(record.lag.len(), 2);
+        assert_eq!((record.ok(), record.errors()), (1, 1));
+        assert_eq!(record.due, record.ended() + record.not_started);
+        assert_eq!(record.response.histogram().unwrap().max(), 8_003);
+        assert_eq!(record.service.histogram().unwrap().max(), 6_003);
+        assert_eq!(record.first_byte.histogram().unwrap().max(), 5_003);
+        assert_eq!((record.bytes_sent, record.bytes_received), (20, 40));
+        assert_eq!(interval.requests.len(), 2);
+        assert!(recorder.take(Some(Interval::default())).is_empty());
+    }
+
+    #[test]
+    fn a_cold_calls_connection_is_not_lag() {
+        let phases = ConnectPhases {
+            resolve_ns: 0,
+            connect_ns: 500,
+            handshake_ns: 1_000,
+            ready_ns: 300,
+            resumed: true,
+        };
+        let mut recorder = Recorder::new(1, false);
+        recorder.cold_call(&sample(0, Outcome::Ok), &phases);
+        recorder.cold_call(
+            &sample(1, Outcome::ConnectRefused),
+            &ConnectPhases::default(),
+        );
+        let interval = recorder.take(None);
+        let record = interval.stages[1].as_deref().unwrap();
+        assert_eq!(record.lag.histogram().unwrap().min(), 200);
+        assert_eq!(
+            (record.connections_resumed, record.connections_full),
+            (1, 0)
+        );
+        let times = record.phases.as_deref().unwrap();
+        assert!(times.resolve.is_empty());
+        assert_eq!(times.total.histogram().unwrap().max(), 1_800);
+        assert_eq!(times.cold_total.histogram().unwrap().max(), 7_803);
+    }
+
+    #[test]
+    fn a_cleared_interval_is_reused() {
+        let mut recorder = Recorder::new(2, true);
+        recorder.call(&sample(0, Outcome::Ok));
+        recorder.detail(Outcome::Reset, "peer");
+        let mut first = recorder.take(None);
+        let mut total = Interval::default();
+        total.merge(&first);
+        first.clear();
+        assert!(first.is_empty());
+        recorder.call(&sample(1, Outcome::Ok));
+        let second = recorder.take(Some(first));
+        recorder.detail(Outcome::Reset, "peer");
+        total.merge(&second);
+        assert_eq!(total.stages[1].as_ref().unwrap().response.len(), 2);
+        assert_eq!(total.details, [(Outcome::Reset, "peer".to_owned())]);
+        recorder.call(&sample(2, Outcome::Ok));
+        let third = recorder.take(None);
+        assert!(third.details.is_empty(), "each text leaves the worker once");
+        assert_eq!(third.stages[1].as_ref().unwrap().response.len(), 1);
+    }
+}
