@@ -9,7 +9,9 @@ pub mod record;
 pub mod recorder;
 pub mod sample;
 pub mod schedule;
+pub mod spec;
 pub mod time;
+pub mod units;
 
 pub use outcome::{Blame, Outcome};
 pub use plan::Plan;

@@ -1,0 +1,383 @@
+//! What a person typed: a plan file, or the flags that mean the same.
+//!
+//! A [`Spec`] is a plain picture of the TOML, with nothing filled in. [`read`] makes it
+//! from text, with errors that know their place in the file; [`resolve`] makes a
+//! [`crate::Plan`] of it, with every default; [`Spec::filled_in`] writes the plan back as
+//! the TOML that a run directory keeps. The binary calls all three.
+//!
+//! Paths in a spec are relative to the current directory.
+
+mod objective;
+mod read;
+mod resolve;
+mod saved;
+mod target;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::units::{Period, Rate, Size};
+
+pub use read::{locate, read};
+pub use resolve::{EncodedCall, Surroundings, resolve};
+pub use saved::is_secret_name;
+pub use target::{parse_target, suggest};
+
+/// Something wrong with a spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The key, with dots: `load.rate`. Empty: the file as a whole.
+    pub key: String,
+    /// What is wrong and what would be right: a lower-case fragment.
+    pub message: String,
+    /// What to do, where there is more to say.
+    pub help: Option<String>,
+    /// Bytes of the plan file.
+    pub span: Option<Range<usize>>,
+}
+
+impl Problem {
+    pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
+        Problem {
+            key: key.into(),
+            message: message.into(),
+            help: None,
+            span: None,
+        }
+    }
+
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Problem {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.key.is_empty() {
+            write!(f, "`{}`: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// A plan as typed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Spec {
+    /// The run's name. Default: the method and the kind of load.
+    pub name: Option<String>,
+    /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3).
+    pub target: Option<String>,
+    /// What random choices are made from. Default 1.
+    pub seed: Option<u64>,
+    /// Keep one record a call in the run directory. Default false.
+    pub requests: Option<bool>,
+    pub tls: Option<TlsSpec>,
+    pub call: CallSpec,
+    pub load: LoadSpec,
+    /// What the target is held to: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub objective: BTreeMap<String, String>,
+    pub watch: Option<WatchSpec>,
+}
+
+/// How the link is secured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TlsSpec {
+    /// Trusted CA bundle (PEM). Default: the system's trust store.
+    pub ca: Option<PathBuf>,
+    /// Client certificate chain (PEM), for mutual TLS.
+    pub cert: Option<PathBuf>,
+    /// Its private key (PEM).
+    pub key: Option<PathBuf>,
+    /// The name to check the certificate against. Default: the target's host.
+    pub server_name: Option<String>,
+    /// Cipher suites by their RFC 8446 names. Default: all three.
+    pub suites: Option<Vec<String>>,
+    /// Key-exchange groups, the preferred one first. Default X25519, secp256r1, secp384r1.
+    pub groups: Option<Vec<String>>,
+    /// Resume sessions from tickets. Default false: every handshake is a full one.
+    pub resume: Option<bool>,
+}
+
+/// What one call is: one section, named after its protocol.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallSpec {
+    pub grpc: Option<GrpcSpec>,
+}
+
+/// One kind of gRPC call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GrpcSpec {
+    /// `package.Service/Method`.
+    pub method: Option<String>,
+    /// `.proto` files that describe the method.
+    pub proto: Option<Vec<PathBuf>>,
+    /// Where imports of the `.proto` files are looked for.
+    pub import_path: Option<Vec<PathBuf>>,
+    /// A descriptor set (`protoc --descriptor_set_out --include_imports`).
+    pub descriptor_set: Option<PathBuf>,
+    /// The request message: a table, or its JSON text. Default: the empty message.
+    pub message: Option<MessageSpec>,
+    /// A file that holds the message's JSON.
+    pub message_file: Option<PathBuf>,
+    /// Metadata sent with every call.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, MetadataSpec>,
+    /// `:authority`. Default: host:port of the target.
+    pub authority: Option<String>,
+    /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default 4MiB.
+    pub max_message: Option<Size>,
+    /// The call's deadline, or "none". Default 10s.
+    pub deadline: Option<Limit>,
+}
+
+/// A message as JSON text. Typed as a table, or as a string of JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MessageSpec(pub String);
+
+impl<'de> Deserialize<'de> for MessageSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MessageSpec, D::Error> {
+        match serde_json::Value::deserialize(deserializer)? {
+            serde_json::Value::String(text) => Ok(MessageSpec(text)),
+            value @ serde_json::Value::Object(_) => Ok(MessageSpec(value.to_string())),
+            other => Err(de::Error::custom(format!(
+                "`{other}` is not a message: write a table, such as {{ id = 1 }}, or its JSON as a string"
+            ))),
+        }
+    }
+}
+
+/// A metadata value: typed, or taken from where secrets live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataSpec {
+    Text(String),
+    /// `{ env = "TOKEN" }`
+    Env(String),
+    /// `{ file = "token.txt" }`: the file's text without the last newline.
+    File(PathBuf),
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct MetadataSource {
+    env: Option<String>,
+    file: Option<PathBuf>,
+}
+
+impl Serialize for MetadataSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let source = match self {
+            MetadataSpec::Text(text) => return serializer.serialize_str(text),
+            MetadataSpec::Env(name) => MetadataSource {
+                env: Some(name.clone()),
+                file: None,
+            },
+            MetadataSpec::File(path) => MetadataSource {
+                env: None,
+                file: Some(path.clone()),
+            },
+        };
+        source.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for MetadataSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MetadataSpec, D::Error> {
+        struct Value;
+        impl<'de> Visitor<'de> for Value {
+            type Value = MetadataSpec;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, { env = \"NAME\" } or { file = \"PATH\" }")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<MetadataSpec, E> {
+                Ok(MetadataSpec::Text(text.into()))
+            }
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<MetadataSpec, M::Error> {
+                let source =
+                    MetadataSource::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                match (source.env, source.file) {
+                    (Some(name), None) => Ok(MetadataSpec::Env(name)),
+                    (None, Some(path)) => Ok(MetadataSpec::File(path)),
+                    _ => Err(de::Error::custom(
+                        "a metadata value is either { env = \"NAME\" } or { file = \"PATH\" }",
+                    )),
+                }
+            }
+        }
+        deserializer.deserialize_any(Value)
+    }
+}
+
+/// How the load arrives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoadSpec {
+    /// Open loop: `"1000/s"`, or `{ from = "0/s", to = "1000/s", over = "30s" }`.
+    pub rate: Option<RateSpec>,
+    /// Open loop: one stretch after another.
+    pub steps: Option<Vec<StepSpec>>,
+    /// Open loop: `"constant"` (the default) or `"poisson"`.
+    pub arrivals: Option<String>,
+    /// Closed loop: so many clients, each with one call at a time.
+    pub clients: Option<u32>,
+    /// Closed loop: a client's pause between calls. Default none.
+    pub think: Option<Period>,
+    /// Connections kept. Default 1.
+    pub connections: Option<u32>,
+    /// `"always"` (the default), or `"never"`: a new connection for every call.
+    pub reuse: Option<String>,
+    /// Run like the rest and left out of the totals. Default none.
+    pub warmup: Option<Period>,
+    /// Without the warm-up.
+    pub duration: Option<Period>,
+    /// Stop after so many calls that are not warm-up.
+    pub calls: Option<u64>,
+    /// A call's deadline, or "none". Default 10s. The same as `call.grpc.deadline`.
+    pub deadline: Option<Limit>,
+    /// For TCP, TLS and the protocol's greeting together. Default 10s.
+    pub connect_timeout: Option<Period>,
+    /// New connections a second while connecting. Default: as fast as they come up.
+    pub connect_rate: Option<Rate>,
+    /// How long calls in flight may take at the end. Default: the deadline, at most 10s.
+    pub drain: Option<Period>,
+    /// Threads. Default: decided from cores, connections and where the target is.
+    pub workers: Option<u16>,
+    /// Busy-wait at most this long before an arrival. Default 50us; "0s": never.
+    pub spin: Option<Period>,
+    /// Local addresses to connect from, in turn: `"127.0.0.2"` or `"127.0.0.2-127.0.0.9"`.
+    pub source_addresses: Option<Vec<String>>,
+}
+
+/// One rate, or an even change from one to another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RateSpec {
+    Steady(Rate),
+    Ramp(RampSpec),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RampSpec {
+    pub from: Rate,
+    pub to: Rate,
+    /// Afterwards the rate stays at `to`, for the rest of the duration.
+    pub over: Period,
+}
+
+impl Serialize for RateSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            RateSpec::Steady(rate) => rate.serialize(serializer),
+            RateSpec::Ramp(ramp) => ramp.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RateSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RateSpec, D::Error> {
+        struct Value;
+        impl<'de> Visitor<'de> for Value {
+            type Value = RateSpec;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rate, such as \"1000/s\", or { from = …, to = …, over = … }")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RateSpec, E> {
+                text.parse().map(RateSpec::Steady).map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<RateSpec, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<RateSpec, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<RateSpec, M::Error> {
+                RampSpec::deserialize(de::value::MapAccessDeserializer::new(map))
+                    .map(RateSpec::Ramp)
+            }
+        }
+        deserializer.deserialize_any(Value)
+    }
+}
+
+/// One stretch: `{ rate = "500/s", for = "10s" }` or `{ from = …, to = …, for = … }`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StepSpec {
+    pub rate: Option<Rate>,
+    pub from: Option<Rate>,
+    pub to: Option<Rate>,
+    #[serde(rename = "for")]
+    pub length: Option<Period>,
+}
+
+/// A duration that can be switched off with `"none"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    After(Period),
+    None,
+}
+
+impl std::str::FromStr for Limit {
+    type Err = crate::units::UnitError;
+    fn from_str(text: &str) -> Result<Limit, Self::Err> {
+        match text.trim() {
+            "none" => Ok(Limit::None),
+            text => text.parse().map(Limit::After),
+        }
+    }
+}
+
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Limit::After(period) => period.serialize(serializer),
+            Limit::None => serializer.serialize_str("none"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Limit, D::Error> {
+        struct Value;
+        impl Visitor<'_> for Value {
+            type Value = Limit;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration with its unit, such as \"500ms\", or \"none\"")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Limit, E> {
+                self.visit_str(&number.to_string())
+            }
+        }
+        deserializer.deserialize_any(Value)
+    }
+}
+
+/// The server process to watch. Default: the one that listens on the target's port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WatchSpec {
+    pub pid: Option<u32>,
+    /// The process that listens on this port of this machine.
+    pub port: Option<u16>,
+    /// Watch nothing.
+    pub off: Option<bool>,
+}

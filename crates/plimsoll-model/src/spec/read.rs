@@ -1,0 +1,276 @@
+//! TOML text to a [`Spec`]; every unknown key is found before anything else is judged.
+//!
+//! The keys that exist are asked of the types themselves, so they can't disagree.
+
+use std::ops::Range;
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use toml::de::{DeTable, DeValue};
+
+use super::{
+    CallSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec, Spec, StepSpec, TlsSpec,
+    WatchSpec, suggest,
+};
+
+/// Reads a plan file's text.
+///
+/// # Errors
+/// A syntax error alone; else every unknown key at once; else the first value of a wrong kind.
+pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
+    let document = DeTable::parse(text).map_err(|e| vec![from_toml(&e, None)])?;
+    let mut problems = Vec::new();
+    unknown_keys(document.get_ref(), "", &mut problems);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])
+}
+
+/// Points `problems` at the places of their keys in the text they were read from.
+pub fn locate(text: &str, problems: &mut [Problem]) {
+    let Ok(document) = DeTable::parse(text) else {
+        return;
+    };
+    for problem in problems.iter_mut().filter(|p| p.span.is_none()) {
+        problem.span = place(document.get_ref(), &problem.key);
+    }
+}
+
+/// A toml error as a problem; its key is looked up by its place.
+fn from_toml(error: &toml::de::Error, document: Option<&DeTable<'_>>) -> Problem {
+    let span = error.span();
+    let key = match (&span, document) {
+        (Some(span), Some(table)) => key_at(table, span, ""),
+        _ => String::new(),
+    };
+    let mut problem = Problem::new(key, error.message());
+    problem.span = span;
+    problem
+}
+
+/// The key with dots whose value holds `span`.
+fn key_at(table: &DeTable<'_>, span: &Range<usize>, path: &str) -> String {
+    for (key, value) in table {
+        let place = value.span();
+        if place.start <= span.start && span.end <= place.end {
+            let path = join(path, key.get_ref());
+            return match value.get_ref() {
+                DeValue::Table(inner) => {
+                    let deeper = key_at(inner, span, &path);
+                    if deeper.is_empty() { path } else { deeper }
+                }
+                _ => path,
+            };
+        }
+        // A table that is written in parts spans only its header.
+        if let DeValue::Table(inner) = value.get_ref() {
+            let deeper = key_at(inner, span, &join(path, key.get_ref()));
+            if !deeper.is_empty() {
+                return deeper;
+            }
+        }
+    }
+    String::new()
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+/// The place of the value at `path`, or of the nearest table around it that exists.
+fn place(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
+    let (first, rest) = path.split_once('.').unwrap_or((path, ""));
+    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
+    match value.get_ref() {
+        DeValue::Table(inner) => place(inner, rest).or_else(|| Some(key.span())),
+        DeValue::Array(items) => rest
+            .parse::<usize>()
+            .ok()
+            .and_then(|i| items.get(i))
+            .map(|item| item.span())
+            .or_else(|| Some(value.span())),
+        _ => Some(value.span()),
+    }
+}
+
+/// The keys a struct has, as its derived `Deserialize` tells them.
+fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+    struct Listener<'a>(&'a mut &'static [&'static str]);
+    impl<'de> Deserializer<'de> for Listener<'_> {
+        type Error = de::value::Error;
+        fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+            Err(de::Error::custom("only asked for its keys"))
+        }
+        fn deserialize_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            fields: &'static [&'static str],
+            visitor: V,
+        ) -> Result<V::Value, Self::Error> {
+            *self.0 = fields;
+            self.deserialize_any(visitor)
+        }
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+            option unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        }
+    }
+    let mut keys: &'static [&'static str] = &[];
+    let refused = T::deserialize(Listener(&mut keys)).is_err();
+    debug_assert!(refused);
+    keys
+}
+
+/// The keys of the table at `path`; `None`: anything goes.
+fn known_keys(path: &str) -> Option<&'static [&'static str]> {
+    Some(match path {
+        "" => keys_of::<Spec>(),
+        "tls" => keys_of::<TlsSpec>(),
+        "call" => keys_of::<CallSpec>(),
+        "call.grpc" => keys_of::<GrpcSpec>(),
+        "load" => keys_of::<LoadSpec>(),
+        "load.rate" => keys_of::<RampSpec>(),
+        "load.steps" => keys_of::<StepSpec>(),
+        "watch" => keys_of::<WatchSpec>(),
+        path if path.starts_with("call.grpc.metadata.") => keys_of::<MetadataSource>(),
+        _ => return None,
+    })
+}
+
+fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
+    let known = known_keys(path);
+    for (key, value) in table {
+        let name = key.get_ref().as_ref();
+        let here = join(path, name);
+        if let Some(known) = known.filter(|known| !known.contains(&name)) {
+            let table = if path.is_empty() {
+                "at the top of a plan".to_owned()
+            } else {
+                format!("in [{path}]")
+            };
+            let mut problem = Problem::new(here, format!("unknown key {table}"));
+            problem.help = Some(match suggest(name, known) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => match elsewhere(name) {
+                    Some(section) => format!("`{name}` belongs in [{section}]"),
+                    None => format!("the keys here are {}", known.join(", ")),
+                },
+            });
+            problem.span = Some(key.span());
+            problems.push(problem);
+            continue;
+        }
+        match value.get_ref() {
+            DeValue::Table(inner) => unknown_keys(inner, &here, problems),
+            DeValue::Array(items) => {
+                for inner in items.iter().filter_map(|item| item.get_ref().as_table()) {
+                    unknown_keys(inner, &here, problems);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The section that does have a key of this name.
+fn elsewhere(name: &str) -> Option<&'static str> {
+    ["load", "call.grpc", "tls", "watch"]
+        .into_iter()
+        .find(|section| known_keys(section).is_some_and(|keys| keys.contains(&name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        read(text)
+            .expect_err("a wrong plan")
+            .iter()
+            .map(|p| {
+                let at = p.span.clone().map_or("?", |s| &text[s]);
+                let help = p.help.as_deref().unwrap_or("");
+                format!("{p} [{at}] {help}")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn unknown_keys_are_all_told_with_the_nearest_right_one() {
+        assert_eq!(
+            problems(
+                "targt = \"x\"\n[load]\nraet = \"1/s\"\nca = 3\n[call.grpc]\nzzz = 1\n[foo]\n"
+            ),
+            [
+                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, message, message_file, metadata, authority, max_message, deadline",
+                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, call, load, objective, watch",
+                "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
+                "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
+                "`targt`: unknown key at the top of a plan [targt] did you mean `target`?",
+            ]
+        );
+        assert_eq!(
+            problems(
+                "[load]\nsteps = [{ rate = \"1/s\", fro = \"10s\" }]\nrate = { form = \"1/s\" }"
+            ),
+            [
+                "`load.rate.form`: unknown key in [load.rate] [form] did you mean `from`?",
+                "`load.steps.fro`: unknown key in [load.steps] [fro] did you mean `for`?",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_number_without_a_unit_is_told_with_its_key_and_place() {
+        assert_eq!(
+            problems("[load]\nrate = \"1/s\"\nduration = 30\n"),
+            ["`load.duration`: `30` has no unit: write \"30s\" or \"30ms\" [30] "]
+        );
+        assert_eq!(
+            problems("[load]\nrate = 1000"),
+            ["`load.rate`: `1000` has no unit: write \"1000/s\" [1000] "]
+        );
+        assert_eq!(
+            problems("[load]\nrate = { from = \"1/s\", to = 5, over = \"3s\" }"),
+            ["`load.rate.to`: `5` has no unit: write \"5/s\" [5] "]
+        );
+        assert_eq!(
+            problems("[load]\nwarmup = \"5 parsecs\""),
+            [
+                "`load.warmup`: `parsecs` is not a unit of time: use ns, us, ms, s, m or h [\"5 parsecs\"] "
+            ]
+        );
+    }
+
+    #[test]
+    fn wrong_kinds_and_syntax_are_told_with_their_place() {
+        let text = "[load]\nclients = \"many\"\n";
+        let wrong = read(text).expect_err("a wrong plan");
+        assert_eq!(wrong[0].key, "load.clients");
+        assert_eq!(&text[wrong[0].span.clone().expect("a place")], "\"many\"");
+        let wrong = read("[load\nrate = 1").expect_err("a wrong plan");
+        assert!(wrong[0].span.is_some());
+        let wrong = read("[load]\nclients = -3").expect_err("a wrong plan");
+        assert_eq!(wrong[0].key, "load.clients");
+    }
+
+    #[test]
+    fn no_text_panics() {
+        for text in [
+            "",
+            "[",
+            "a.b.c = 1",
+            "load = 3",
+            "[call]\ngrpc = []",
+            "call.grpc.metadata.x = 3",
+            "tls = [[1]]",
+            "\u{feff}x",
+        ] {
+            let _ = read(text);
+        }
+    }
+}

@@ -1,0 +1,432 @@
+use std::collections::BTreeMap;
+use std::io;
+
+use super::super::{locate, read};
+use super::*;
+use crate::plan::{Metric, Target};
+use crate::schedule::Schedule;
+
+struct World;
+
+impl Surroundings for World {
+    fn variable(&self, name: &str) -> Option<String> {
+        match name {
+            "TOKEN" | "PLIMSOLL_METADATA_AUTHORIZATION" => Some("Bearer hush".into()),
+            _ => None,
+        }
+    }
+    fn read(&self, path: &Path) -> io::Result<String> {
+        match path.to_str() {
+            Some("order.json") => Ok("{\"price\": 5}\n".into()),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+    }
+    fn encode_grpc(&self, _: &GrpcSpec, method: &str, json: &str) -> Result<EncodedCall, Problem> {
+        if method == "score.ScoreService/GetScor" {
+            return Err(Problem::new("call.grpc.method", "no such method"));
+        }
+        Ok(EncodedCall {
+            method: method.trim_start_matches('/').into(),
+            message: json.as_bytes().to_vec(),
+        })
+    }
+}
+
+const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";
+
+fn plan(text: &str) -> Plan {
+    let spec = read(text).expect("readable");
+    resolve(&spec, &World).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn wrong(text: &str) -> Vec<String> {
+    let spec = read(text).expect("readable");
+    let mut problems = resolve(&spec, &World).expect_err("a wrong plan");
+    locate(text, &mut problems);
+    problems.iter().map(ToString::to_string).collect()
+}
+
+fn wrong_load(load: &str) -> Vec<String> {
+    wrong(&format!("target = \"grpc://a:1\"\n{CALL}[load]\n{load}\n"))
+}
+
+fn load(load: &str) -> Load {
+    plan(&format!("target = \"grpc://a:1\"\n{CALL}[load]\n{load}\n")).load
+}
+
+#[test]
+fn the_defaults_are_those_documented() {
+    let plan = plan(&format!(
+        "target = \"grpcs://localhost:50051\"\n{CALL}[load]\nrate = \"1000/s\"\nduration = \"30s\"\n"
+    ));
+    assert_eq!(plan.name, "GetScore, steady");
+    assert_eq!(
+        plan.target,
+        Target {
+            url: "grpcs://localhost:50051".into(),
+            host: "localhost".into(),
+            port: 50051
+        }
+    );
+    assert_eq!(
+        plan.tls,
+        Some(TlsPlan {
+            ca: None,
+            identity: None,
+            server_name: None,
+            suites: vec![
+                Suite::Aes128GcmSha256,
+                Suite::Aes256GcmSha384,
+                Suite::Chacha20Poly1305Sha256
+            ],
+            groups: vec![Group::X25519, Group::Secp256r1, Group::Secp384r1],
+            resume: false,
+        })
+    );
+    assert_eq!(
+        plan.load,
+        Load {
+            arrivals: Arrivals::Open(Spacing::Constant),
+            stages: vec![stage(
+                "steady",
+                false,
+                Some(Duration::from_secs(30)),
+                1000.0,
+                1000.0
+            )],
+            connections: 1,
+            reuse: Reuse::Always,
+            calls: None,
+            deadline: Some(Duration::from_secs(10)),
+            connect_timeout: Duration::from_secs(10),
+            connect_rate: None,
+            drain: Duration::from_secs(10),
+            workers: None,
+            spin: Duration::from_micros(50),
+            source_addresses: vec![],
+        }
+    );
+    assert_eq!(
+        (plan.seed, plan.keep_requests, plan.watch),
+        (1, false, Watch::TargetPort)
+    );
+}
+
+#[test]
+fn every_kind_of_load_is_understood() {
+    let ramp = load(
+        "rate = { from = \"0/s\", to = \"100/s\", over = \"10s\" }\nduration = \"15s\"\nwarmup = \"2s\"",
+    );
+    assert_eq!(
+        ramp.stages,
+        [
+            stage("warmup", true, Some(Duration::from_secs(2)), 100.0, 100.0),
+            stage("ramp", false, Some(Duration::from_secs(10)), 0.0, 100.0),
+            stage("hold", false, Some(Duration::from_secs(5)), 100.0, 100.0),
+        ]
+    );
+    let steps = load(
+        "steps = [{ rate = \"60/m\", for = \"10s\" }, { from = \"1/s\", to = \"9/s\", for = \"1m\" }]\narrivals = \"poisson\"",
+    );
+    assert_eq!(
+        steps.stages,
+        [
+            stage("step 1", false, Some(Duration::from_secs(10)), 1.0, 1.0),
+            stage("step 2", false, Some(Duration::from_secs(60)), 1.0, 9.0),
+        ]
+    );
+    assert_eq!(steps.arrivals, Arrivals::Open(Spacing::Poisson));
+    let fleet = load(
+        "clients = 200\ncalls = 5000\nthink = \"5ms\"\ndeadline = \"none\"\nconnections = 200",
+    );
+    assert_eq!(
+        fleet.arrivals,
+        Arrivals::Closed {
+            clients: 200,
+            think: Duration::from_millis(5)
+        }
+    );
+    assert_eq!(fleet.stages, [stage("clients", false, None, 0.0, 0.0)]);
+    assert_eq!(
+        (fleet.deadline, fleet.drain),
+        (None, Duration::from_secs(10))
+    );
+    let cold = load("rate = \"4/s\"\ncalls = 20\nreuse = \"never\"\ndeadline = \"2s\"");
+    assert_eq!(cold.stages[0].duration, Some(Duration::from_secs(5)));
+    assert_eq!(
+        (cold.reuse, cold.drain),
+        (Reuse::Never, Duration::from_secs(2))
+    );
+    let sources =
+        load("rate = \"1/s\"\ncalls = 1\nsource_addresses = [\"127.0.0.2-127.0.0.4\", \"::1\"]");
+    assert_eq!(
+        sources
+            .source_addresses
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["127.0.0.2", "127.0.0.3", "127.0.0.4", "::1"]
+    );
+}
+
+#[test]
+fn calls_alone_end_an_open_loop_with_exactly_that_many() {
+    for arrivals in ["constant", "poisson"] {
+        for (rate, calls) in [("3/s", 7), ("1000/s", 1234), ("7/m", 1), ("0.3/s", 30)] {
+            let load = load(&format!(
+                "rate = \"{rate}\"\ncalls = {calls}\narrivals = \"{arrivals}\""
+            ));
+            assert_eq!(
+                Schedule::new(&load, 9).share(0, 1).count(),
+                calls,
+                "{rate} {calls} {arrivals}"
+            );
+        }
+    }
+}
+
+#[test]
+fn contradictions_in_the_load_name_their_keys() {
+    for (typed, told) in [
+        (
+            "rate = \"0/s\"\nduration = \"1s\"",
+            "`load.rate`: a rate of 0 sends nothing",
+        ),
+        ("duration = \"1s\"", "`load`: neither a rate nor clients"),
+        (
+            "rate = \"1/s\"\nclients = 2\nduration = \"1s\"",
+            "`load.clients`: given beside load.rate",
+        ),
+        ("rate = \"1/s\"", "`load.duration`: missing"),
+        ("clients = 2", "`load.duration`: missing"),
+        (
+            "rate = \"1/s\"\nduration = \"0s\"",
+            "`load.duration`: 0 measures nothing",
+        ),
+        (
+            "clients = 0\nduration = \"1s\"",
+            "`load.clients`: 0 clients",
+        ),
+        (
+            "clients = 1\nduration = \"1s\"\nconnections = 0",
+            "`load.connections`: 0 connections",
+        ),
+        ("clients = 1\ncalls = 0", "`load.calls`: 0 calls"),
+        (
+            "clients = 1\ncalls = 1\narrivals = \"poisson\"",
+            "`load.arrivals`: arrivals belong to an open loop",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nthink = \"1s\"",
+            "`load.think`: a pause",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\narrivals = \"posson\"",
+            "`load.arrivals`: `posson` is unknown",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nreuse = \"sometimes\"",
+            "`load.reuse`: `sometimes` is unknown",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nreuse = \"never\"\nconnections = 3",
+            "`load.connections`: not used with reuse",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\ndeadline = \"0s\"",
+            "`load.deadline`: a deadline of 0",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nconnect_timeout = \"0s\"",
+            "`load.connect_timeout`: 0 fails",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nconnect_rate = \"0/s\"",
+            "`load.connect_rate`: a rate of 0",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nspin = \"1s\"",
+            "`load.spin`: longer than 100ms",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nworkers = 0",
+            "`load.workers`: 0 workers",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\nsource_addresses = [\"x\"]",
+            "`load.source_addresses.0`: `x` is not an IP address",
+        ),
+        (
+            "rate = { from = \"1/s\", to = \"2/s\", over = \"9s\" }\nduration = \"5s\"",
+            "`load.duration`: 5s is shorter than the ramp (9s)",
+        ),
+        (
+            "rate = { from = \"0/s\", to = \"0/s\", over = \"9s\" }",
+            "`load.rate`: a ramp from 0 to 0",
+        ),
+        ("steps = []", "`load.steps`: no step"),
+        (
+            "steps = [{ rate = \"1/s\" }]",
+            "`load.steps.0`: a step says `for` how long",
+        ),
+        (
+            "steps = [{ rate = \"1/s\", from = \"1/s\", for = \"1s\" }]",
+            "`load.steps.0`: a step has either",
+        ),
+        (
+            "steps = [{ rate = \"0/s\", for = \"1s\" }]",
+            "`load.steps`: a rate of 0 in every step",
+        ),
+    ] {
+        let problems = wrong_load(typed);
+        assert_eq!(problems.len(), 1, "{typed}: {problems:?}");
+        assert!(problems[0].starts_with(told), "{typed}: {problems:?}");
+    }
+}
+
+#[test]
+fn all_problems_are_told_at_once_and_in_place() {
+    let text = "target = \"grpc://a\"\n[tls]\ncert = \"c\"\ngroups = [\"X25518\"]\n[call.grpc]\n[load]\nrate = \"0/s\"\n[objective]\n\"p99\" = \"10ms\"\n[watch]\npid = 1\noff = true\n";
+    let spec = read(text).expect("readable");
+    let mut problems = resolve(&spec, &World).expect_err("a wrong plan");
+    locate(text, &mut problems);
+    let told: Vec<(String, &str)> = problems
+        .iter()
+        .map(|p| (p.key.clone(), p.span.clone().map_or("", |s| &text[s])))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("target".into(), "\"grpc://a\""),
+            ("tls.key".into(), "tls"),
+            ("tls.groups.0".into(), "\"X25518\""),
+            ("call.grpc.method".into(), "grpc"),
+            ("load.rate".into(), "\"0/s\""),
+            ("objective.p99".into(), "\"10ms\""),
+            ("watch".into(), "watch"),
+        ]
+    );
+    assert_eq!(problems[2].help.as_deref(), Some("did you mean `X25519`?"));
+}
+
+#[test]
+fn a_plaintext_target_with_tls_settings_is_refused() {
+    let problems = wrong(&format!(
+        "target = \"grpc://a:1\"\n[tls]\nca = \"ca.crt\"\n{CALL}[load]\nrate = \"1/s\"\ncalls = 1"
+    ));
+    assert_eq!(problems, ["`tls`: TLS settings for a plaintext target"]);
+}
+
+#[test]
+fn messages_and_metadata_are_judged() {
+    let with = |call: &str| {
+        format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{call}\n")
+    };
+    let CallPlan::Grpc(call) = plan(&with("message = { json = \"[0.1, 0.2]\" }")).call;
+    assert_eq!(call.message, b"{\"json\":\"[0.1, 0.2]\"}");
+    let CallPlan::Grpc(call) = plan(&with("message_file = \"order.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }")).call;
+    assert_eq!(call.message, b"{\"price\": 5}\n");
+    assert_eq!(
+        call.metadata,
+        [
+            ("x-id".into(), "7".into()),
+            ("authorization".into(), "Bearer hush".into())
+        ]
+    );
+    for (typed, told) in [
+        (
+            "message = \"{}\"\nmessage_file = \"order.json\"",
+            "`call.grpc.message_file`: given beside",
+        ),
+        (
+            "message_file = \"gone.json\"",
+            "`call.grpc.message_file`: can't read gone.json",
+        ),
+        (
+            "message = { id = \"{{seq}}\" }",
+            "`call.grpc.message`: templates",
+        ),
+        (
+            "metadata = { \"grpc-timeout\" = \"1S\" }",
+            "`call.grpc.metadata.grpc-timeout`: set by gRPC itself",
+        ),
+        (
+            "metadata = { \"a b\" = \"1\" }",
+            "`call.grpc.metadata.a b`: not a metadata name",
+        ),
+        (
+            "metadata = { x = \"é\" }",
+            "`call.grpc.metadata.x`: not a metadata value",
+        ),
+        (
+            "metadata = { x-bin = \"%\" }",
+            "`call.grpc.metadata.x-bin`: not base64",
+        ),
+        (
+            "metadata = { x = { env = \"NOWHERE\" } }",
+            "`call.grpc.metadata.x`: the environment variable NOWHERE is not set",
+        ),
+        (
+            "import_path = [\"p\"]",
+            "`call.grpc.import_path`: used only with",
+        ),
+        (
+            "max_message = \"0B\"",
+            "`call.grpc.max_message`: out of range",
+        ),
+        ("deadline = \"0s\"", "`call.grpc.deadline`: a deadline of 0"),
+    ] {
+        let problems = wrong(&with(typed));
+        assert_eq!(problems.len(), 1, "{typed}: {problems:?}");
+        assert!(problems[0].starts_with(told), "{typed}: {problems:?}");
+    }
+}
+
+#[test]
+fn a_saved_plan_is_the_same_plan_and_holds_no_secret() {
+    for load in [
+        "rate = \"1000/s\"\nduration = \"30s\"\nwarmup = \"5s\"",
+        "rate = \"3/s\"\ncalls = 7\nreuse = \"never\"\narrivals = \"poisson\"",
+        "rate = { from = \"1/s\", to = \"100/s\", over = \"10s\" }\nduration = \"15s\"\nwarmup = \"2s\"",
+        "steps = [{ rate = \"1/s\", for = \"10s\" }, { from = \"1/s\", to = \"9/s\", for = \"1m\" }]",
+        "clients = 20\ncalls = 100\nthink = \"1ms\"\nconnections = 4\ndeadline = \"none\"\nworkers = 2\nspin = \"0s\"\nconnect_rate = \"100/s\"\nsource_addresses = [\"127.0.0.2-127.0.0.4\"]",
+    ] {
+        let text = format!(
+            "target = \"grpcs://a:1\"\nrequests = true\n[tls]\nca = \"ca\"\ncert = \"c\"\nkey = \"k\"\ngroups = [\"x25519\"]\n[call.grpc]\nmethod = \"/a.B/C\"\nmessage = {{ n = 1 }}\nmetadata = {{ authorization = \"Bearer hush\", x-id = \"5\" }}\n[load]\n{load}\n[objective]\np99 = \"<10ms\"\n[watch]\noff = true\n"
+        );
+        let typed = read(&text).expect("readable");
+        let first = resolve(&typed, &World).expect("right");
+        let saved = typed.filled_in(&first).to_toml().expect("writable");
+        assert!(!saved.contains("hush"), "{saved}");
+        let again = resolve(&read(&saved).expect("readable"), &World).expect("right");
+        assert_eq!(again, first, "{saved}");
+        assert_eq!(
+            read(&saved)
+                .expect("readable")
+                .filled_in(&again)
+                .to_toml()
+                .expect("writable"),
+            saved
+        );
+    }
+}
+
+#[test]
+fn objectives_and_watch_are_resolved() {
+    let plan = plan(&format!(
+        "target = \"grpc://a:1\"\n{CALL}[load]\nrate = \"1/s\"\ncalls = 1\n[objective]\nerrors = \"< 0.1%\"\np99 = \"< 10ms\"\n[watch]\nport = 99\n"
+    ));
+    let metrics: BTreeMap<&str, Metric> = plan
+        .objectives
+        .iter()
+        .map(|o| (o.text.as_str(), o.metric))
+        .collect();
+    assert_eq!(
+        metrics,
+        BTreeMap::from([
+            ("errors < 0.1%", Metric::Errors),
+            ("p99 < 10ms", Metric::Percentile(99.0))
+        ])
+    );
+    assert_eq!(plan.watch, Watch::Port(99));
+}

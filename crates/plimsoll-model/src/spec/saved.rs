@@ -1,0 +1,153 @@
+//! Plan → the TOML that a run directory keeps: every default written out, no secret.
+
+use super::resolve::{GROUPS, SUITES};
+use super::{Limit, MessageSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
+use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Watch};
+use crate::units::{Period, Size};
+
+/// Words that make a metadata name look secret.
+const SECRET_WORDS: [&str; 11] = [
+    "auth",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "cookie",
+    "key",
+    "credential",
+    "session",
+    "jwt",
+    "signature",
+];
+
+/// Whether the value of a metadata entry of this name is kept out of the run directory.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| name.contains(word))
+}
+
+impl Spec {
+    /// This spec with every default of `plan` (which was resolved from it) written out,
+    /// and secrets replaced by the environment variable to give them in: the same run
+    /// again, whatever the defaults of another version are.
+    #[must_use]
+    pub fn filled_in(&self, plan: &Plan) -> Spec {
+        let mut spec = self.clone();
+        spec.name = Some(plan.name.clone());
+        spec.target = Some(plan.target.url.clone());
+        spec.seed = Some(plan.seed);
+        spec.requests = Some(plan.keep_requests);
+        spec.tls = plan.tls.as_ref().map(|tls| TlsSpec {
+            ca: tls.ca.clone(),
+            cert: tls.identity.as_ref().map(|i| i.cert.clone()),
+            key: tls.identity.as_ref().map(|i| i.key.clone()),
+            server_name: tls.server_name.clone(),
+            suites: Some(names(&tls.suites, &SUITES)),
+            groups: Some(names(&tls.groups, &GROUPS)),
+            resume: Some(tls.resume),
+        });
+        let CallPlan::Grpc(call) = &plan.call;
+        if let Some(grpc) = &mut spec.call.grpc {
+            grpc.method = Some(call.method.clone());
+            // The text itself, so that the run stays the same when the file changes.
+            grpc.message = call.message_json.clone().map(MessageSpec);
+            grpc.message_file = None;
+            grpc.max_message = Some(Size(call.max_message as u64));
+            grpc.deadline = None;
+            for (name, value) in &mut grpc.metadata {
+                if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
+                    *value = MetadataSpec::Env(secret_variable(name));
+                }
+            }
+        }
+        let load = &mut spec.load;
+        match plan.load.arrivals {
+            Arrivals::Open(spacing) => {
+                load.arrivals = Some(
+                    match spacing {
+                        Spacing::Constant => "constant",
+                        Spacing::Poisson => "poisson",
+                    }
+                    .into(),
+                );
+            }
+            Arrivals::Closed { clients, think } => {
+                load.clients = Some(clients);
+                load.think = Some(Period(think));
+            }
+        }
+        match plan.load.reuse {
+            Reuse::Always => {
+                load.reuse = Some("always".into());
+                load.connections = Some(plan.load.connections);
+            }
+            Reuse::Never => load.reuse = Some("never".into()),
+        }
+        let warmup = plan
+            .load
+            .stages
+            .iter()
+            .filter(|s| s.warmup)
+            .filter_map(|s| s.duration)
+            .sum();
+        load.warmup = Some(Period(warmup));
+        load.deadline = Some(
+            plan.load
+                .deadline
+                .map_or(Limit::None, |d| Limit::After(Period(d))),
+        );
+        load.connect_timeout = Some(Period(plan.load.connect_timeout));
+        load.drain = Some(Period(plan.load.drain));
+        load.spin = Some(Period(plan.load.spin));
+        spec.watch = Some(match plan.watch {
+            Watch::TargetPort => WatchSpec {
+                port: Some(plan.target.port),
+                ..WatchSpec::default()
+            },
+            Watch::Port(port) => WatchSpec {
+                port: Some(port),
+                ..WatchSpec::default()
+            },
+            Watch::Pid(pid) => WatchSpec {
+                pid: Some(pid),
+                ..WatchSpec::default()
+            },
+            Watch::Nothing => WatchSpec {
+                off: Some(true),
+                ..WatchSpec::default()
+            },
+        });
+        spec
+    }
+
+    /// The spec as TOML.
+    ///
+    /// # Errors
+    /// Where a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String, String> {
+        toml::to_string(self).map_err(|e| e.to_string())
+    }
+}
+
+/// `authorization` as `PLIMSOLL_METADATA_AUTHORIZATION`
+fn secret_variable(name: &str) -> String {
+    let name: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    format!("PLIMSOLL_METADATA_{name}")
+}
+
+fn names<T: PartialEq>(values: &[T], known: &[(&'static str, T)]) -> Vec<String> {
+    values
+        .iter()
+        .filter_map(|value| known.iter().find(|(_, k)| k == value))
+        .map(|(name, _)| (*name).to_owned())
+        .collect()
+}

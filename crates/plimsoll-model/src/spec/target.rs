@@ -1,0 +1,145 @@
+//! Target URLs: whose scheme says the protocol and whether the link is secured.
+
+use crate::plan::Target;
+
+/// The nearest of `known` to what was typed, where one is near enough to be meant.
+pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
+    known
+        .iter()
+        .map(|k| {
+            (
+                strsim::damerau_levenshtein(&typed.to_lowercase(), &k.to_lowercase()),
+                *k,
+            )
+        })
+        .min()
+        .filter(|(distance, nearest)| *distance <= 1.max(nearest.len().min(typed.len()) / 3 + 1))
+        .filter(|(distance, nearest)| *distance < nearest.len())
+        .map(|(_, nearest)| nearest)
+}
+
+/// Splits `grpc://host:port` or `grpcs://host:port`; true: over TLS.
+///
+/// # Errors
+/// What is wrong with the URL and what would be right.
+pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| {
+        format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS)")
+    })?;
+    let secured = match scheme.to_ascii_lowercase().as_str() {
+        "grpc" => false,
+        "grpcs" => true,
+        "http" => {
+            return Err(format!(
+                "scheme `http` is not one of a gRPC target: write grpc://{rest}"
+            ));
+        }
+        "https" => {
+            return Err(format!(
+                "scheme `https` is not one of a gRPC target: write grpcs://{rest}"
+            ));
+        }
+        _ => {
+            return Err(format!(
+                "unknown scheme `{scheme}`: use grpc:// (plaintext) or grpcs:// (TLS)"
+            ));
+        }
+    };
+    let address = rest.strip_suffix('/').unwrap_or(rest);
+    if address.contains('@') {
+        return Err("user names and passwords don't belong in a target: use metadata".into());
+    }
+    if let Some(at) = address.find(['/', '?', '#']) {
+        return Err(format!(
+            "`{}` after the port is not part of a gRPC target: name the method in call.grpc.method",
+            &address[at..]
+        ));
+    }
+    let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
+        let (host, after) = bracketed
+            .split_once(']')
+            .ok_or_else(|| format!("`{address}` lacks the closing bracket of an IPv6 address"))?;
+        (host, after.strip_prefix(':'))
+    } else {
+        match address.rsplit_once(':') {
+            Some((host, _)) if host.contains(':') => {
+                return Err(format!(
+                    "an IPv6 address needs brackets: {scheme}://[{address}]:PORT"
+                ));
+            }
+            Some((host, port)) => (host, Some(port)),
+            None => (address, None),
+        }
+    };
+    if host.is_empty() {
+        return Err(format!("`{url}` has no host: write {scheme}://HOST:PORT"));
+    }
+    if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Err(format!("`{host}` is not a host name"));
+    }
+    let port =
+        port.ok_or_else(|| format!("`{url}` has no port: write {scheme}://{address}:PORT"))?;
+    let port: u16 = port
+        .parse()
+        .ok()
+        .filter(|&p| p != 0)
+        .ok_or_else(|| format!("`{port}` is not a port: use 1 to 65535"))?;
+    Ok((
+        Target {
+            url: url.into(),
+            host: host.into(),
+            port,
+        },
+        secured,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split() {
+        let split = |url: &str| parse_target(url).map(|(t, tls)| (t.host, t.port, tls));
+        assert_eq!(
+            split("grpc://localhost:50051"),
+            Ok(("localhost".into(), 50051, false))
+        );
+        assert_eq!(split("grpcs://[::1]:443/"), Ok(("::1".into(), 443, true)));
+        assert_eq!(
+            split("GRPCS://10.0.0.1:1"),
+            Ok(("10.0.0.1".into(), 1, true))
+        );
+    }
+
+    #[test]
+    fn wrong_urls_say_what_is_right() {
+        for (url, needle) in [
+            ("localhost:50051", "write grpc://localhost:50051"),
+            ("http://a:1", "write grpc://a:1"),
+            ("https://a:1", "write grpcs://a:1"),
+            ("ftp://a:1", "unknown scheme `ftp`"),
+            ("grpc://a", "has no port: write grpc://a:PORT"),
+            ("grpc://a:0", "`0` is not a port"),
+            ("grpc://a:70000", "`70000` is not a port"),
+            ("grpc://:1", "has no host"),
+            ("grpc://::1:5", "needs brackets"),
+            ("grpc://[::1:5", "closing bracket"),
+            ("grpc://[::1]", "has no port"),
+            ("grpc://me:pw@a:1", "don't belong"),
+            ("grpc://a:1/x.Y/Z", "`/x.Y/Z` after the port"),
+            ("grpc://a b:1", "not a host name"),
+        ] {
+            let error = parse_target(url).expect_err(url);
+            assert!(error.contains(needle), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_near_names_are_suggested() {
+        assert_eq!(suggest("raet", &["rate", "calls"]), Some("rate"));
+        assert_eq!(suggest("Rate", &["rate", "calls"]), Some("rate"));
+        assert_eq!(suggest("zzzzzz", &["rate", "calls"]), None);
+        assert_eq!(suggest("x", &["a"]), None);
+    }
+}
