@@ -43,9 +43,13 @@ for file in deploy/Containerfile*; do
         done
     done < <(grep -E '^COPY ' "$file")
 done
-while read -r _ path; do
-    [[ -e deploy/$path ]] || complain "deploy/compose.yaml: $path: no such file beside it"
-done < <(grep -E '^ *(dockerfile|env_file|context):' deploy/compose.yaml | sed -E 's/^ +//')
+# The build context is the tree's root, and `dockerfile` is a path in it.
+while read -r path; do
+    [[ -e $path ]] || complain "deploy/compose.yaml: dockerfile: $path: no such file in the tree"
+done < <(sed -nE 's/^ *dockerfile: *//p' deploy/compose.yaml)
+while read -r target; do
+    grep -qE "^FROM .* AS $target\$" deploy/Containerfile || complain "deploy/compose.yaml: target: $target: no such stage in deploy/Containerfile"
+done < <(sed -nE 's/^ *target: *//p' deploy/compose.yaml)
 # Bind mounts start with a dot; the other volumes are named ones.
 while read -r path; do
     [[ -e deploy/$path ]] || complain "deploy/compose.yaml: $path: no such file beside it"

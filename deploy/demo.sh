@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The demonstration: a score server that demands client certificates and waits 5 ms before
+# every answer; 1000 calls a second for 10 s over one connection; then 20 attempts with a
+# new connection each. Everything it makes is in .demo/, and what it starts it stops.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+cargo build --release -p plimsoll
+plimsoll=target/release/plimsoll
+demo=.demo
+runs=$demo/runs/$(date -u +%Y%m%dT%H%M%SZ)
+mkdir -p "$runs"
+
+server=
+stop() {
+    if [[ -n $server ]]; then
+        kill "$server" 2>/dev/null || true
+        wait "$server" 2>/dev/null || true
+    fi
+}
+trap stop EXIT
+
+echo "== certificates"
+"$plimsoll" certs "$demo/certs" --force
+
+echo "== score server with mutual TLS and a delay of 5 ms"
+"$plimsoll" serve score --listen 127.0.0.1:0 --delay 5ms \
+    --tls-cert "$demo/certs/server.crt" --tls-key "$demo/certs/server.key" \
+    --tls-client-ca "$demo/certs/ca.crt" >"$demo/server.log" 2>&1 &
+server=$!
+port=
+for _ in {1..100}; do
+    port=$(sed -nE 's/.*127\.0\.0\.1:([0-9]+).*/\1/p;/127\.0\.0\.1:/q' "$demo/server.log")
+    [[ -n $port ]] && break
+    if ! kill -0 "$server" 2>/dev/null; then break; fi
+    sleep 0.1
+done
+if [[ -z $port ]]; then
+    cat "$demo/server.log" >&2
+    echo "demo: the server did not start (its output is above)" >&2
+    exit 1
+fi
+echo "listening on 127.0.0.1:$port"
+
+load() { # NAME FLAGS…
+    local name=$1
+    shift
+    "$plimsoll" grpc "grpcs://localhost:$port" --method score.ScoreService/GetScore \
+        --data '{"json": "[0.1, 0.2, 0.3]"}' \
+        --ca "$demo/certs/ca.crt" --cert "$demo/certs/client.crt" --key "$demo/certs/client.key" \
+        --out "$runs/$name" "$@" >"$runs/$name.txt"
+    "$plimsoll" report "$runs/$name" --overhead-over 5ms
+}
+
+echo
+echo "== steady: 1000 calls a second for 10 s over one connection, after 2 s of warm-up"
+load steady --rate 1000/s --warmup 2s --duration 10s --connections 1
+
+echo
+echo "== cold: 20 attempts, each with a new connection and a full handshake"
+load cold --cold --rate 10/s --calls 20
+
+echo
+echo "The runs are in $runs/steady and $runs/cold"
