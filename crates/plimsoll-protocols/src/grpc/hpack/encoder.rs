@@ -1,0 +1,326 @@
+//! Fields to header blocks, made for blocks that are encoded once and sent many times.
+//!
+//! A repeated header list has three blocks: the *first* puts its fields into the peer's
+//! dynamic table, the *steady* one after it is all indices, and the *plain* one leaves
+//! the table alone, for a peer whose table is too small. Which of them is right for the
+//! next request is a connection's state: [`PeerTable`].
+
+use super::table::{DynamicTable, STATIC};
+use super::{DEFAULT_TABLE_SIZE, huffman, integer};
+
+/// Encodes with a model of the peer's dynamic table.
+#[derive(Debug)]
+pub struct Encoder {
+    table: DynamicTable,
+    used: usize,
+}
+
+impl Default for Encoder {
+    fn default() -> Encoder {
+        Encoder {
+            table: DynamicTable::new(DEFAULT_TABLE_SIZE),
+            used: 0,
+        }
+    }
+}
+
+impl Encoder {
+    /// Encodes `fields`, putting those that are in no table into the dynamic one.
+    pub fn encode<'a>(&mut self, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (name, value) in fields {
+            let (exact, by_name) = self.find(name, value);
+            if let Some(index) = exact {
+                integer::encode(index, 7, 0x80, &mut block);
+                continue;
+            }
+            literal(by_name, 6, 0x40, name, value, &mut block);
+            self.table.insert(name.as_bytes(), value.as_bytes());
+            self.used += name.len() + value.len() + super::ENTRY_OVERHEAD;
+        }
+        block
+    }
+
+    /// Encodes `fields` without the dynamic table (RFC 7541, 6.2.2).
+    pub fn encode_plain<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (name, value) in fields {
+            let (exact, by_name) = find_static(name, value);
+            match exact {
+                Some(index) => integer::encode(index, 7, 0x80, &mut block),
+                None => literal(by_name, 4, 0, name, value, &mut block),
+            }
+        }
+        block
+    }
+
+    /// What everything inserted so far takes in a table that evicts nothing. Bytes.
+    pub fn table_used(&self) -> usize {
+        self.used
+    }
+
+    /// The index of the field, and an index of its name.
+    fn find(&self, name: &str, value: &str) -> (Option<u32>, Option<u32>) {
+        let (exact, mut by_name) = find_static(name, value);
+        if exact.is_some() {
+            return (exact, by_name);
+        }
+        let mut place = 0;
+        while let Some((entry_name, entry_value)) = self.table.entry(place) {
+            let index = (STATIC.len() + 1 + place) as u32;
+            if entry_name == name.as_bytes() {
+                if entry_value == value.as_bytes() {
+                    return (Some(index), by_name);
+                }
+                by_name = by_name.or(Some(index));
+            }
+            place += 1;
+        }
+        (None, by_name)
+    }
+}
+
+fn find_static(name: &str, value: &str) -> (Option<u32>, Option<u32>) {
+    let exact = STATIC.iter().position(|entry| *entry == (name, value));
+    let by_name = STATIC.iter().position(|entry| entry.0 == name);
+    (
+        exact.map(|place| place as u32 + 1),
+        by_name.map(|place| place as u32 + 1),
+    )
+}
+
+fn literal(
+    index: Option<u32>,
+    prefix: u8,
+    pattern: u8,
+    name: &str,
+    value: &str,
+    block: &mut Vec<u8>,
+) {
+    integer::encode(index.unwrap_or(0), prefix, pattern, block);
+    if index.is_none() {
+        string(name, block);
+    }
+    string(value, block);
+}
+
+/// A string literal in the shorter of its two forms.
+fn string(text: &str, block: &mut Vec<u8>) {
+    let coded = huffman::encoded_len(text.as_bytes());
+    if coded < text.len() {
+        integer::encode(coded as u32, 7, 0x80, block);
+        huffman::encode(text.as_bytes(), block);
+    } else {
+        integer::encode(text.len() as u32, 7, 0, block);
+        block.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Which of a header list's three blocks to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockChoice {
+    First,
+    Steady,
+    Plain,
+}
+
+/// What the peer lets the encoder use of its dynamic table, and what is in it.
+///
+/// The encoder never uses more than the 4,096 bytes that hold from the start, so a peer
+/// that allows more needs no word from it.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerTable {
+    /// The size that the peer's decoder works with: last signalled by a size update.
+    signalled: u32,
+    /// What SETTINGS allow now, up to 4,096.
+    allowed: u32,
+    /// The least that SETTINGS allowed since the last block.
+    lowest: u32,
+    inserted: bool,
+}
+
+impl Default for PeerTable {
+    fn default() -> PeerTable {
+        let size = DEFAULT_TABLE_SIZE;
+        PeerTable {
+            signalled: size,
+            allowed: size,
+            lowest: size,
+            inserted: false,
+        }
+    }
+}
+
+impl PeerTable {
+    /// The peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    pub fn allow(&mut self, size: u32) {
+        self.allowed = size.min(DEFAULT_TABLE_SIZE);
+        self.lowest = self.lowest.min(self.allowed);
+    }
+
+    /// The steady block may be sent as it is: the common case, in two comparisons.
+    #[inline]
+    pub fn is_steady(&self) -> bool {
+        self.inserted && self.signalled == self.lowest && self.signalled == self.allowed
+    }
+
+    /// Chooses the next block of a list whose insertions take `needed` bytes, and
+    /// appends to `out` the size updates that must precede it (RFC 7541, 4.2). The block
+    /// must then be sent.
+    pub fn next(&mut self, needed: usize, out: &mut Vec<u8>) -> BlockChoice {
+        if (self.lowest as usize) < needed {
+            self.inserted = false;
+        }
+        if self.lowest < self.signalled {
+            integer::encode(self.lowest, 5, 0x20, out);
+            self.signalled = self.lowest;
+        }
+        if self.allowed != self.signalled {
+            integer::encode(self.allowed, 5, 0x20, out);
+            self.signalled = self.allowed;
+        }
+        self.lowest = self.allowed;
+        if self.inserted {
+            return BlockChoice::Steady;
+        }
+        if (self.allowed as usize) < needed {
+            return BlockChoice::Plain;
+        }
+        self.inserted = true;
+        BlockChoice::First
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Decoder;
+    use super::*;
+
+    const REQUEST: [(&str, &str); 5] = [
+        (":method", "POST"),
+        (":path", "/score.ScoreService/GetScore"),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+        ("x-trace", "~~~~"),
+    ];
+
+    fn decoded(decoder: &mut Decoder, block: &[u8]) -> Vec<(String, String)> {
+        let mut fields = Vec::new();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        decoder
+            .decode(block, |field| {
+                fields.push((text(field.name), text(field.value)))
+            })
+            .unwrap();
+        fields
+    }
+
+    fn owned(fields: &[(&str, &str)]) -> Vec<(String, String)> {
+        fields
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn the_steady_block_is_an_index_a_field() {
+        let mut encoder = Encoder::default();
+        let first = encoder.encode(REQUEST);
+        let steady = encoder.encode(REQUEST);
+        assert_eq!(steady.len(), REQUEST.len());
+        assert_eq!(encoder.encode(REQUEST), steady);
+        let mut decoder = Decoder::new(4096, 1 << 16);
+        for block in [&first, &steady, &steady] {
+            assert_eq!(decoded(&mut decoder, block), owned(&REQUEST));
+        }
+        let mut decoder = Decoder::new(0, 1 << 16);
+        assert_eq!(
+            decoded(&mut decoder, &Encoder::encode_plain(REQUEST)),
+            owned(&REQUEST)
+        );
+    }
+
+    #[test]
+    fn the_peers_table_decides() {
+        let mut table = PeerTable::default();
+        let mut updates = Vec::new();
+        let mut next = |table: &mut PeerTable| {
+            updates.clear();
+            let choice = table.next(200, &mut updates);
+            (choice, updates.clone())
+        };
+        assert_eq!(next(&mut table), (BlockChoice::First, vec![]));
+        assert!(table.is_steady());
+        table.allow(1 << 20);
+        assert!(table.is_steady());
+        // Smaller, but large enough: said, and nothing is lost.
+        table.allow(256);
+        assert!(!table.is_steady());
+        assert_eq!(
+            next(&mut table),
+            (BlockChoice::Steady, vec![0x3f, 0xe1, 0x01])
+        );
+        // Too small.
+        table.allow(100);
+        assert_eq!(next(&mut table), (BlockChoice::Plain, vec![0x3f, 69]));
+        assert_eq!(next(&mut table), (BlockChoice::Plain, vec![]));
+        // Large again.
+        table.allow(300);
+        assert_eq!(
+            next(&mut table),
+            (BlockChoice::First, vec![0x3f, 0x8d, 0x02])
+        );
+        // Down and up between two requests: both are said, and what was there is gone.
+        table.allow(0);
+        table.allow(4096);
+        assert_eq!(
+            next(&mut table),
+            (BlockChoice::First, vec![0x20, 0x3f, 0xe1, 0x1f])
+        );
+        assert!(table.is_steady());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_peer_allows_it_decodes(sizes in prop::collection::vec(
+            prop_oneof![Just(None), (0u32..600).prop_map(Some)], 1..40)) {
+            let mut encoder = Encoder::default();
+            let first = encoder.encode(REQUEST);
+            let steady = encoder.encode(REQUEST);
+            let plain = Encoder::encode_plain(REQUEST);
+            let mut table = PeerTable::default();
+            // The decoder's own limit stays at 4,096: it checks that updates are right by
+            // what is found in the table.
+            let mut decoder = Decoder::new(4096, 1 << 16);
+            for size in sizes {
+                match size {
+                    Some(size) => table.allow(size),
+                    None => {
+                        let mut block = Vec::new();
+                        let choice = table.next(encoder.table_used(), &mut block);
+                        block.extend_from_slice(match choice {
+                            BlockChoice::First => &first,
+                            BlockChoice::Steady => &steady,
+                            BlockChoice::Plain => &plain,
+                        });
+                        prop_assert_eq!(decoded(&mut decoder, &block), owned(&REQUEST));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_fields_come_back(lists in prop::collection::vec(prop::collection::vec(
+            ("[a-z-]{1,20}", "[ -~]{0,60}"), 0..12), 1..6)) {
+            let mut encoder = Encoder::default();
+            let mut decoder = Decoder::new(4096, 1 << 16);
+            for list in lists {
+                let fields = || list.iter().map(|(name, value)| (&name[..], &value[..]));
+                prop_assert_eq!(&decoded(&mut decoder, &encoder.encode(fields())), &list);
+                prop_assert_eq!(&decoded(&mut decoder, &Encoder::encode_plain(fields())), &list);
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The static table (RFC 7541, Appendix A) and the dynamic table (2.3.2, 4).
+//!
+//! The dynamic table keeps its strings in one buffer, oldest first, so that a
+//! connection with a handful of entries costs a few hundred bytes and three allocations
+//! at most.
+
+use std::collections::VecDeque;
+
+use super::ENTRY_OVERHEAD;
+
+/// Name and value of indices 1 to 61.
+#[rustfmt::skip]
+pub(super) static STATIC: [(&str, &str); 61] = [
+    (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"),
+    (":path", "/index.html"), (":scheme", "http"), (":scheme", "https"), (":status", "200"),
+    (":status", "204"), (":status", "206"), (":status", "304"), (":status", "400"),
+    (":status", "404"), (":status", "500"), ("accept-charset", ""),
+    ("accept-encoding", "gzip, deflate"), ("accept-language", ""), ("accept-ranges", ""),
+    ("accept", ""), ("access-control-allow-origin", ""), ("age", ""), ("allow", ""),
+    ("authorization", ""), ("cache-control", ""), ("content-disposition", ""),
+    ("content-encoding", ""), ("content-language", ""), ("content-length", ""),
+    ("content-location", ""), ("content-range", ""), ("content-type", ""), ("cookie", ""),
+    ("date", ""), ("etag", ""), ("expect", ""), ("expires", ""), ("from", ""), ("host", ""),
+    ("if-match", ""), ("if-modified-since", ""), ("if-none-match", ""), ("if-range", ""),
+    ("if-unmodified-since", ""), ("last-modified", ""), ("link", ""), ("location", ""),
+    ("max-forwards", ""), ("proxy-authenticate", ""), ("proxy-authorization", ""),
+    ("range", ""), ("referer", ""), ("refresh", ""), ("retry-after", ""), ("server", ""),
+    ("set-cookie", ""), ("strict-transport-security", ""), ("transfer-encoding", ""),
+    ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u32,
+    name: u32,
+    value: u32,
+}
+
+impl Entry {
+    fn size(self) -> usize {
+        (self.name + self.value) as usize + ENTRY_OVERHEAD
+    }
+}
+
+/// The entries added by one direction's header blocks, newest first by index.
+#[derive(Debug)]
+pub(super) struct DynamicTable {
+    /// Newest at the front, as indices count.
+    entries: VecDeque<Entry>,
+    /// Names and values, oldest first; bytes before the oldest entry are dead.
+    text: Vec<u8>,
+    size: usize,
+    max_size: usize,
+}
+
+impl DynamicTable {
+    pub(super) fn new(max_size: u32) -> DynamicTable {
+        DynamicTable {
+            entries: VecDeque::new(),
+            text: Vec::new(),
+            size: 0,
+            max_size: max_size as usize,
+        }
+    }
+
+    /// Size by the rule of RFC 7541, 4.1. Bytes.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many entries there are.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entry at `index`, 0 being the newest.
+    pub(super) fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let entry = self.entries.get(index)?;
+        let start = entry.start as usize;
+        let middle = start + entry.name as usize;
+        Some((
+            &self.text[start..middle],
+            &self.text[middle..middle + entry.value as usize],
+        ))
+    }
+
+    /// Adds an entry, after removing as many of the oldest as makes room; one that is
+    /// larger than the table empties it (4.4).
+    pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
+        let size = name.len() + value.len() + ENTRY_OVERHEAD;
+        self.evict_to(self.max_size.saturating_sub(size));
+        if size > self.max_size {
+            return;
+        }
+        self.drop_dead_text();
+        let entry = Entry {
+            start: self.text.len() as u32,
+            name: name.len() as u32,
+            value: value.len() as u32,
+        };
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(value);
+        self.entries.push_front(entry);
+        self.size += size;
+    }
+
+    pub(super) fn resize(&mut self, max_size: u32) {
+        self.max_size = max_size as usize;
+        self.evict_to(self.max_size);
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
+    fn evict_to(&mut self, size: usize) {
+        while self.size > size
+            && let Some(oldest) = self.entries.pop_back()
+        {
+            self.size -= oldest.size();
+        }
+    }
+
+    /// Moves the live text to the front once half of the buffer is dead, so that the
+    /// buffer stays within twice the table's size.
+    fn drop_dead_text(&mut self) {
+        let dead = self
+            .entries
+            .back()
+            .map_or(self.text.len(), |oldest| oldest.start as usize);
+        if dead > 0 && dead * 2 >= self.text.len() {
+            self.text.drain(..dead);
+            for entry in &mut self.entries {
+                entry.start -= dead as u32;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_make_room() {
+        let mut table = DynamicTable::new(100);
+        table.insert(b"aa", b"1");
+        table.insert(b"bb", b"2");
+        assert_eq!((table.size(), table.len()), (70, 2));
+        table.insert(b"cc", b"3");
+        assert_eq!((table.size(), table.len()), (70, 2));
+        assert_eq!(table.entry(0), Some((&b"cc"[..], &b"3"[..])));
+        assert_eq!(table.entry(1), Some((&b"bb"[..], &b"2"[..])));
+        assert_eq!(table.entry(2), None);
+        table.resize(40);
+        assert_eq!(table.len(), 1);
+        table.insert(b"too", b"large for a table of forty bytes");
+        assert_eq!((table.size(), table.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_text_stays_bounded() {
+        let mut table = DynamicTable::new(4096);
+        for i in 0..100_000u32 {
+            table.insert(b"x-number", i.to_string().as_bytes());
+        }
+        assert_eq!(table.entry(0), Some((&b"x-number"[..], &b"99999"[..])));
+        assert!(table.heap_bytes() < 16 * 1024, "{}", table.heap_bytes());
+    }
+}
