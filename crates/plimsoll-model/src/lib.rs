@@ -10,6 +10,7 @@ pub mod recorder;
 pub mod sample;
 pub mod schedule;
 pub mod spec;
+pub mod statistics;
 pub mod time;
 pub mod units;
 

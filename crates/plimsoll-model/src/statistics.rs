@@ -1,0 +1,8 @@
+//! What can honestly be said from a sample, and no more.
+//!
+//! [`quantile`]: which percentiles a sample supports, and how sure they are.
+//! [`rank`]: whether two groups of runs differ, by ranks. Both are distribution-free:
+//! latencies are never normal. Callers: [`crate::run::summary`] and the reports.
+
+pub mod quantile;
+pub mod rank;
