@@ -5,8 +5,9 @@ pub mod clock;
 pub mod driver;
 pub mod network;
 mod resolver;
+pub mod resources;
 pub mod tls;
 pub mod worker;
 
 pub use clock::Clock;
-pub use driver::{CallId, Done, Driver, Event, Protocol, ProtocolError};
+pub use driver::{CallId, Direction, Done, Driver, Event, Protocol, ProtocolError, Tracer};

@@ -42,7 +42,9 @@ pub enum TlsSetupError {
         key: PathBuf,
         problem: String,
     },
-    #[error("server name {name:?} is neither a DNS name nor an IP address; set tls.server_name (--server-name)")]
+    #[error(
+        "server name {name:?} is neither a DNS name nor an IP address; set tls.server_name (--server-name)"
+    )]
     ServerName { name: String },
     #[error("tls: {0}")]
     Library(#[from] rustls::Error),
@@ -79,8 +81,9 @@ impl TlsClient {
             Some(identity) => {
                 let chain = certificates("client certificate", &identity.cert)?;
                 let key = private_key(&identity.key)?;
-                builder.with_client_auth_cert(chain, key).map_err(|e| {
-                    TlsSetupError::Identity {
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|e| TlsSetupError::Identity {
                         cert: identity.cert.clone(),
                         key: identity.key.clone(),
                         problem: match e {
@@ -89,8 +92,7 @@ impl TlsClient {
                             }
                             other => other.to_string(),
                         },
-                    }
-                })?
+                    })?
             }
         };
         config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
@@ -164,13 +166,11 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsSetupError> {
         return Ok(roots);
     };
     for certificate in certificates("CA file", path)? {
-        roots
-            .add(certificate)
-            .map_err(|e| TlsSetupError::Content {
-                what: "CA file",
-                path: path.to_owned(),
-                problem: format!("not a usable CA certificate: {e}"),
-            })?;
+        roots.add(certificate).map_err(|e| TlsSetupError::Content {
+            what: "CA file",
+            path: path.to_owned(),
+            problem: format!("not a usable CA certificate: {e}"),
+        })?;
     }
     Ok(roots)
 }
@@ -313,8 +313,9 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => Outcome::TlsCertificateExpired,
-            CertificateError::NotValidForName
-            | CertificateError::NotValidForNameContext { .. } => Outcome::TlsNameMismatch,
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Outcome::TlsNameMismatch
+            }
             _ => Outcome::TlsBadCertificate,
         },
         rustls::Error::AlertReceived(alert) => match alert {
@@ -336,9 +337,7 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
                 Outcome::TlsClientCertificateRequired
             }
             Alert::ProtocolVersion => Outcome::TlsVersion,
-            Alert::HandshakeFailure | Alert::InsufficientSecurity => {
-                Outcome::TlsNoCommonParameters
-            }
+            Alert::HandshakeFailure | Alert::InsufficientSecurity => Outcome::TlsNoCommonParameters,
             Alert::NoApplicationProtocol => Outcome::TlsAlpn,
             _ => Outcome::TlsAlert,
         },

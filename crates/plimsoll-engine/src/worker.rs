@@ -236,8 +236,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// When the event loop itself fails, which no target can cause.
     pub fn establish(&mut self, control: &mut impl Control) -> io::Result<Established> {
         let mut ready = Vec::new();
-        while self.lanes.iter().any(|lane| !lane.settled)
-            && control.stop_level() == StopLevel::Run
+        while self.lanes.iter().any(|lane| !lane.settled) && control.stop_level() == StopLevel::Run
         {
             self.turn(control, None, &mut ready)?;
         }
@@ -303,7 +302,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             let event = ready[i];
             self.serve(control, event);
             // Arrivals don't wait for the rest of a large batch of answers.
-            if self.next.is_some_and(|next| self.start.0 + next.at <= now.0) || i % 64 == 63 {
+            if self
+                .next
+                .is_some_and(|next| self.start.0 + next.at <= now.0)
+                || i % 64 == 63
+            {
                 now = self.network.now();
                 self.issue_due(now);
                 self.flush_dirty(control);
@@ -427,7 +430,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.interval_began = now;
         // A stalled machine can sleep through several ends: the interval is then longer.
         let index = now.since(self.start) / INTERVAL_NS;
-        self.interval_index = u32::try_from(index).unwrap_or(u32::MAX).max(self.interval_index + 1);
+        self.interval_index = u32::try_from(index)
+            .unwrap_or(u32::MAX)
+            .max(self.interval_index + 1);
         self.interval_end = self
             .start
             .plus_nanos((u64::from(self.interval_index) + 1) * INTERVAL_NS);

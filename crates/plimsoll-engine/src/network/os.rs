@@ -128,8 +128,7 @@ impl OsNetwork {
                 let _ = rustix::io::read(&*self.waker.0, &mut count);
                 continue;
             }
-            let failed =
-                flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+            let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
             ready.push(Ready {
                 token: Token(data),
                 readable: failed || flags.contains(epoll::EventFlags::IN),
@@ -318,12 +317,22 @@ mod tests {
     #[test]
     fn waits_are_exact_and_wakers_wake() {
         let clock = Clock::new();
-        let mut network =
-            OsNetwork::new(clock, "127.0.0.1", 1, SocketOptions { spin: Duration::from_micros(50), ..SocketOptions::default() }, 0)
-                .unwrap();
+        let mut network = OsNetwork::new(
+            clock,
+            "127.0.0.1",
+            1,
+            SocketOptions {
+                spin: Duration::from_micros(50),
+                ..SocketOptions::default()
+            },
+            0,
+        )
+        .unwrap();
         let mut ready = Vec::new();
         let at = clock.now() + Duration::from_millis(3);
-        network.wait(Some(Wake { at, precise: true }), &mut ready).unwrap();
+        network
+            .wait(Some(Wake { at, precise: true }), &mut ready)
+            .unwrap();
         assert!(clock.now() >= at);
 
         let waker = network.waker();

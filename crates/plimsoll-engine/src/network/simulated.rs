@@ -1,1 +1,431 @@
-//! x
+//! A simulated network with a clock of its own: same seed, same run, byte for byte.
+//!
+//! Time moves only in [`Network::wait`]. Bytes between the worker and a [`Server`] take
+//! the latency that the [`Weather`] gives, arrive in pieces of its choosing, in order,
+//! and meet its faults: refused and unanswered connects, resets, stalls, full buffers.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::{Network, Ready, Token, Wake};
+
+/// What the network does to traffic. Chances are out of a million.
+#[derive(Clone, Debug)]
+pub struct Weather {
+    pub seed: u64,
+    /// One way, for every piece, in microseconds.
+    pub latency_us: RangeInclusive<u64>,
+    /// Bytes of a piece; a write longer than that arrives as several.
+    pub piece: RangeInclusive<usize>,
+    /// Per piece: the connection is reset.
+    pub reset: u32,
+    /// Per piece: the direction stands still for [`Weather::stall_ms`].
+    pub stall: u32,
+    pub stall_ms: RangeInclusive<u64>,
+    /// Per connect: refused at once.
+    pub refuse: u32,
+    /// Per connect: never answered.
+    pub ignore: u32,
+    /// Bytes that may be on the way to the server before writes block.
+    pub send_buffer: usize,
+}
+
+impl Weather {
+    /// A quiet network: 50 µs one way, nothing split, nothing lost.
+    pub fn calm(seed: u64) -> Weather {
+        Weather {
+            seed,
+            latency_us: 50..=50,
+            piece: 1 << 20..=1 << 20,
+            reset: 0,
+            stall: 0,
+            stall_ms: 0..=0,
+            refuse: 0,
+            ignore: 0,
+            send_buffer: 1 << 20,
+        }
+    }
+}
+
+/// Names a connection to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u64);
+
+/// What a server wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Send(Vec<u8>),
+    /// Call [`Server::timer`] with `tag` after a while.
+    Timer {
+        after: Duration,
+        tag: u64,
+    },
+    /// Close the connection in good order.
+    Close,
+    Reset,
+}
+
+/// The other side of the simulated network.
+pub trait Server {
+    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>);
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>);
+    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, _actions: &mut Vec<Action>) {}
+    fn closed(&mut self, _peer: Peer, _now: Time) {}
+}
+
+/// Lets a test keep the server it lends to a network.
+impl<T: Server> Server for &mut T {
+    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        (**self).opened(peer, now, actions);
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        (**self).receive(peer, bytes, now, actions);
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        (**self).timer(peer, tag, now, actions);
+    }
+    fn closed(&mut self, peer: Peer, now: Time) {
+        (**self).closed(peer, now);
+    }
+}
+
+/// The client's end of a simulated connection.
+#[derive(Debug)]
+pub struct SimulatedSocket(u64);
+
+#[derive(Debug, Default)]
+struct Link {
+    token: u64,
+    inbox: VecDeque<u8>,
+    /// Bytes written and not yet at the server.
+    outbound: usize,
+    wants_room: bool,
+    refused: bool,
+    ended: bool,
+    reset: bool,
+    /// When the last piece in each direction arrives: order is kept within a connection.
+    last_up: Time,
+    last_down: Time,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    Connected,
+    Refused,
+    Up(Vec<u8>),
+    UpEnd,
+    Down(Vec<u8>),
+    DownEnd,
+    Reset,
+    Timer(u64),
+}
+
+/// A network of one worker and one server.
+pub struct SimulatedNetwork<S> {
+    server: S,
+    weather: Weather,
+    random: ChaCha8Rng,
+    now: Time,
+    links: BTreeMap<u64, Link>,
+    next_link: u64,
+    agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
+    sequence: u64,
+    resolving: VecDeque<Token>,
+}
+
+impl<S: Server> SimulatedNetwork<S> {
+    pub fn new(server: S, weather: Weather) -> SimulatedNetwork<S> {
+        SimulatedNetwork {
+            server,
+            random: ChaCha8Rng::seed_from_u64(weather.seed),
+            weather,
+            now: Time(1_000_000_000),
+            links: BTreeMap::new(),
+            next_link: 0,
+            agenda: BinaryHeap::new(),
+            sequence: 0,
+            resolving: VecDeque::new(),
+        }
+    }
+
+    fn pick(&mut self, range: &RangeInclusive<u64>) -> u64 {
+        let span = range.end() - range.start() + 1;
+        range.start() + self.random.next_u64() % span
+    }
+
+    fn happens(&mut self, chance: u32) -> bool {
+        chance > 0 && self.random.next_u32() % 1_000_000 < chance
+    }
+
+    fn latency(&mut self) -> u64 {
+        let range = self.weather.latency_us.clone();
+        self.pick(&range) * 1_000
+    }
+
+    fn schedule(&mut self, at: Time, link: u64, what: Happening) {
+        self.sequence += 1;
+        self.agenda.push(Reverse((at, self.sequence, link, what)));
+    }
+
+    /// Cut bytes into pieces and send them on their way, in order.
+    fn transmit(&mut self, link: u64, bytes: &[u8], up: bool) {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let range = *self.weather.piece.start() as u64..=*self.weather.piece.end() as u64;
+            let size = (self.pick(&range) as usize).clamp(1, rest.len());
+            let (piece, after) = rest.split_at(size);
+            rest = after;
+            let mut at = self.now.plus_nanos(self.latency());
+            if self.happens(self.weather.stall) {
+                let range = self.weather.stall_ms.clone();
+                at = at.plus_nanos(self.pick(&range) * 1_000_000);
+            }
+            let reset = self.happens(self.weather.reset);
+            let Some(state) = self.links.get_mut(&link) else {
+                return;
+            };
+            let last = if up {
+                &mut state.last_up
+            } else {
+                &mut state.last_down
+            };
+            at = at.max(*last);
+            *last = at;
+            let what = match (reset, up) {
+                (true, _) => Happening::Reset,
+                (false, true) => Happening::Up(piece.to_vec()),
+                (false, false) => Happening::Down(piece.to_vec()),
+            };
+            self.schedule(at, link, what);
+            if reset {
+                return;
+            }
+        }
+    }
+
+    fn act(&mut self, link: u64, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Send(bytes) => self.transmit(link, &bytes, false),
+                Action::Timer { after, tag } => {
+                    let at = self.now + after;
+                    self.schedule(at, link, Happening::Timer(tag));
+                }
+                Action::Close | Action::Reset => {
+                    let Some(state) = self.links.get(&link) else {
+                        continue;
+                    };
+                    let last = state.last_down;
+                    let at = self.now.plus_nanos(self.latency()).max(last);
+                    let what = match action {
+                        Action::Close => Happening::DownEnd,
+                        _ => Happening::Reset,
+                    };
+                    self.schedule(at, link, what);
+                }
+            }
+        }
+    }
+
+    fn happen(&mut self, link: u64, what: Happening, ready: &mut Vec<Ready>) {
+        let Some(state) = self.links.get_mut(&link) else {
+            return;
+        };
+        if state.reset {
+            return;
+        }
+        let mut signal = Ready {
+            token: Token(state.token),
+            readable: false,
+            writable: false,
+            hangup: false,
+        };
+        let mut actions = Vec::new();
+        match what {
+            Happening::Connected => {
+                signal.writable = true;
+                self.server.opened(Peer(link), self.now, &mut actions);
+            }
+            Happening::Refused => {
+                state.refused = true;
+                signal.writable = true;
+            }
+            Happening::Up(bytes) => {
+                state.outbound -= bytes.len().min(state.outbound);
+                signal.writable = std::mem::take(&mut state.wants_room);
+                self.server
+                    .receive(Peer(link), &bytes, self.now, &mut actions);
+            }
+            Happening::UpEnd => {
+                self.server.closed(Peer(link), self.now);
+                self.links.remove(&link);
+            }
+            Happening::Down(bytes) => {
+                state.inbox.extend(bytes);
+                signal.readable = true;
+            }
+            Happening::DownEnd => {
+                state.ended = true;
+                signal.readable = true;
+                signal.hangup = true;
+            }
+            Happening::Reset => {
+                state.reset = true;
+                state.inbox.clear();
+                signal = Ready {
+                    readable: true,
+                    writable: true,
+                    hangup: true,
+                    ..signal
+                };
+                self.server.closed(Peer(link), self.now);
+            }
+            Happening::Timer(tag) => self.server.timer(Peer(link), tag, self.now, &mut actions),
+        }
+        self.act(link, actions);
+        if signal.readable || signal.writable {
+            ready.push(signal);
+        }
+    }
+}
+
+impl<S: Server> Network for SimulatedNetwork<S> {
+    type Socket = SimulatedSocket;
+
+    fn now(&mut self) -> Time {
+        self.now
+    }
+
+    fn connect(&mut self, _to: SocketAddr, token: Token) -> io::Result<SimulatedSocket> {
+        let id = self.next_link;
+        self.next_link += 1;
+        self.links.insert(
+            id,
+            Link {
+                token: token.0,
+                ..Link::default()
+            },
+        );
+        if !self.happens(self.weather.ignore) {
+            let refused = self.happens(self.weather.refuse);
+            let at = self.now.plus_nanos(2 * self.latency());
+            let what = if refused {
+                Happening::Refused
+            } else {
+                Happening::Connected
+            };
+            self.schedule(at, id, what);
+        }
+        Ok(SimulatedSocket(id))
+    }
+
+    fn connected(&mut self, socket: &mut SimulatedSocket) -> io::Result<()> {
+        match self.links.get(&socket.0) {
+            Some(link) if link.refused => Err(io::ErrorKind::ConnectionRefused.into()),
+            Some(link) if link.reset => Err(io::ErrorKind::ConnectionReset.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&mut self, socket: &mut SimulatedSocket, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(link) = self.links.get_mut(&socket.0) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if link.reset {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let size = buffer.len().min(link.inbox.len());
+        if size == 0 {
+            return if link.ended {
+                Ok(0)
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            };
+        }
+        for (slot, byte) in buffer.iter_mut().zip(link.inbox.drain(..size)) {
+            *slot = byte;
+        }
+        Ok(size)
+    }
+
+    fn write(&mut self, socket: &mut SimulatedSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let send_buffer = self.weather.send_buffer;
+        let Some(link) = self.links.get_mut(&socket.0) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        if link.reset {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let room = send_buffer.saturating_sub(link.outbound);
+        if room == 0 {
+            link.wants_room = true;
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut bytes: Vec<u8> = slices
+            .iter()
+            .flat_map(|slice| slice.iter().copied())
+            .collect();
+        bytes.truncate(room);
+        link.outbound += bytes.len();
+        self.transmit(socket.0, &bytes, true);
+        Ok(bytes.len())
+    }
+
+    fn close(&mut self, socket: SimulatedSocket) {
+        let latency = self.latency();
+        let at = match self.links.get(&socket.0) {
+            Some(link) if !link.reset => self.now.plus_nanos(latency).max(link.last_up),
+            _ => {
+                self.links.remove(&socket.0);
+                return;
+            }
+        };
+        self.schedule(at, socket.0, Happening::UpEnd);
+    }
+
+    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
+        ready.clear();
+        // A turn of the loop takes some time too; and time that never moves would hang it.
+        self.now = self.now.plus_nanos(100);
+        if !self.resolving.is_empty() {
+            return Ok(());
+        }
+        let until = wake.map_or(Time::NEVER, |wake| wake.at);
+        while let Some(Reverse((at, ..))) = self.agenda.peek() {
+            if *at > until.max(self.now) || (!ready.is_empty() && *at > self.now) {
+                break;
+            }
+            if let Some(Reverse((at, _, link, what))) = self.agenda.pop() {
+                self.now = self.now.max(at);
+                self.happen(link, what, ready);
+            }
+        }
+        if ready.is_empty() {
+            if until == Time::NEVER {
+                return Err(io::Error::other("the simulation waits for nothing"));
+            }
+            self.now = self.now.max(until);
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, token: Token) {
+        self.resolving.push_back(token);
+    }
+
+    fn resolved(&mut self) -> Option<(Token, io::Result<SocketAddr>)> {
+        let token = self.resolving.pop_front()?;
+        Some((
+            token,
+            Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1)),
+        ))
+    }
+}

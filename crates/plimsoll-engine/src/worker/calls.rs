@@ -27,7 +27,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(number: u64, arrival: Time, sent: Time, started: Time, connection: u32, stage: u8) -> Call {
+    pub(crate) fn new(
+        number: u64,
+        arrival: Time,
+        sent: Time,
+        started: Time,
+        connection: u32,
+        stage: u8,
+    ) -> Call {
         Call {
             number,
             arrival,

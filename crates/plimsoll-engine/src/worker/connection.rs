@@ -88,7 +88,6 @@ pub(crate) struct Connection<D, S> {
     pub(crate) write_failed: bool,
     /// The driver's timer that is in the worker's heap.
     pub(crate) timer: Time,
-    pub(crate) begun: Time,
     phase_began: Time,
     pub(crate) phases: ConnectPhases,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
@@ -117,7 +116,6 @@ impl<D: Driver, S> Connection<D, S> {
             dirty: false,
             write_failed: false,
             timer: Time::NEVER,
-            begun: now,
             phase_began: now,
             phases: ConnectPhases::default(),
             tracer,
@@ -335,7 +333,9 @@ impl<D: Driver, S> Connection<D, S> {
         if self.tracer.is_some() {
             self.trace_sent();
         }
-        let Some(socket) = &mut self.socket else { return };
+        let Some(socket) = &mut self.socket else {
+            return;
+        };
         let flushed = match &mut self.tls {
             None => {
                 while self.written < self.out.len() {
@@ -398,7 +398,9 @@ impl<D: Driver, S> Connection<D, S> {
 
     /// Explain what the driver has put into the outbox since the last call.
     fn trace_sent(&mut self) {
-        let Some(tracer) = &mut self.tracer else { return };
+        let Some(tracer) = &mut self.tracer else {
+            return;
+        };
         let mut lines = Vec::new();
         tracer.bytes(Direction::Sent, &self.out[self.traced..], &mut lines);
         self.traced = self.out.len();
@@ -408,7 +410,9 @@ impl<D: Driver, S> Connection<D, S> {
     }
 
     fn trace_received(&mut self, bytes: &[u8]) {
-        let Some(tracer) = &mut self.tracer else { return };
+        let Some(tracer) = &mut self.tracer else {
+            return;
+        };
         let mut lines = Vec::new();
         tracer.bytes(Direction::Received, bytes, &mut lines);
         for line in lines {

@@ -61,7 +61,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-
     fn is_closed_loop(&self) -> bool {
         self.arrivals.is_none()
     }
@@ -128,7 +127,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if self.interrupted {
             return;
         }
-        let Some(mut backlog) = self.backlog.take() else { return };
+        let Some(mut backlog) = self.backlog.take() else {
+            return;
+        };
         while backlog.length > 0 && self.try_start(backlog.head, now) {
             backlog.advance();
         }
@@ -151,7 +152,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return true;
         }
         while let Some(index) = self.open.pop_front() {
-            let Some(connection) = self.connections[index as usize].as_mut() else { continue };
+            let Some(connection) = self.connections[index as usize].as_mut() else {
+                continue;
+            };
             let capacity = connection.capacity();
             if capacity > 1 {
                 self.open.push_back(index);
@@ -176,14 +179,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Hand a call to a connection's driver.
     #[inline]
     fn start_call(&mut self, index: u32, number: u64, due: Time, sent: Time, now: Time, stage: u8) {
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
-        let id = self.calls.insert(Call::new(number, due, sent, now, index, stage));
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        let id = self
+            .calls
+            .insert(Call::new(number, due, sent, now, index, stage));
         if connection.out.capacity() == 0
             && let Some(outbox) = self.spare_outboxes.pop()
         {
             connection.out = outbox;
         }
-        connection.driver.start(id, number, now, &mut connection.out);
+        connection
+            .driver
+            .start(id, number, now, &mut connection.out);
         connection.in_flight += 1;
         if !connection.dirty {
             connection.dirty = true;
@@ -237,7 +246,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if self.phase != Phase::Loading || now < self.start || !self.is_closed_loop() {
             return;
         }
-        let Some(index) = self.lanes[lane as usize].connection else { return };
+        let Some(index) = self.lanes[lane as usize].connection else {
+            return;
+        };
         while self.lanes[lane as usize].idle > 0 {
             let room = self.connections[index as usize]
                 .as_ref()
@@ -296,8 +307,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// A client's call has ended: it thinks, or starts the next.
     fn client_free(&mut self, role: Role, failed: bool, now: Time) {
-        let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals else { return };
-        let pause = if failed { think.max(FAILURE_PAUSE) } else { think };
+        let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals else {
+            return;
+        };
+        let pause = if failed {
+            think.max(FAILURE_PAUSE)
+        } else {
+            think
+        };
         match role {
             Role::Lane(lane) if think.is_zero() => self.lanes[lane as usize].idle += 1,
             Role::Lane(lane) => self.thinking.push(Reverse((now + think, lane))),
@@ -333,7 +350,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             number: call.number,
             arrival: call.arrival,
             sent: call.sent,
-            first_byte: if done.first_byte == Time::NEVER { now } else { done.first_byte },
+            first_byte: if done.first_byte == Time::NEVER {
+                now
+            } else {
+                done.first_byte
+            },
             done: now,
             stage: call.stage,
             outcome: done.outcome,
@@ -352,9 +373,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// The call's deadline has passed: it ends here, and is cancelled on the wire.
     pub(super) fn deadline_passed(&mut self, control: &mut impl Control, id: CallId, now: Time) {
-        let Some((_, call)) = self.calls.oldest() else { return };
+        let Some((_, call)) = self.calls.oldest() else {
+            return;
+        };
         let index = call.connection;
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         connection.driver.cancel(id, now, &mut connection.out);
         if !connection.dirty {
             connection.dirty = true;
@@ -373,7 +398,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// A call that failed before it could be sent.
-    pub(super) fn record_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) {
+    pub(super) fn record_unsent(
+        &mut self,
+        number: u64,
+        due: Time,
+        now: Time,
+        stage: u8,
+        outcome: Outcome,
+    ) {
         self.recorder.call(&Sample {
             number,
             arrival: due,
@@ -404,11 +436,24 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// A connection was made for this call; it is up.
     pub(super) fn start_attempt(&mut self, index: u32, attempt: Attempt, now: Time) {
-        self.start_call(index, attempt.number, attempt.arrival, attempt.begun, now, attempt.stage);
+        self.start_call(
+            index,
+            attempt.number,
+            attempt.arrival,
+            attempt.begun,
+            now,
+            attempt.stage,
+        );
     }
 
     /// A connection made for one call was lost before the call could start.
-    pub(super) fn attempt_failed(&mut self, attempt: Attempt, phases: ConnectPhases, loss: &Loss, now: Time) {
+    pub(super) fn attempt_failed(
+        &mut self,
+        attempt: Attempt,
+        phases: ConnectPhases,
+        loss: &Loss,
+        now: Time,
+    ) {
         self.attempts -= 1;
         let sample = Sample {
             number: attempt.number,
@@ -449,7 +494,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             Phase::Loading => {
                 let exhausted = if self.is_closed_loop() {
                     self.calls_left == Some(0)
-                        && self.share.load.stages.last().is_some_and(|last| !last.warmup)
+                        && self
+                            .share
+                            .load
+                            .stages
+                            .last()
+                            .is_some_and(|last| !last.warmup)
                         && !self.share.load.stages[self.stage as usize].warmup
                 } else {
                     self.next.is_none()
@@ -485,7 +535,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
         }
         for index in 0..self.connections.len() {
-            let Some(connection) = self.connections[index].as_mut() else { continue };
+            let Some(connection) = self.connections[index].as_mut() else {
+                continue;
+            };
             let (role, phases) = (connection.role, connection.phases);
             if connection.in_flight > 0 {
                 connection.driver.abort(outcome, now, &mut self.events);

@@ -38,7 +38,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Give lanes that want one a connection, at the plan's pace.
     pub(super) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
         while self.connecting < MOST_CONNECTING && now >= self.next_connect {
-            let Some(lane) = self.to_connect.pop_front() else { return };
+            let Some(lane) = self.to_connect.pop_front() else {
+                return;
+            };
             if self.phase == Phase::Draining {
                 continue;
             }
@@ -70,7 +72,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn new_connection(&mut self, role: Role, now: Time) -> u32 {
         let generation = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
-        let tracer = if self.share.trace { self.protocol.tracer() } else { None };
+        let tracer = if self.share.trace {
+            self.protocol.tracer()
+        } else {
+            None
+        };
         let connection = Connection::new(generation, role, self.protocol.driver(), tracer, now);
         let index = match self.free.pop() {
             Some(index) => {
@@ -84,7 +90,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         self.connecting += 1;
         let deadline = now + self.share.load.connect_timeout;
-        self.connect_deadlines.push_back((deadline, token(index, generation)));
+        self.connect_deadlines
+            .push_back((deadline, token(index, generation)));
         index
     }
 
@@ -101,7 +108,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         token: Token,
         resolved: io::Result<SocketAddr>,
     ) {
-        let Some(index) = self.live(token) else { return };
+        let Some(index) = self.live(token) else {
+            return;
+        };
         let now = self.network.now();
         match resolved {
             Ok(address) => {
@@ -118,9 +127,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    fn connect_to(&mut self, control: &mut impl Control, index: u32, address: SocketAddr, now: Time) {
+    fn connect_to(
+        &mut self,
+        control: &mut impl Control,
+        index: u32,
+        address: SocketAddr,
+        now: Time,
+    ) {
         let token = self.token_of(index);
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         connection.resolved(now);
         match self.network.connect(address, token) {
             Ok(socket) => connection.socket = Some(socket),
@@ -134,8 +151,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// A socket is ready.
     #[inline]
     pub(super) fn serve(&mut self, control: &mut impl Control, ready: Ready) {
-        let Some(index) = self.live(ready.token) else { return };
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(index) = self.live(ready.token) else {
+            return;
+        };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         if connection.state == State::Connecting {
             if ready.writable {
                 self.tcp_is_up(control, index);
@@ -165,7 +186,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         received: Result<Received, Loss>,
         now: Time,
     ) {
-        let Some(connection) = self.connections[index as usize].as_ref() else { return };
+        let Some(connection) = self.connections[index as usize].as_ref() else {
+            return;
+        };
         let (role, phases) = (connection.role, connection.phases);
         self.take_events(role, phases, now);
         match received {
@@ -180,8 +203,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     fn tcp_is_up(&mut self, control: &mut impl Control, index: u32) {
         let now = self.network.now();
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
-        let Some(socket) = connection.socket.as_mut() else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        let Some(socket) = connection.socket.as_mut() else {
+            return;
+        };
         if let Err(e) = self.network.connected(socket) {
             let loss = match self.address {
                 Some(address) => connect_loss(address, &e),
@@ -211,11 +238,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// write, and see whether it has to go.
     #[inline]
     pub(super) fn after_service(&mut self, control: &mut impl Control, index: u32, now: Time) {
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         if connection.state == State::Greeting && connection.became_open(now) {
             self.came_up(control, index, now);
         }
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         match connection.role {
             Role::Lane(lane) if connection.state == State::Open => {
                 if connection.driver.is_draining() {
@@ -241,14 +272,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Write what is waiting, give the outbox back, keep the driver's timer.
     #[inline]
     fn flush(&mut self, control: &mut impl Control, index: u32, now: Time) {
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         connection.flush(&mut self.network);
         connection.dirty = false;
         if connection.out.is_empty()
             && connection.out.capacity() > 0
             && self.spare_outboxes.len() < MOST_SPARE_OUTBOXES
         {
-            self.spare_outboxes.push(std::mem::take(&mut connection.out));
+            self.spare_outboxes
+                .push(std::mem::take(&mut connection.out));
         } else if connection.out.is_empty() {
             connection.out = Vec::new();
         }
@@ -291,7 +325,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let now = self.network.now();
         let mut dirty = std::mem::take(&mut self.dirty);
         for index in dirty.drain(..) {
-            let is_dirty = self.connections[index as usize].as_ref().is_some_and(|c| c.dirty);
+            let is_dirty = self.connections[index as usize]
+                .as_ref()
+                .is_some_and(|c| c.dirty);
             if is_dirty {
                 self.flush(control, index, now);
             }
@@ -304,7 +340,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// The protocol's greeting was answered: calls may start.
     fn came_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
         self.connecting -= 1;
-        let Some(connection) = self.connections[index as usize].as_ref() else { return };
+        let Some(connection) = self.connections[index as usize].as_ref() else {
+            return;
+        };
         let phases = connection.phases;
         match connection.role {
             Role::Lane(lane) => {
@@ -352,7 +390,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// A connection that has done its work is closed in good order.
     fn retire(&mut self, control: &mut impl Control, index: u32) {
         self.unqueue(index);
-        let Some(mut connection) = self.connections[index as usize].take() else { return };
+        let Some(mut connection) = self.connections[index as usize].take() else {
+            return;
+        };
         if let (Role::Lane(_), State::Open) = (connection.role, connection.state) {
             self.open_connections -= 1;
             control.connections(-1);
@@ -366,11 +406,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// A connection is gone, or never came up.
     fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         let (role, phases, state) = (connection.role, connection.phases, connection.state);
         tracing::debug!(
-            connection = connection.generation, ?state, outcome = loss.outcome.code(),
-            detail = loss.detail, "connection lost"
+            connection = connection.generation,
+            ?state,
+            outcome = loss.outcome.code(),
+            detail = loss.detail,
+            "connection lost"
         );
         let was_up = matches!(state, State::Open | State::Draining);
         if connection.in_flight > 0 {
@@ -397,7 +442,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    fn lane_lost(&mut self, control: &mut impl Control, lane: u32, state: State, loss: &Loss, now: Time) {
+    fn lane_lost(
+        &mut self,
+        control: &mut impl Control,
+        lane: u32,
+        state: State,
+        loss: &Loss,
+        now: Time,
+    ) {
         let entry = &mut self.lanes[lane as usize];
         match state {
             // Its place has been taken already.
@@ -416,7 +468,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         if !entry.settled {
             entry.settled = true;
-            let Established { failed, failure, .. } = &mut self.established;
+            let Established {
+                failed, failure, ..
+            } = &mut self.established;
             *failed += 1;
             failure.get_or_insert_with(|| (loss.outcome, loss.detail.clone()));
         }
@@ -425,20 +479,32 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         entry.failures += 1;
         let pause = (FIRST_PAUSE * 2u32.pow(doublings)).min(LONGEST_PAUSE);
         let spread = 0.75 + f64::from(lane.wrapping_mul(0x9e37_79b9) >> 16) / 131_072.0;
-        self.reconnects.push(Reverse((now + pause.mul_f64(spread), lane)));
+        self.reconnects
+            .push(Reverse((now + pause.mul_f64(spread), lane)));
         self.recorder.connect_failure(self.stage, loss.outcome);
         self.fail_idle_clients(lane, loss.outcome, now);
     }
 
-    pub(super) fn connect_timed_out(&mut self, control: &mut impl Control, token: Token, now: Time) {
-        let Some(index) = self.live(token) else { return };
-        let Some(connection) = self.connections[index as usize].as_ref() else { return };
+    pub(super) fn connect_timed_out(
+        &mut self,
+        control: &mut impl Control,
+        token: Token,
+        now: Time,
+    ) {
+        let Some(index) = self.live(token) else {
+            return;
+        };
+        let Some(connection) = self.connections[index as usize].as_ref() else {
+            return;
+        };
         let waiting_for = match connection.state {
             State::Open | State::Draining => return,
             State::Resolving => "the host name to resolve",
             State::Connecting => "the TCP connection",
             State::Handshaking => "the TLS handshake",
-            State::Greeting => "the server's greeting (it accepted the connection and said nothing)",
+            State::Greeting => {
+                "the server's greeting (it accepted the connection and said nothing)"
+            }
         };
         let loss = Loss {
             outcome: Outcome::ConnectTimeout,
@@ -451,10 +517,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     pub(super) fn driver_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {
-        let Some(index) = self.live(token) else { return };
-        let Some(connection) = self.connections[index as usize].as_mut() else { return };
+        let Some(index) = self.live(token) else {
+            return;
+        };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         connection.timer = Time::NEVER;
-        connection.driver.expire(now, &mut connection.out, &mut self.events);
+        connection
+            .driver
+            .expire(now, &mut connection.out, &mut self.events);
         let (role, phases) = (connection.role, connection.phases);
         self.take_events(role, phases, now);
         self.after_service(control, index, now);

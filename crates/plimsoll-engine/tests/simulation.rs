@@ -1,0 +1,416 @@
+//! The worker loop over the simulated network, with the smallest protocol there is:
+//! a request is a call's id in four bytes, and so is its answer.
+//!
+//! What holds for every seed: each call that was due is counted exactly once, whatever
+//! the network does; and the same seed gives the same record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_engine::{CallId, Done, Driver, Event, Protocol, ProtocolError};
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::{Outcome, Time};
+use proptest::prelude::*;
+
+struct Ids;
+
+struct IdsDriver {
+    ready: bool,
+    partial: Vec<u8>,
+    in_flight: Vec<(CallId, bool)>,
+}
+
+const GREETING: [u8; 4] = *b"helo";
+
+impl Protocol for Ids {
+    type Driver = IdsDriver;
+    fn alpn(&self) -> Option<&'static [u8]> {
+        None
+    }
+    fn driver(&self) -> IdsDriver {
+        IdsDriver {
+            ready: false,
+            partial: Vec::new(),
+            in_flight: Vec::new(),
+        }
+    }
+}
+
+impl Driver for IdsDriver {
+    fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
+        out.extend_from_slice(&GREETING);
+    }
+    fn is_ready(&self) -> bool {
+        self.ready
+    }
+    fn capacity(&self) -> usize {
+        if self.ready {
+            8usize.saturating_sub(self.in_flight.len())
+        } else {
+            0
+        }
+    }
+    fn is_draining(&self) -> bool {
+        false
+    }
+    fn start(&mut self, call: CallId, _number: u64, _now: Time, out: &mut Vec<u8>) {
+        assert!(self.capacity() > 0, "started without capacity");
+        self.in_flight.push((call, true));
+        out.extend_from_slice(&call.0.to_be_bytes());
+    }
+    fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
+        let found = self
+            .in_flight
+            .iter_mut()
+            .find(|(id, live)| *id == call && *live);
+        found.expect("cancelled call is in flight").1 = false;
+    }
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        _out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        self.partial.extend_from_slice(bytes);
+        while self.partial.len() >= 4 {
+            let word: [u8; 4] = self.partial[..4].try_into().unwrap();
+            self.partial.drain(..4);
+            if word == GREETING {
+                self.ready = true;
+                continue;
+            }
+            let call = CallId(u32::from_be_bytes(word));
+            let at = self.in_flight.iter().position(|(id, _)| *id == call);
+            let Some(at) = at else {
+                return Err(ProtocolError {
+                    outcome: Outcome::ProtocolError,
+                    detail: "answer to nothing".to_owned(),
+                });
+            };
+            match self.in_flight.remove(at) {
+                (_, false) => events.push(Event::Late),
+                (_, true) => events.push(Event::Done(Done {
+                    call,
+                    outcome: Outcome::Ok,
+                    first_byte: now,
+                    bytes_sent: 4,
+                    bytes_received: 4,
+                })),
+            }
+        }
+        Ok(())
+    }
+    fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        Ok(())
+    }
+    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+        for (call, live) in self.in_flight.drain(..) {
+            if live {
+                events.push(Event::Done(Done {
+                    call,
+                    outcome,
+                    first_byte: Time::NEVER,
+                    bytes_sent: 4,
+                    bytes_received: 0,
+                }));
+            }
+        }
+    }
+    fn finish(&mut self, _out: &mut Vec<u8>) {}
+}
+
+/// Echoes after a delay; stands still for a while once, if asked.
+struct Echo {
+    delay: Duration,
+    freeze: Option<(Time, Time)>,
+    held: Vec<Vec<u8>>,
+}
+
+impl Server for Echo {
+    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let mut after = self.delay;
+        if let Some((from, to)) = self.freeze {
+            let answer = now + after;
+            if answer >= from && answer < to {
+                after += to.duration_since(answer);
+            }
+        }
+        actions.push(Action::Timer {
+            after,
+            tag: self.held.len() as u64,
+        });
+        self.held.push(bytes.to_vec());
+    }
+    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        actions.push(Action::Send(std::mem::take(&mut self.held[tag as usize])));
+    }
+}
+
+struct Alone {
+    start: Option<Time>,
+    total: Interval,
+    lasts: usize,
+}
+
+impl Control for Alone {
+    fn stop_level(&self) -> StopLevel {
+        StopLevel::Run
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        self.total.merge(&interval.recorded);
+        self.lasts += usize::from(interval.last);
+        let mut spare = interval.recorded;
+        spare.clear();
+        Some(spare)
+    }
+    fn thread_cpu_ns(&self) -> u64 {
+        0
+    }
+}
+
+fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
+    Load {
+        arrivals,
+        stages: vec![Stage {
+            name: "steady".to_owned(),
+            warmup: false,
+            duration: Some(Duration::from_secs(2)),
+            rate_from: rate,
+            rate_to: rate,
+        }],
+        connections,
+        reuse: Reuse::Always,
+        calls: None,
+        deadline: Some(Duration::from_millis(500)),
+        connect_timeout: Duration::from_secs(1),
+        connect_rate: None,
+        drain: Duration::from_secs(1),
+        workers: None,
+        spin: Duration::ZERO,
+        source_addresses: Vec::new(),
+    }
+}
+
+fn simulate(load: Load, weather: Weather, server: Echo) -> StageRecord {
+    let schedule = Schedule::new(&load, 1);
+    let clients = match load.arrivals {
+        Arrivals::Closed { clients, .. } => clients,
+        Arrivals::Open(_) => 0,
+    };
+    let share = Share {
+        index: 0,
+        of: 1,
+        connections: load.connections,
+        clients,
+        calls: load.calls,
+        load: Arc::new(load),
+        schedule,
+        keep_requests: false,
+        trace: false,
+    };
+    let network = SimulatedNetwork::new(server, weather);
+    let mut worker = Worker::new(share, network, Arc::new(Ids), None);
+    let mut control = Alone {
+        start: None,
+        total: Interval::default(),
+        lasts: 0,
+    };
+    worker.establish(&mut control).unwrap();
+    let start = Time(5_000_000_000);
+    control.start = Some(start);
+    worker.run(start, &mut control).unwrap();
+    assert_eq!(control.lasts, 1);
+    control.total.stage_mut(0).clone()
+}
+
+fn echo(delay_ms: u64) -> Echo {
+    Echo {
+        delay: Duration::from_millis(delay_ms),
+        freeze: None,
+        held: Vec::new(),
+    }
+}
+
+fn accounted(record: &StageRecord) {
+    assert_eq!(
+        record.due,
+        record.ended() + record.not_started,
+        "every call that was due is counted once: {record:?}"
+    );
+}
+
+fn micros(times: &plimsoll_model::record::Times, quantile: f64) -> f64 {
+    times.histogram().unwrap().value_at_quantile(quantile) as f64 / 1e3
+}
+
+#[test]
+fn open_loop_on_a_calm_network_is_exact() {
+    let record = simulate(
+        load(Arrivals::Open(Spacing::Constant), 1000.0, 1),
+        Weather::calm(1),
+        echo(5),
+    );
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (2000, 2000));
+    // 5 ms of delay and 50 µs each way.
+    for quantile in [0.01, 0.5, 0.999] {
+        let response = micros(&record.response, quantile);
+        assert!((5_100.0..5_150.0).contains(&response), "{response}");
+    }
+    assert!(micros(&record.lag, 1.0) < 1.0);
+}
+
+#[test]
+fn a_stall_shows_in_response_time_and_hides_from_service_time() {
+    // The truth by arithmetic: 1,000 calls a second, one freeze of 400 ms from second 5.5 on,
+    // at most 8 calls in flight. Calls due in the freeze wait for up to 400 ms; only the
+    // 8 that were in flight see it in their service time.
+    let freeze = Some((Time(5_500_000_000), Time(5_900_000_000)));
+    let server = Echo {
+        delay: Duration::from_millis(1),
+        freeze,
+        held: Vec::new(),
+    };
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+    load.deadline = None;
+    let record = simulate(load, Weather::calm(1), server);
+    accounted(&record);
+    let (response, service) = (micros(&record.response, 0.9), micros(&record.service, 0.9));
+    // 2,000 calls: the slowest tenth are 200 of the 400 (and the few after) in the freeze.
+    assert!(
+        (190_000.0..260_000.0).contains(&response),
+        "response p90 {response}"
+    );
+    assert!(service < 1_500.0, "service p90 {service}");
+    // The waiting is the connection's, not the generator's.
+    assert!(micros(&record.lag, 0.99) > 300_000.0);
+    assert!(micros(&record.pacing, 0.99) < 10.0);
+}
+
+#[test]
+fn closed_loop_keeps_every_client_busy_and_stops_at_its_calls() {
+    let mut load = load(
+        Arrivals::Closed {
+            clients: 20,
+            think: Duration::ZERO,
+        },
+        0.0,
+        4,
+    );
+    load.calls = Some(500);
+    let record = simulate(load, Weather::calm(1), echo(2));
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (500, 500));
+}
+
+#[test]
+fn think_time_bounds_the_rate_of_a_closed_loop() {
+    let load = load(
+        Arrivals::Closed {
+            clients: 10,
+            think: Duration::from_millis(10),
+        },
+        0.0,
+        2,
+    );
+    let record = simulate(load, Weather::calm(1), echo(10));
+    accounted(&record);
+    // A cycle takes 10 ms to answer, 10 ms to think and 0.1 ms on the way: 2 s / 20.1 ms × 10.
+    assert!((980..=1000).contains(&record.ok()), "{}", record.ok());
+}
+
+#[test]
+fn a_new_connection_for_every_call_has_its_phases() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    load.reuse = Reuse::Never;
+    let record = simulate(load, Weather::calm(1), echo(1));
+    accounted(&record);
+    assert_eq!(record.ok(), 200);
+    let phases = record.phases.as_ref().unwrap();
+    // One round trip to connect; one and the server's delay for the greeting.
+    assert!((100.0..110.0).contains(&micros(&phases.connect, 0.5)));
+    assert!((1_100.0..1_110.0).contains(&micros(&phases.ready, 0.5)));
+    assert!((2_200.0..2_310.0).contains(&micros(&record.response, 0.5)));
+}
+
+#[test]
+fn a_target_that_refuses_fails_calls_at_once_and_is_tried_again() {
+    let mut weather = Weather::calm(1);
+    weather.refuse = 1_000_000;
+    let record = simulate(
+        load(Arrivals::Open(Spacing::Constant), 1000.0, 2),
+        weather,
+        echo(1),
+    );
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 2000);
+    assert!(record.connect_failures.of(Outcome::ConnectRefused) > 4);
+}
+
+#[test]
+fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
+    let record = simulate(
+        load(Arrivals::Open(Spacing::Constant), 20.0, 4),
+        Weather::calm(1),
+        echo(700),
+    );
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), record.due);
+    assert!(record.late > 0 && record.late <= record.due);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any weather, any loop: every call counted once, and the same seed the same record.
+    #[test]
+    fn every_call_is_counted_once_in_any_weather(
+        seed in any::<u64>(),
+        connections in 1u32..6,
+        mode in 0..4,
+        latency in 1u64..20_000,
+        piece in 1usize..9,
+        (reset, stall, refuse, ignore) in (0u32..20_000, 0u32..20_000, 0u32..400_000, 0u32..100_000),
+        delay in 0u64..700,
+        send_buffer in 1usize..200,
+    ) {
+        let arrivals = match mode {
+            0 => Arrivals::Open(Spacing::Constant),
+            1 => Arrivals::Open(Spacing::Poisson),
+            2 => Arrivals::Closed { clients: 7, think: Duration::from_millis(3) },
+            _ => Arrivals::Closed { clients: 9, think: Duration::ZERO },
+        };
+        let mut load = load(arrivals, 300.0, connections);
+        if seed % 3 == 0 {
+            load.reuse = Reuse::Never;
+        }
+        if seed % 5 == 0 {
+            load.calls = Some(200);
+        }
+        let weather = Weather {
+            seed,
+            latency_us: latency / 2..=latency,
+            piece: 1..=piece,
+            reset,
+            stall,
+            stall_ms: 1..=800,
+            refuse,
+            ignore,
+            send_buffer,
+        };
+        let first = simulate(load.clone(), weather.clone(), echo(delay));
+        accounted(&first);
+        let second = simulate(load, weather, echo(delay));
+        prop_assert_eq!(first, second);
+    }
+}
