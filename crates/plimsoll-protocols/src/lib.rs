@@ -5,3 +5,5 @@
 //! clock. Only the targets use tokio, behind the feature `targets`.
 
 pub mod grpc;
+#[cfg(feature = "targets")]
+pub mod serving;

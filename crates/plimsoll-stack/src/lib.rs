@@ -1,1 +1,4 @@
-//! placeholder
+//! What a load test needs around it on this machine: certificates, and the stacks of
+//! servers and relays that it runs against.
+
+pub mod certificates;

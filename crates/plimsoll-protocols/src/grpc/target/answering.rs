@@ -1,0 +1,179 @@
+//! When an answer leaves: after its delay, unless the whole server stands still.
+
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use tokio::time::Instant;
+
+use crate::serving::ServeError;
+use crate::serving::delay::Alarms;
+
+/// How long a server takes for an answer, from the moment it has read the request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Delay {
+    Constant(Duration),
+    /// Any time in the range is as likely as another.
+    Uniform {
+        from: Duration,
+        to: Duration,
+    },
+    /// Exponentially distributed (a queue's classic service time).
+    Exponential {
+        mean: Duration,
+    },
+}
+
+impl Default for Delay {
+    /// 5 ms.
+    fn default() -> Delay {
+        Delay::Constant(Duration::from_millis(5))
+    }
+}
+
+/// One freeze of the whole server: answers due while it lasts leave at its end.
+///
+/// That is what a client sees of a process that is stopped for a while, and its effect
+/// on every percentile follows by arithmetic, so that a load generator can be checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// Counted from the first request.
+    pub after: Duration,
+    pub duration: Duration,
+}
+
+/// Decides when each answer leaves, and holds it until then.
+pub(super) struct Answering {
+    delay: Delay,
+    stall: Option<Stall>,
+    alarms: Alarms,
+    first: OnceLock<Instant>,
+    random: Mutex<ChaCha8Rng>,
+}
+
+impl Answering {
+    /// Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// When the delay's range is empty, or the kernel refuses a timer.
+    pub(super) fn new(
+        delay: Delay,
+        stall: Option<Stall>,
+        lead: Duration,
+        seed: u64,
+    ) -> Result<Answering, ServeError> {
+        if let Delay::Uniform { from, to } = delay
+            && from > to
+        {
+            return Err(ServeError::Option {
+                option: "delay",
+                problem: format!("a range goes up, and {from:?} to {to:?} does not"),
+            });
+        }
+        let alarms = Alarms::new(lead).map_err(|source| ServeError::Io {
+            doing: "making a timer",
+            source,
+        })?;
+        Ok(Answering {
+            delay,
+            stall,
+            alarms,
+            first: OnceLock::new(),
+            random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
+        })
+    }
+
+    /// Waits until the answer to a request read just now may leave.
+    pub(super) async fn wait(&self) {
+        let now = Instant::now();
+        let first = *self.first.get_or_init(|| now);
+        let due = leaves(now + self.draw(), first, self.stall);
+        if due > now {
+            self.alarms.until(due).await;
+        }
+    }
+
+    /// Evenly distributed in [0, 1).
+    pub(super) fn fraction(&self) -> f64 {
+        let bits = self
+            .random
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .next_u64();
+        // The 53 bits that a double holds exactly.
+        (bits >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn draw(&self) -> Duration {
+        match self.delay {
+            Delay::Constant(delay) => delay,
+            Delay::Uniform { from, to } => from + (to - from).mul_f64(self.fraction()),
+            Delay::Exponential { mean } => mean.mul_f64(-(1.0 - self.fraction()).ln()),
+        }
+    }
+}
+
+fn leaves(due: Instant, first: Instant, stall: Option<Stall>) -> Instant {
+    let Some(stall) = stall else { return due };
+    let start = first + stall.after;
+    let end = start + stall.duration;
+    if due >= start && due < end { end } else { due }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_due_in_a_stall_leave_at_its_end_and_others_on_time() {
+        let first = Instant::now();
+        let ms = |n| first + Duration::from_millis(n);
+        let stall = Some(Stall {
+            after: Duration::from_millis(100),
+            duration: Duration::from_millis(50),
+        });
+        for (due, expected) in [(99, 99), (100, 150), (149, 150), (150, 150), (151, 151)] {
+            assert_eq!(leaves(ms(due), first, stall), ms(expected), "due at {due}");
+            assert_eq!(leaves(ms(due), first, None), ms(due));
+        }
+    }
+
+    #[tokio::test]
+    async fn delays_follow_their_distribution() {
+        let draw = |delay| {
+            let answering = Answering::new(delay, None, Duration::ZERO, 7).unwrap();
+            let mut all: Vec<f64> = (0..20_000)
+                .map(|_| answering.draw().as_secs_f64() * 1e3)
+                .collect();
+            all.sort_by(f64::total_cmp);
+            all
+        };
+        let ms = Duration::from_millis;
+        let uniform = draw(Delay::Uniform {
+            from: ms(2),
+            to: ms(6),
+        });
+        assert!(uniform[0] >= 2.0 && uniform[19_999] <= 6.0);
+        assert!((uniform[10_000] - 4.0).abs() < 0.1, "{}", uniform[10_000]);
+        let exponential = draw(Delay::Exponential { mean: ms(5) });
+        // The median of an exponential distribution is its mean times ln 2.
+        assert!(
+            (exponential[10_000] - 5.0 * 2f64.ln()).abs() < 0.15,
+            "{}",
+            exponential[10_000]
+        );
+        assert!(
+            Answering::new(
+                Delay::Uniform {
+                    from: ms(6),
+                    to: ms(2)
+                },
+                None,
+                Duration::ZERO,
+                7
+            )
+            .is_err()
+        );
+    }
+}

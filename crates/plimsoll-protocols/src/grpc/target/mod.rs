@@ -1,0 +1,26 @@
+//! The gRPC reference servers: what a run is tried against, with known behaviour.
+//!
+//! Each is bound ([`crate::serving::Listen::bind`]) and then served until a future
+//! completes; it returns what it counted.
+
+mod answering;
+pub mod orders;
+pub mod score;
+
+pub use answering::{Delay, Stall};
+
+/// Messages and service traits made from `proto/`.
+#[allow(
+    clippy::all,
+    clippy::allow_attributes_without_reason,
+    unreachable_pub,
+    reason = "generated code"
+)]
+pub mod generated {
+    pub mod score {
+        tonic::include_proto!("score");
+    }
+    pub mod orders {
+        tonic::include_proto!("orders");
+    }
+}

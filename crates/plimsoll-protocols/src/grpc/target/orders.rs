@@ -1,0 +1,191 @@
+//! `orders.OrderService/Submit`: a pool of workers takes orders from a bounded queue.
+//!
+//! The pool is a fair semaphore: a permit is a worker, and waiting for one is a place in
+//! the queue, first come first served. At most [`OrdersOptions::workers`] orders are in
+//! progress at any moment; an order whose client went away frees its place.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
+use tonic::{Request, Response, Status};
+
+use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
+use super::generated::orders::{Order, OrderReply};
+use super::{Delay, Stall, answering::Answering};
+use crate::serving::{Bound, ConnectionStats, ServeError, http2};
+
+/// How the order server behaves.
+#[derive(Clone, Debug)]
+pub struct OrdersOptions {
+    /// Orders in progress at once.
+    pub workers: usize,
+    /// Orders that may wait for a worker; one more is refused as RESOURCE_EXHAUSTED.
+    pub queue: usize,
+    /// What an order costs its worker.
+    pub processing: Delay,
+    /// While it lasts, workers keep their orders.
+    pub stall: Option<Stall>,
+    /// As [`super::score::ScoreOptions::spin`].
+    pub spin: Duration,
+    /// For random processing times.
+    pub seed: u64,
+}
+
+impl Default for OrdersOptions {
+    fn default() -> OrdersOptions {
+        OrdersOptions {
+            workers: 10,
+            queue: 100_000,
+            processing: Delay::Constant(Duration::ZERO),
+            stall: None,
+            spin: Duration::from_micros(50),
+            seed: 0,
+        }
+    }
+}
+
+/// What the order server counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrdersStats {
+    pub connections: ConnectionStats,
+    /// Orders read, whatever became of them.
+    pub received: u64,
+    /// Processed and answered.
+    pub processed: u64,
+    /// Refused because the queue was full.
+    pub refused: u64,
+    /// Cancelled by the client, or cut off, before they were done.
+    pub abandoned: u64,
+    /// Most orders in progress at once.
+    pub most_in_progress: u64,
+    /// Most orders that waited at once.
+    pub most_waiting: u64,
+}
+
+/// Serves until `shutdown` completes; orders received are finished.
+///
+/// # Errors
+/// When an option makes no sense or the socket fails.
+pub async fn serve(
+    bound: Bound,
+    options: OrdersOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<OrdersStats, ServeError> {
+    if options.workers == 0 || options.workers > Semaphore::MAX_PERMITS {
+        return Err(ServeError::Option {
+            option: "pool",
+            problem: format!(
+                "{} workers can't serve anything; give at least 1",
+                options.workers
+            ),
+        });
+    }
+    let orders = Arc::new(Orders {
+        answering: Answering::new(
+            options.processing,
+            options.stall,
+            options.spin,
+            options.seed,
+        )?,
+        workers: Semaphore::new(options.workers),
+        queue: options.queue as u64,
+        received: AtomicU64::new(0),
+        processed: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+        waiting: Gauge::default(),
+        in_progress: Gauge::default(),
+    });
+    let service = OrderServiceServer::from_arc(Arc::clone(&orders));
+    let connections = http2::serve(bound, service, shutdown).await?;
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (received, processed, refused) = (
+        read(&orders.received),
+        read(&orders.processed),
+        read(&orders.refused),
+    );
+    Ok(OrdersStats {
+        connections,
+        received,
+        processed,
+        refused,
+        abandoned: received.saturating_sub(processed + refused),
+        most_in_progress: read(&orders.in_progress.most),
+        most_waiting: read(&orders.waiting.most),
+    })
+}
+
+struct Orders {
+    answering: Answering,
+    workers: Semaphore,
+    queue: u64,
+    received: AtomicU64,
+    processed: AtomicU64,
+    refused: AtomicU64,
+    waiting: Gauge,
+    in_progress: Gauge,
+}
+
+impl Orders {
+    /// A worker, at once or after a wait in the queue.
+    async fn worker(&self) -> Result<SemaphorePermit<'_>, Status> {
+        match self.workers.try_acquire() {
+            Ok(worker) => return Ok(worker),
+            Err(TryAcquireError::Closed) => return Err(Status::unavailable("the pool is closed")),
+            Err(TryAcquireError::NoPermits) => {}
+        }
+        let Some(_place) = self.waiting.enter(self.queue) else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(Status::resource_exhausted(format!(
+                "the queue is full: {} orders wait for a worker",
+                self.queue
+            )));
+        };
+        self.workers
+            .acquire()
+            .await
+            .map_err(|_| Status::unavailable("the pool is closed"))
+    }
+}
+
+#[tonic::async_trait]
+impl OrderService for Orders {
+    async fn submit(&self, _order: Request<Order>) -> Result<Response<OrderReply>, Status> {
+        self.received.fetch_add(1, Ordering::Relaxed);
+        let _worker = self.worker().await?;
+        let _busy = self.in_progress.enter(u64::MAX);
+        self.answering.wait().await;
+        self.processed.fetch_add(1, Ordering::Relaxed);
+        Ok(Response::new(OrderReply { received: true }))
+    }
+}
+
+/// How many are inside, and how many there were at most.
+#[derive(Default)]
+struct Gauge {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Gauge {
+    /// One more, unless `limit` are inside already. Leaves when dropped.
+    fn enter(&self, limit: u64) -> Option<Inside<'_>> {
+        let before = self.now.fetch_add(1, Ordering::Relaxed);
+        let inside = Inside(self);
+        if before >= limit {
+            return None;
+        }
+        self.most.fetch_max(before + 1, Ordering::Relaxed);
+        Some(inside)
+    }
+}
+
+struct Inside<'a>(&'a Gauge);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,260 @@
+//! Timers that hold a delay to tens of microseconds.
+//!
+//! The runtime's own timer counts in milliseconds, far too coarse for a server whose
+//! delay is the known quantity of a measurement. Here one kernel timer (`timerfd`, exact,
+//! without the slack of sleeping threads) wakes the runtime's poller for the earliest of
+//! all deadlines, a set lead before it is due, and the rest is waited out by polling, between
+//! which other tasks run. A deadline never passes early.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// The deadlines of one server. Dropping it ends the task that watches them.
+pub(crate) struct Alarms {
+    shared: Arc<Shared>,
+    watcher: AbortHandle,
+}
+
+struct Shared {
+    timer: AsyncFd<OwnedFd>,
+    /// How long before a deadline polling takes over; zero: the kernel's wake-up is all.
+    lead: Duration,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: BinaryHeap<Alarm>,
+    /// When the kernel timer goes off next.
+    armed: Option<Instant>,
+}
+
+/// Ordered so that the heap's top is the earliest.
+struct Alarm {
+    at: Instant,
+    wake: oneshot::Sender<()>,
+}
+
+impl Alarms {
+    /// Must be called inside the runtime.
+    ///
+    /// # Errors
+    /// When the kernel refuses the timer (no descriptors left).
+    pub(crate) fn new(lead: Duration) -> io::Result<Alarms> {
+        let timer = timerfd_create(
+            TimerfdClockId::Monotonic,
+            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+        )?;
+        #[expect(
+            deprecated,
+            reason = "its replacement is unsafe, for types whose descriptor may change; an OwnedFd's never does"
+        )]
+        let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
+        let shared = Arc::new(Shared {
+            timer,
+            lead,
+            queue: Mutex::default(),
+        });
+        let watcher = tokio::spawn(watch(Arc::clone(&shared))).abort_handle();
+        Ok(Alarms { shared, watcher })
+    }
+
+    /// Completes at `at`, or at once if that has passed.
+    pub(crate) async fn until(&self, at: Instant) {
+        if at <= Instant::now() {
+            return;
+        }
+        let (wake, woken) = oneshot::channel();
+        {
+            let mut queue = self.shared.queue();
+            queue.waiting.push(Alarm { at, wake });
+            let due = at - self.shared.lead;
+            if queue.armed.is_none_or(|armed| due < armed) {
+                self.shared.arm(&mut queue, due);
+            }
+        }
+        // The sender goes away unused only when the server is being torn down.
+        let _ = woken.await;
+    }
+}
+
+impl Drop for Alarms {
+    fn drop(&mut self) {
+        self.watcher.abort();
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // A panic elsewhere leaves the queue whole: every change to it is one push or pop.
+        self.queue
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn arm(&self, queue: &mut Queue, at: Instant) {
+        // All zeros would switch the timer off.
+        let left = at
+            .saturating_duration_since(Instant::now())
+            .max(Duration::from_nanos(1));
+        let spec = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            },
+        };
+        if let Err(e) = timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &spec) {
+            tracing::error!("setting a timer: {e}");
+        }
+        queue.armed = Some(at);
+    }
+}
+
+async fn watch(shared: Arc<Shared>) {
+    let mut due = Vec::new();
+    loop {
+        let next = {
+            let mut queue = shared.queue();
+            let now = Instant::now();
+            while queue.waiting.peek().is_some_and(|alarm| alarm.at <= now) {
+                due.extend(queue.waiting.pop());
+            }
+            let next = queue.waiting.peek().map(|alarm| alarm.at);
+            match next {
+                Some(at) if at - shared.lead > now => {
+                    shared.arm(&mut queue, at - shared.lead);
+                    None
+                }
+                None => {
+                    queue.armed = None;
+                    None
+                }
+                near => near,
+            }
+        };
+        for alarm in due.drain(..) {
+            // A call that was cancelled no longer listens.
+            let _ = alarm.wake.send(());
+        }
+        if next.is_some() {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        match shared.timer.readable().await {
+            Ok(mut ready) => {
+                let _ = ready.try_io(|timer| {
+                    rustix::io::read(timer.get_ref(), &mut [0u8; 8]).map_err(io::Error::from)
+                });
+            }
+            Err(e) => {
+                tracing::error!("waiting for a timer: {e}");
+                return;
+            }
+        }
+    }
+}
+
+impl PartialEq for Alarm {
+    fn eq(&self, other: &Alarm) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Alarm {}
+
+impl PartialOrd for Alarm {
+    fn partial_cmp(&self, other: &Alarm) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Alarm {
+    fn cmp(&self, other: &Alarm) -> Ordering {
+        other.at.cmp(&self.at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lateness(lead: Duration) -> Vec<Duration> {
+        let runtime = crate::serving::runtime(Some(2)).unwrap();
+        runtime.block_on(async {
+            let alarms = Alarms::new(lead).unwrap();
+            let mut late = Vec::new();
+            for i in 0..200u64 {
+                let at = Instant::now() + Duration::from_micros(300 + 37 * (i % 50));
+                alarms.until(at).await;
+                let now = Instant::now();
+                assert!(now >= at, "{:?} early", at - now);
+                late.push(now - at);
+            }
+            late.sort();
+            late
+        })
+    }
+
+    #[test]
+    fn a_delay_is_never_short_and_hardly_long() {
+        for lead in [Duration::ZERO, Duration::from_micros(60)] {
+            let late = lateness(lead);
+            println!(
+                "lead {lead:?}: late p50 {:?} p99 {:?}",
+                late[100], late[198]
+            );
+            assert!(late[100] < Duration::from_micros(500), "{:?}", late[100]);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn deadlines_complete_in_their_order_and_all() {
+        let alarms = Arc::new(Alarms::new(Duration::from_micros(50)).unwrap());
+        let start = Instant::now();
+        let mut tasks = tokio::task::JoinSet::new();
+        // Later deadlines are set first, so that each one must move the kernel timer.
+        for i in (0..500u64).rev() {
+            let alarms = Arc::clone(&alarms);
+            tasks.spawn(async move {
+                let at = start + Duration::from_micros(2000 + i * 20);
+                alarms.until(at).await;
+                (i, Instant::now() >= at)
+            });
+        }
+        let ended = tasks.join_all().await;
+        assert_eq!(ended.len(), 500);
+        assert!(ended.iter().all(|(_, on_time)| *on_time));
+        assert!(start.elapsed() < Duration::from_millis(500));
+    }
+
+    #[tokio::test]
+    async fn a_deadline_given_up_does_not_hold_the_next() {
+        let alarms = Alarms::new(Duration::ZERO).unwrap();
+        let soon = Instant::now() + Duration::from_millis(2);
+        let given_up = tokio::time::timeout(
+            Duration::from_millis(1),
+            alarms.until(Instant::now() + Duration::from_secs(60)),
+        );
+        assert!(given_up.await.is_err());
+        alarms.until(soon).await;
+        assert!(soon.elapsed() < Duration::from_millis(500));
+    }
+}

@@ -1,0 +1,122 @@
+//! The listening socket.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{ServeError, Tls};
+
+/// Where and how a reference server listens.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// Port 0: any free one; [`Bound::address`] tells which.
+    pub address: SocketAddr,
+    /// `SO_REUSEPORT`: several processes (or listeners) share the port, the kernel
+    /// spreads connections over them.
+    pub reuse_port: bool,
+    /// Connections that may wait to be accepted. The kernel caps it at
+    /// `net.core.somaxconn`.
+    pub backlog: u16,
+    /// `None`: plaintext.
+    pub tls: Option<Tls>,
+    /// HTTP/2 streams a connection may have open (RFC 9113 §6.5.2); `None`: no limit.
+    pub max_concurrent_streams: Option<u32>,
+    /// How long calls in flight may take once the server was told to stop.
+    pub drain: Duration,
+}
+
+impl Default for Listen {
+    fn default() -> Listen {
+        Listen {
+            address: (Ipv4Addr::LOCALHOST, 50051).into(),
+            reuse_port: false,
+            backlog: 16384,
+            tls: None,
+            max_concurrent_streams: Some(1000),
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Listen {
+    /// Reads the TLS files and opens the port.
+    ///
+    /// # Errors
+    /// When a file can't be used or the address can't be listened on.
+    pub fn bind(&self) -> Result<Bound, ServeError> {
+        let tls = self.tls.as_ref().map(Tls::server_config).transpose()?;
+        let listener = self.socket().map_err(|source| ServeError::Address {
+            address: self.address,
+            problem: explain(&source),
+            source,
+        })?;
+        let address = listener.local_addr().map_err(|source| ServeError::Io {
+            doing: "reading the bound address",
+            source,
+        })?;
+        Ok(Bound {
+            listener,
+            address,
+            tls,
+            max_concurrent_streams: self.max_concurrent_streams,
+            drain: self.drain,
+        })
+    }
+
+    fn socket(&self) -> io::Result<TcpListener> {
+        let socket = Socket::new(
+            Domain::for_address(self.address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.set_nonblocking(true)?;
+        // A server that is started again must not wait for its old connections' TIME_WAIT.
+        socket.set_reuse_address(true)?;
+        if self.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+        socket.bind(&self.address.into())?;
+        socket.listen(self.backlog.into())?;
+        Ok(socket.into())
+    }
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "already in use by another process; choose another port, or 0 for a free one".to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "not an address of this machine; choose one that is, or 0.0.0.0 or [::] for all"
+                .to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "not permitted; ports below 1024 need privileges, choose a higher one".to_owned()
+        }
+        _ => format!("can't listen: {error}"),
+    }
+}
+
+/// An open port, ready to be served.
+#[derive(Debug)]
+pub struct Bound {
+    pub(crate) listener: TcpListener,
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) max_concurrent_streams: Option<u32>,
+    pub(crate) drain: Duration,
+}
+
+impl Bound {
+    /// The address with the port that the system chose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+}

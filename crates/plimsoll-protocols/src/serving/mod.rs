@@ -1,0 +1,99 @@
+//! What every reference server shares: its listening socket, its TLS side, serving
+//! HTTP/2 until told to stop, and timers finer than the runtime's.
+//!
+//! A server is bound first and run afterwards, so that whoever starts it knows its
+//! address (port 0 asks for a free one) and every mistake in files and addresses is
+//! reported before the first connection. The targets call this; nothing else does.
+
+pub(crate) mod delay;
+pub(crate) mod http2;
+mod listener;
+mod tls;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use listener::{Bound, Listen};
+pub use tls::Tls;
+
+/// Why a reference server can't be started or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("address {address}: {problem}")]
+    Address {
+        address: std::net::SocketAddr,
+        problem: String,
+        source: io::Error,
+    },
+    #[error("{what} {}: {problem}", path.display())]
+    File {
+        /// `server certificate`, `server key` or `client CA`.
+        what: &'static str,
+        path: PathBuf,
+        problem: String,
+    },
+    #[error("server certificate {} and key {}: {problem}", cert.display(), key.display())]
+    Identity {
+        cert: PathBuf,
+        key: PathBuf,
+        problem: String,
+    },
+    #[error("tls settings: {0}")]
+    Tls(String),
+    #[error("option {option}: {problem}")]
+    Option {
+        option: &'static str,
+        problem: String,
+    },
+    #[error("{doing}: {source}")]
+    Io {
+        doing: &'static str,
+        source: io::Error,
+    },
+}
+
+/// What became of a server's connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    /// Accepted in all.
+    pub accepted: u64,
+    /// Most that were open at once.
+    pub most_at_once: u64,
+    /// Dropped before or during the TLS handshake: refused certificates, plaintext on a
+    /// TLS port, handshakes that took longer than ten seconds.
+    pub handshakes_failed: u64,
+    /// Ended by an error after the handshake.
+    pub broken: u64,
+    /// Cut off because their calls outlasted the drain time.
+    pub cut_off: u64,
+}
+
+/// A tokio runtime with so many worker threads; `None`: one a core. One worker means no
+/// second thread at all.
+///
+/// # Errors
+/// When `workers` is 0, or the threads can't be made.
+pub fn runtime(workers: Option<usize>) -> Result<tokio::runtime::Runtime, ServeError> {
+    let mut builder = match workers {
+        Some(0) => {
+            return Err(ServeError::Option {
+                option: "workers",
+                problem: "must be at least 1".to_owned(),
+            });
+        }
+        Some(1) => tokio::runtime::Builder::new_current_thread(),
+        Some(n) => {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            builder.worker_threads(n);
+            builder
+        }
+        None => tokio::runtime::Builder::new_multi_thread(),
+    };
+    builder
+        .enable_all()
+        .build()
+        .map_err(|source| ServeError::Io {
+            doing: "starting worker threads",
+            source,
+        })
+}

@@ -1,0 +1,130 @@
+//! The server's side of TLS 1.3: certificates and keys from files.
+//!
+//! Everything is read and checked once, when the server is bound; connections share the
+//! parsed result.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_model::plan::{Group, Suite};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::ServeError;
+
+/// How a server secures its links. Paths, not contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// The server's certificate chain (PEM), leaf first.
+    pub cert: PathBuf,
+    /// Its private key (PEM).
+    pub key: PathBuf,
+    /// Ask every client for a certificate of this CA (PEM), and refuse those without:
+    /// mutual TLS.
+    pub client_ca: Option<PathBuf>,
+    /// Suites to offer; empty: the library's.
+    pub suites: Vec<Suite>,
+    /// Key-exchange groups to offer; empty: the library's.
+    pub groups: Vec<Group>,
+}
+
+impl Tls {
+    /// TLS 1.3 only (RFC 8446), ALPN `h2` only (RFC 9113 §3.2).
+    pub(crate) fn server_config(&self) -> Result<Arc<ServerConfig>, ServeError> {
+        let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
+        // The library's first random bytes take tens of milliseconds, which the first
+        // client would otherwise see.
+        let _ = provider.secure_random.fill(&mut [0u8; 32]);
+
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| ServeError::Tls(e.to_string()))?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates("client CA", path)? {
+                    roots.add(certificate).map_err(|e| {
+                        bad("client CA", path, &format!("not a CA certificate: {e}"))
+                    })?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .build()
+                        .map_err(|e| bad("client CA", path, &e.to_string()))?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let chain = certificates("server certificate", &self.cert)?;
+        let key = private_key(&self.key)?;
+        let mut config =
+            builder
+                .with_single_cert(chain, key)
+                .map_err(|e| ServeError::Identity {
+                    cert: self.cert.clone(),
+                    key: self.key.clone(),
+                    problem: match e {
+                        rustls::Error::InconsistentKeys(_) => {
+                            "the key does not belong to the certificate".to_owned()
+                        }
+                        other => other.to_string(),
+                    },
+                })?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+fn certificates(
+    what: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, ServeError> {
+    let content = read(what, path)?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
+        .collect::<Result<_, _>>()
+        .map_err(|e| bad(what, path, &format!("not valid PEM: {e}")))?;
+    if chain.is_empty() {
+        return Err(bad(
+            what,
+            path,
+            "holds no PEM certificate (expected -----BEGIN CERTIFICATE-----)",
+        ));
+    }
+    Ok(chain)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
+    let what = "server key";
+    let content = read(what, path)?;
+    PrivateKeyDer::from_pem_slice(&content).map_err(|e| match e {
+        pem::Error::NoItemsFound => bad(
+            what,
+            path,
+            "holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)",
+        ),
+        other => bad(what, path, &format!("not valid PEM: {other}")),
+    })
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, ServeError> {
+    fs::read(path).map_err(|e| {
+        let problem = match e.kind() {
+            io::ErrorKind::NotFound => "no such file".to_owned(),
+            io::ErrorKind::PermissionDenied => "not readable by this user".to_owned(),
+            _ => e.to_string(),
+        };
+        bad(what, path, &problem)
+    })
+}
+
+fn bad(what: &'static str, path: &Path, problem: &str) -> ServeError {
+    ServeError::File {
+        what,
+        path: path.to_owned(),
+        problem: problem.to_owned(),
+    }
+}

@@ -1,0 +1,334 @@
+//! Certificate sets as others see them: the filesystem, rustls and openssl.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use plimsoll_stack::certificates::{
+    Algorithm, CertificateError, CertificateSet, Options, Validity, make_certificates,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+fn chain(path: &Path) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_file_iter(path)
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap()
+}
+
+fn roots(path: &Path) -> Arc<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(chain(path));
+    assert_eq!(roots.len(), 1);
+    Arc::new(roots)
+}
+
+/// A whole handshake with mutual authentication in memory, the client of one set with
+/// the server of another. The error is that of whoever refused first.
+fn handshake(
+    client: &CertificateSet,
+    server: &CertificateSet,
+    server_name: &str,
+) -> Result<(), rustls::Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let client_config = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots(&client.ca_cert))
+        .with_client_auth_cert(
+            chain(&client.client_cert),
+            PrivateKeyDer::from_pem_file(&client.client_key).unwrap(),
+        )?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(&server.ca_cert), provider.clone())
+            .build()
+            .unwrap();
+    let server_config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(
+            chain(&server.server_cert),
+            PrivateKeyDer::from_pem_file(&server.server_key).unwrap(),
+        )?;
+    let name = ServerName::try_from(server_name.to_owned()).unwrap();
+    let mut client = ClientConnection::new(Arc::new(client_config), name)?;
+    let mut server = ServerConnection::new(Arc::new(server_config))?;
+    for _ in 0..8 {
+        let mut wire = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut wire).unwrap();
+        }
+        let mut bytes = wire.as_slice();
+        while !bytes.is_empty() {
+            server.read_tls(&mut bytes).unwrap();
+            server.process_new_packets()?;
+        }
+        let mut wire = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut wire).unwrap();
+        }
+        let mut bytes = wire.as_slice();
+        while !bytes.is_empty() {
+            client.read_tls(&mut bytes).unwrap();
+            client.process_new_packets()?;
+        }
+    }
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    Ok(())
+}
+
+fn openssl(args: &[&str]) -> (bool, String) {
+    let output = Command::new("openssl")
+        .args(args)
+        .output()
+        .expect("openssl is installed");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn every_algorithm_makes_a_set_that_rustls_and_openssl_accept() {
+    for algorithm in [
+        Algorithm::EcdsaP256,
+        Algorithm::EcdsaP384,
+        Algorithm::Rsa2048,
+        Algorithm::Rsa3072,
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            names: vec![
+                "api.example.test".into(),
+                "*.mesh.test".into(),
+                "10.1.2.3".into(),
+                "localhost".into(),
+            ],
+            algorithm,
+            ..Options::default()
+        };
+        let set = make_certificates(dir.path(), &options).unwrap();
+        for name in [
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "api.example.test",
+            "a.mesh.test",
+            "10.1.2.3",
+        ] {
+            handshake(&set, &set, name).unwrap_or_else(|e| panic!("{algorithm} {name}: {e}"));
+        }
+        assert!(handshake(&set, &set, "elsewhere.test").is_err());
+
+        for (purpose, cert, good) in [
+            ("sslserver", &set.server_cert, true),
+            ("sslclient", &set.client_cert, true),
+            ("sslserver", &set.client_cert, false),
+            ("sslclient", &set.server_cert, false),
+        ] {
+            let (ok, said) = openssl(&[
+                "verify",
+                "-x509_strict",
+                "-purpose",
+                purpose,
+                "-CAfile",
+                text(&set.ca_cert),
+                text(cert),
+            ]);
+            assert_eq!(ok, good, "{algorithm} {purpose} {cert:?}: {said}");
+        }
+        let (ok, printed) = openssl(&["x509", "-noout", "-text", "-in", text(&set.server_cert)]);
+        assert!(ok, "{printed}");
+        for wanted in [
+            "DNS:localhost",
+            "IP Address:127.0.0.1",
+            "IP Address:0:0:0:0:0:0:0:1",
+            "DNS:*.mesh.test",
+        ] {
+            assert_eq!(printed.matches(wanted).count(), 1, "{wanted} in {printed}");
+        }
+    }
+}
+
+#[test]
+fn files_are_for_their_owner_only() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("new").join("certs");
+    let set = make_certificates(&dir, &Options::default()).unwrap();
+    for path in set.paths() {
+        assert_eq!(
+            fs::metadata(path).unwrap().permissions().mode() & 0o777,
+            0o600,
+            "{path:?}"
+        );
+    }
+    // Nothing temporary stays behind.
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 6);
+}
+
+#[test]
+fn what_is_there_is_kept_unless_forced() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("server.key");
+    fs::write(&kept, "precious").unwrap();
+    symlink("nowhere", dir.path().join("client.crt")).unwrap();
+    let error = make_certificates(dir.path(), &Options::default()).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        matches!(error, CertificateError::Exists { ref files } if files.len() == 2),
+        "{said}"
+    );
+    assert!(
+        said.contains("server.key") && said.contains("client.crt"),
+        "{said}"
+    );
+    assert!(!said.contains("ca.crt"), "{said}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "precious");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+
+    let forced = Options {
+        force: true,
+        ..Options::default()
+    };
+    let first = make_certificates(dir.path(), &forced).unwrap();
+    let old_ca = fs::read(&first.ca_cert).unwrap();
+    let second = make_certificates(dir.path(), &forced).unwrap();
+    assert_ne!(fs::read(&second.ca_cert).unwrap(), old_ca);
+    handshake(&second, &second, "localhost").unwrap();
+    assert_eq!(
+        fs::metadata(&kept).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+}
+
+#[test]
+fn a_failure_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("client.key")).unwrap();
+    let forced = Options {
+        force: true,
+        ..Options::default()
+    };
+    let error = make_certificates(dir.path(), &forced).unwrap_err();
+    assert!(error.to_string().contains("client.key"), "{error}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = make_certificates(&file, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("file"), "{error}");
+}
+
+#[test]
+fn sets_are_foreign_to_each_other() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = make_certificates(one.path(), &Options::default()).unwrap();
+    let two_dir = two;
+    let two = make_certificates(two_dir.path(), &Options::default()).unwrap();
+    let error = handshake(&one, &two, "localhost").unwrap_err();
+    assert_eq!(
+        error,
+        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)
+    );
+    let mixed = CertificateSet {
+        ca_cert: two.ca_cert.clone(),
+        ..one
+    };
+    assert_eq!(
+        handshake(&mixed, &two, "localhost").unwrap_err(),
+        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)
+    );
+}
+
+#[test]
+fn expired_certificates_can_be_made_and_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = Timestamp::now();
+    let day = SignedDuration::from_hours(24);
+    let options = Options {
+        validity: Validity::Between {
+            not_before: now - day * 30,
+            not_after: now - day,
+        },
+        ..Options::default()
+    };
+    let expired = make_certificates(dir.path(), &options).unwrap();
+    let error = handshake(&expired, &expired, "localhost").unwrap_err();
+    assert!(
+        matches!(
+            error,
+            rustls::Error::InvalidCertificate(rustls::CertificateError::ExpiredContext { .. })
+        ),
+        "{error:?}"
+    );
+    let (ok, said) = openssl(&[
+        "verify",
+        "-CAfile",
+        text(&expired.ca_cert),
+        text(&expired.client_cert),
+    ]);
+    assert!(!ok && said.contains("expired"), "{said}");
+    // The CA itself is good.
+    let (ok, said) = openssl(&[
+        "verify",
+        "-CAfile",
+        text(&expired.ca_cert),
+        text(&expired.ca_cert),
+    ]);
+    assert!(ok, "{said}");
+}
+
+#[test]
+fn options_that_make_no_sense_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in [
+        "",
+        "two words",
+        "http://x",
+        "host:80",
+        "1.2.3",
+        "-a.test",
+        "a..b",
+        "münchen.test",
+        "a.*.test",
+    ] {
+        let options = Options {
+            names: vec![name.into()],
+            ..Options::default()
+        };
+        let error = make_certificates(dir.path(), &options).unwrap_err();
+        assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
+    }
+    let now = Timestamp::now();
+    for validity in [
+        Validity::Days(0),
+        Validity::Days(u32::MAX),
+        Validity::Between {
+            not_before: now,
+            not_after: now,
+        },
+        Validity::Between {
+            not_before: Timestamp::MIN,
+            not_after: now,
+        },
+    ] {
+        let options = Options {
+            validity,
+            ..Options::default()
+        };
+        let error = make_certificates(dir.path(), &options).unwrap_err();
+        assert!(error.to_string().starts_with("validity: "), "{error}");
+    }
+    let error = "rsa-1024".parse::<Algorithm>().unwrap_err();
+    assert!(error.to_string().contains("rsa-2048"), "{error}");
+    assert_eq!("rsa-2048".parse::<Algorithm>().unwrap(), Algorithm::Rsa2048);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
