@@ -362,10 +362,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if !self.to_connect.is_empty() && self.connecting < MOST_CONNECTING {
             at = at.min(self.next_connect);
         }
-        if !self.unfinished.is_empty() || self.idle_clients_can_start() {
+        if !self.unfinished.is_empty() {
             at = now;
         }
-        at = at.min(self.stage_end).min(self.drain_end());
+        at = at
+            .min(self.clients_wake())
+            .min(self.stage_end)
+            .min(self.drain_end());
         match self.next {
             Some(next) if self.phase == Phase::Loading && self.start.0 + next.at <= at.0 => Wake {
                 at: Time(self.start.0 + next.at),

@@ -370,7 +370,7 @@ fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Any weather, any loop: every call counted once, and the same seed the same record.
     #[test]

@@ -293,16 +293,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         number
     }
 
-    /// Closed loop with a connection a call: would a turn start something at once?
-    pub(super) fn idle_clients_can_start(&self) -> bool {
-        self.phase == Phase::Loading
-            && self.idle_clients > 0
-            && self.calls_left != Some(0)
-            && self.network_time_reached()
-    }
-
-    fn network_time_reached(&self) -> bool {
-        self.interval_end != Time::NEVER
+    /// Closed loop: when idle clients can start calls without anything else happening.
+    pub(super) fn clients_wake(&self) -> Time {
+        if self.phase != Phase::Loading || !self.is_closed_loop() {
+            Time::NEVER
+        } else if !self.closed_began {
+            self.start
+        } else if self.idle_clients > 0 && self.calls_left != Some(0) {
+            Time::ZERO
+        } else {
+            Time::NEVER
+        }
     }
 
     /// A client's call has ended: it thinks, or starts the next.
