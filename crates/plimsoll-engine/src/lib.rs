@@ -2,12 +2,16 @@
 //! moves bytes between drivers and transports, and records what came of every call.
 
 pub mod clock;
+pub mod conductor;
 pub mod driver;
 pub mod network;
 mod resolver;
 pub mod resources;
+pub mod stop;
 pub mod tls;
 pub mod worker;
 
 pub use clock::Clock;
+pub use conductor::{Finished, Observation, RunError, run};
 pub use driver::{CallId, Direction, Done, Driver, Event, Protocol, ProtocolError, Tracer};
+pub use stop::Stop;

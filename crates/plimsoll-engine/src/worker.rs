@@ -144,7 +144,6 @@ pub struct Worker<P: Protocol, N: Network> {
     interval_end: Time,
     interval_began: Time,
     waited_ns: u64,
-    cpu_at_interval: u64,
     open_connections: u32,
     established: Established,
 }
@@ -222,7 +221,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             interval_end: Time::NEVER,
             interval_began: Time::ZERO,
             waited_ns: 0,
-            cpu_at_interval: 0,
             open_connections: 0,
             established: Established::default(),
             share,
@@ -267,7 +265,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.start = start;
         self.interval_began = start;
         self.interval_end = start.plus_nanos(INTERVAL_NS);
-        self.cpu_at_interval = control.thread_cpu_ns();
         self.waited_ns = 0;
         self.begin_issue();
         self.phase = Phase::Loading;
@@ -414,7 +411,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Hand the interval that has ended to the conductor, and begin the next.
     fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
-        let cpu = control.thread_cpu_ns();
         let length = now.since(self.interval_began);
         self.spare = control.interval(WorkerInterval {
             worker: self.share.index,
@@ -426,9 +422,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             backlog: self.backlog.as_ref().map_or(0, Backlog::len),
             connections: self.open_connections,
             busy_ns: length.saturating_sub(self.waited_ns),
-            cpu_ns: cpu.saturating_sub(self.cpu_at_interval),
         });
-        self.cpu_at_interval = cpu;
         self.waited_ns = 0;
         self.interval_began = now;
         // A stalled machine can sleep through several ends: the interval is then longer.

@@ -173,9 +173,6 @@ impl Control for Alone {
         spare.clear();
         Some(spare)
     }
-    fn thread_cpu_ns(&self) -> u64 {
-        0
-    }
 }
 
 fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {

@@ -43,8 +43,6 @@ pub struct SocketOptions {
     pub sources: Vec<IpAddr>,
     /// Longest busy wait before an arrival.
     pub spin: Duration,
-    /// `TCP_CONGESTION`, where it is to be chosen.
-    pub congestion: Option<String>,
 }
 
 /// The machine's own network, for one worker thread.
@@ -155,9 +153,6 @@ impl Network for OsNetwork {
             Some(Protocol::TCP),
         )?;
         socket.set_tcp_nodelay(true)?;
-        if let Some(name) = &self.options.congestion {
-            socket.set_tcp_congestion(name.as_bytes())?;
-        }
         if !self.options.sources.is_empty() {
             let source = self.options.sources[self.next_source % self.options.sources.len()];
             self.next_source = self.next_source.wrapping_add(1);

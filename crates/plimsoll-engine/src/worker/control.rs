@@ -31,8 +31,6 @@ pub struct WorkerInterval {
     /// Time not spent waiting, in nanoseconds. In a closed loop at full speed that is
     /// nearly all of it; in an open loop it says how close the generator is to its limit.
     pub busy_ns: u64,
-    /// CPU time of the worker's thread in the interval, in nanoseconds.
-    pub cpu_ns: u64,
 }
 
 /// The worker's side of the conversation.
@@ -44,6 +42,4 @@ pub trait Control {
     fn connections(&self, change: i64);
     /// Hand over an interval; get an emptied one back where there is one.
     fn interval(&mut self, interval: WorkerInterval) -> Option<Interval>;
-    /// CPU time of this thread so far, in nanoseconds.
-    fn thread_cpu_ns(&self) -> u64;
 }
