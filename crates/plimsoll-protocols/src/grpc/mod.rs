@@ -1,6 +1,21 @@
 //! gRPC over HTTP/2 (RFC 9113, RFC 7541 and the gRPC-over-HTTP/2 specification): the
 //! client driver, a canned server for tests and benchmarks, and the reference servers.
 
+pub mod canned;
+mod driver;
+pub mod h2;
+mod head;
 pub mod hpack;
+mod message;
+mod request;
+mod streams;
 #[cfg(feature = "targets")]
 pub mod target;
+mod trace;
+mod unary;
+
+pub use driver::{GrpcDriver, GrpcProtocol};
+pub use head::{ContentType, Head, HeadReader, MAX_HEADER_LIST, Texts};
+pub use message::{MessageError, MessageReader, PREFIX_LEN};
+pub use request::{GrpcRequest, RequestError};
+pub use trace::FrameTracer;

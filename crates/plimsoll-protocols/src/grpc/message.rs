@@ -1,0 +1,135 @@
+//! The messages inside a stream's DATA (gRPC over HTTP/2, "Length-Prefixed-Message"): a
+//! flag byte, four bytes of length, the message.
+
+use thiserror::Error;
+
+/// Bytes before every message.
+pub const PREFIX_LEN: usize = 5;
+
+/// Why a message is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MessageError {
+    #[error("a message of {length} bytes, over the limit of {limit}")]
+    TooLarge { length: u32, limit: u32 },
+    #[error("a message with the compressed flag, and no compression was offered")]
+    Compressed,
+    #[error("a message whose flag byte is {0}, not 0 or 1")]
+    BadFlag(u8),
+}
+
+/// Follows one stream's messages over DATA frames in any split.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageReader {
+    /// Bytes of the message begun that are still to come.
+    remaining: u32,
+    prefix: [u8; PREFIX_LEN],
+    prefix_len: u8,
+    /// Whole messages so far, up to 255.
+    whole: u8,
+}
+
+impl MessageReader {
+    pub const NEW: MessageReader = MessageReader {
+        remaining: 0,
+        prefix: [0; PREFIX_LEN],
+        prefix_len: 0,
+        whole: 0,
+    };
+
+    /// Takes the next bytes of the stream. Messages over `limit` bytes are refused as
+    /// soon as their length is known.
+    ///
+    /// # Errors
+    /// The stream is of no use after one.
+    #[inline]
+    pub fn read(&mut self, mut bytes: &[u8], limit: u32) -> Result<(), MessageError> {
+        while !bytes.is_empty() {
+            if (self.prefix_len as usize) < PREFIX_LEN {
+                let have = self.prefix_len as usize;
+                let take = bytes.len().min(PREFIX_LEN - have);
+                let (taken, rest) = bytes.split_at(take);
+                self.prefix[have..have + take].copy_from_slice(taken);
+                self.prefix_len += take as u8;
+                bytes = rest;
+                if (self.prefix_len as usize) < PREFIX_LEN {
+                    return Ok(());
+                }
+                let [flag, a, b, c, d] = self.prefix;
+                match flag {
+                    0 => {}
+                    1 => return Err(MessageError::Compressed),
+                    other => return Err(MessageError::BadFlag(other)),
+                }
+                let length = u32::from_be_bytes([a, b, c, d]);
+                if length > limit {
+                    return Err(MessageError::TooLarge { length, limit });
+                }
+                self.remaining = length;
+            }
+            let take = bytes.len().min(self.remaining as usize);
+            bytes = &bytes[take..];
+            self.remaining -= take as u32;
+            if self.remaining == 0 {
+                self.prefix_len = 0;
+                self.whole = self.whole.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole messages so far, up to 255.
+    #[inline]
+    pub fn whole(&self) -> u8 {
+        self.whole
+    }
+
+    /// A message has begun and not ended.
+    #[inline]
+    pub fn is_inside(&self) -> bool {
+        self.prefix_len > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_split_reads_the_same() {
+        let stream = [
+            &[0, 0, 0, 0, 3][..],
+            b"abc",
+            &[0, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 1],
+            b"x",
+        ];
+        let stream = stream.concat();
+        for i in 0..stream.len() {
+            for j in i..stream.len() {
+                let mut reader = MessageReader::NEW;
+                reader.read(&stream[..i], 3).unwrap();
+                reader.read(&stream[i..j], 3).unwrap();
+                reader.read(&stream[j..], 3).unwrap();
+                assert_eq!((reader.whole(), reader.is_inside()), (3, false), "{i} {j}");
+            }
+        }
+        let mut reader = MessageReader::NEW;
+        reader.read(&stream[..stream.len() - 1], 3).unwrap();
+        assert_eq!((reader.whole(), reader.is_inside()), (2, true));
+    }
+
+    #[test]
+    fn bad_messages_are_refused_at_their_prefix() {
+        let read = |bytes: &[u8]| MessageReader::NEW.read(bytes, 4);
+        assert_eq!(
+            read(&[0, 0, 0, 0, 5]),
+            Err(MessageError::TooLarge {
+                length: 5,
+                limit: 4
+            })
+        );
+        assert_eq!(read(&[1, 0, 0, 0, 1]), Err(MessageError::Compressed));
+        assert_eq!(read(&[2, 0, 0, 0, 1]), Err(MessageError::BadFlag(2)));
+        assert_eq!(read(&[0, 0, 0, 0]), Ok(()));
+    }
+}

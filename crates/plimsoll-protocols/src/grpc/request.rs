@@ -1,0 +1,332 @@
+//! A call made ready to send: checked, encoded once, shared by all connections.
+
+use std::time::Duration;
+
+use plimsoll_model::plan::GrpcCall;
+use thiserror::Error;
+
+use super::h2::{DEFAULT_MAX_FRAME, flags, kind, write};
+use super::hpack::Encoder;
+use super::message::PREFIX_LEN;
+
+/// What a connection needs to know of the calls it will carry.
+#[derive(Clone, Copy, Debug)]
+pub struct GrpcRequest<'a> {
+    pub call: &'a GrpcCall,
+    /// `host:port` of the target; [`GrpcCall::authority`] goes before it.
+    pub authority: &'a str,
+    /// The connection is TLS: `:scheme` is `https`.
+    pub secure: bool,
+    /// Told to the server as `grpc-timeout`.
+    pub deadline: Option<Duration>,
+}
+
+/// A call that can't be sent as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RequestError {
+    #[error("method `{0}` is not of the form package.Service/Method")]
+    Method(String),
+    #[error("authority `{0}` contains a character that a host name can't have")]
+    Authority(String),
+    #[error(
+        "metadata key `{0}` is not made of lower-case letters, digits, `_`, `-` and `.` (gRPC metadata keys are)"
+    )]
+    MetadataKey(String),
+    #[error("metadata key `{0}` is reserved: gRPC or HTTP/2 sets it itself")]
+    ReservedKey(String),
+    #[error(
+        "the value of metadata key `{0}` is not printable ASCII (use a key ending in -bin for bytes)"
+    )]
+    MetadataValue(String),
+    #[error("the value of metadata key `{0}` is not base64, as keys ending in -bin want")]
+    BinaryValue(String),
+    #[error("a request message of {0} bytes is over gRPC's limit of 4294967290")]
+    MessageTooLarge(usize),
+    #[error("request metadata of {0} bytes is over the limit of 65536")]
+    MetadataTooLarge(usize),
+}
+
+/// The encoded call.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// HEADERS of indices only, and DATA: a whole request, but for its stream ids.
+    pub(super) steady: Box<[u8]>,
+    /// Where in `steady` the stream ids go.
+    pub(super) ids: Box<[u32]>,
+    pub(super) first_block: Box<[u8]>,
+    pub(super) steady_block: Box<[u8]>,
+    pub(super) plain_block: Box<[u8]>,
+    /// Bytes that the first block's insertions take in the peer's table.
+    pub(super) table_needed: usize,
+    /// The message with its prefix.
+    pub(super) body: Box<[u8]>,
+    /// Limit of an answer's message. Bytes.
+    pub(super) max_message: u32,
+}
+
+impl Prepared {
+    pub(super) fn new(request: &GrpcRequest<'_>) -> Result<Prepared, RequestError> {
+        let call = request.call;
+        check_method(&call.method)?;
+        let authority = call.authority.as_deref().unwrap_or(request.authority);
+        if authority.is_empty() || !authority.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(RequestError::Authority(authority.to_owned()));
+        }
+        let path = format!("/{}", call.method);
+        let timeout = request.deadline.map(timeout_value);
+        let user_agent = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
+        let own_user_agent = call.metadata.iter().any(|(name, _)| name == "user-agent");
+
+        let mut fields = vec![
+            (":method", "POST"),
+            (":scheme", if request.secure { "https" } else { "http" }),
+            (":path", &path[..]),
+            (":authority", authority),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+        ];
+        if !own_user_agent {
+            fields.push(("user-agent", user_agent));
+        }
+        if let Some(timeout) = &timeout {
+            fields.push(("grpc-timeout", timeout));
+        }
+        for (name, value) in &call.metadata {
+            check_metadata(name, value)?;
+            fields.push((name, value));
+        }
+        let size: usize = fields
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 32)
+            .sum();
+        if size > super::h2::MAX_HEADER_BLOCK {
+            return Err(RequestError::MetadataTooLarge(size));
+        }
+
+        let mut encoder = Encoder::default();
+        let first_block = encoder.encode(fields.iter().copied());
+        let table_needed = encoder.table_used();
+        let steady_block = encoder.encode(fields.iter().copied());
+        let plain_block = Encoder::encode_plain(fields.iter().copied());
+
+        let length = u32::try_from(call.message.len())
+            .ok()
+            .filter(|length| *length <= u32::MAX - PREFIX_LEN as u32)
+            .ok_or(RequestError::MessageTooLarge(call.message.len()))?;
+        let mut body = Vec::with_capacity(PREFIX_LEN + call.message.len());
+        body.push(0);
+        body.extend_from_slice(&length.to_be_bytes());
+        body.extend_from_slice(&call.message);
+
+        let mut steady = Vec::with_capacity(steady_block.len() + body.len() + 32);
+        write::header_block(&mut steady, 0, &steady_block, false);
+        let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
+        while let Some(chunk) = chunks.next() {
+            write::data(&mut steady, 0, chunk, chunks.peek().is_none());
+        }
+        Ok(Prepared {
+            ids: stream_id_places(&steady),
+            steady: steady.into(),
+            first_block: first_block.into(),
+            steady_block: steady_block.into(),
+            plain_block: plain_block.into(),
+            table_needed,
+            body: body.into(),
+            max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// Offsets of the stream ids in a run of whole frames.
+pub(super) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    while let Some(head) = frames[at..].first_chunk::<9>() {
+        debug_assert!(matches!(
+            head[3],
+            kind::DATA | kind::HEADERS | kind::CONTINUATION
+        ));
+        places.push(at as u32 + 5);
+        at += 9 + super::h2::FrameHead::parse(head).length as usize;
+    }
+    debug_assert!(frames[places[places.len() - 1] as usize - 1] & flags::END_STREAM != 0);
+    places.into()
+}
+
+fn check_method(method: &str) -> Result<(), RequestError> {
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic());
+    match method.split_once('/') {
+        Some((service, name)) if is_name(service) && is_name(name) && !name.contains('/') => Ok(()),
+        _ => Err(RequestError::Method(method.to_owned())),
+    }
+}
+
+/// gRPC over HTTP/2, "Custom-Metadata".
+fn check_metadata(name: &str, value: &str) -> Result<(), RequestError> {
+    let is_key_byte = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.');
+    if name.is_empty() || !name.bytes().all(is_key_byte) {
+        return Err(RequestError::MetadataKey(name.to_owned()));
+    }
+    let reserved = [
+        "te",
+        "content-type",
+        "host",
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "transfer-encoding",
+        "upgrade",
+        "content-length",
+    ];
+    let binary = name.ends_with("-bin");
+    if reserved.contains(&name) || (name.starts_with("grpc-") && !binary) {
+        return Err(RequestError::ReservedKey(name.to_owned()));
+    }
+    if !value.bytes().all(|b| (0x20..=0x7e).contains(&b)) || value.trim() != value {
+        return Err(RequestError::MetadataValue(name.to_owned()));
+    }
+    // Several values may be joined with commas.
+    let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b"+/=,".contains(&b);
+    if binary && !value.bytes().all(is_base64) {
+        return Err(RequestError::BinaryValue(name.to_owned()));
+    }
+    Ok(())
+}
+
+/// `grpc-timeout`: at most eight digits and a unit, in the largest unit that loses
+/// nothing, else rounded up in the smallest that holds it.
+fn timeout_value(deadline: Duration) -> String {
+    const UNITS: [(u128, char); 6] = [
+        (3_600_000_000_000, 'H'),
+        (60_000_000_000, 'M'),
+        (1_000_000_000, 'S'),
+        (1_000_000, 'm'),
+        (1_000, 'u'),
+        (1, 'n'),
+    ];
+    const MAX: u128 = 99_999_999;
+    let nanos = deadline.as_nanos();
+    let exact = UNITS
+        .iter()
+        .find(|(unit, _)| nanos.is_multiple_of(*unit) && nanos / unit <= MAX && nanos > 0);
+    let rounded = || {
+        UNITS
+            .iter()
+            .rev()
+            .find(|(unit, _)| nanos.div_ceil(*unit) <= MAX)
+    };
+    match exact.or_else(rounded) {
+        Some((unit, letter)) => format!("{}{letter}", nanos.div_ceil(*unit)),
+        None => format!("{MAX}H"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(method: &str, metadata: &[(&str, &str)]) -> GrpcCall {
+        GrpcCall {
+            method: method.to_owned(),
+            message: vec![7; 40_000],
+            message_json: None,
+            metadata: metadata
+                .iter()
+                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
+                .collect(),
+            authority: None,
+            max_message: 1 << 22,
+        }
+    }
+
+    fn prepare(call: &GrpcCall) -> Result<Prepared, RequestError> {
+        let authority = "localhost:50051";
+        Prepared::new(&GrpcRequest {
+            call,
+            authority,
+            secure: false,
+            deadline: None,
+        })
+    }
+
+    #[test]
+    fn timeouts() {
+        for (nanos, text) in [
+            (1_000_000_000, "1S"),
+            (1_500_000_000, "1500m"),
+            (60_000_000_000, "1M"),
+            (7_200_000_000_000, "2H"),
+            (250_000, "250u"),
+            (0, "0n"),
+            (1_234_567_891, "1234568u"),
+            (99_999_999_000_000_001, "1666667M"),
+        ] {
+            assert_eq!(timeout_value(Duration::from_nanos(nanos)), text, "{nanos}");
+        }
+        assert_eq!(timeout_value(Duration::MAX), "99999999H");
+    }
+
+    #[test]
+    fn a_request_is_whole_frames_with_their_ids_known() {
+        let prepared = prepare(&call("score.ScoreService/GetScore", &[("x-a", "1")])).unwrap();
+        // HEADERS and three DATA frames.
+        assert_eq!(prepared.ids.len(), 4);
+        assert_eq!(prepared.body.len(), 40_005);
+        assert!(
+            prepared.steady_block.len() < 16,
+            "{}",
+            prepared.steady_block.len()
+        );
+        assert!(prepared.table_needed < 500);
+    }
+
+    #[test]
+    fn bad_requests_are_named() {
+        for (method, metadata, error) in [
+            ("Method", vec![], RequestError::Method("Method".into())),
+            ("/a.S/M", vec![], RequestError::Method("/a.S/M".into())),
+            ("a.S/", vec![], RequestError::Method("a.S/".into())),
+            ("a.S/M N", vec![], RequestError::Method("a.S/M N".into())),
+            (
+                "a.S/M",
+                vec![("X-A", "1")],
+                RequestError::MetadataKey("X-A".into()),
+            ),
+            (
+                "a.S/M",
+                vec![("", "1")],
+                RequestError::MetadataKey(String::new()),
+            ),
+            (
+                "a.S/M",
+                vec![("te", "1")],
+                RequestError::ReservedKey("te".into()),
+            ),
+            (
+                "a.S/M",
+                vec![("grpc-timeout", "1S")],
+                RequestError::ReservedKey("grpc-timeout".into()),
+            ),
+            (
+                "a.S/M",
+                vec![("x", "a\nb")],
+                RequestError::MetadataValue("x".into()),
+            ),
+            (
+                "a.S/M",
+                vec![("x-bin", "a b")],
+                RequestError::BinaryValue("x-bin".into()),
+            ),
+        ] {
+            let metadata: Vec<_> = metadata;
+            assert_eq!(prepare(&call(method, &metadata)).unwrap_err(), error);
+        }
+        assert!(
+            prepare(&call(
+                "a.S/M",
+                &[("x-bin", "aGVsbG8="), ("user-agent", "me")]
+            ))
+            .is_ok()
+        );
+    }
+}

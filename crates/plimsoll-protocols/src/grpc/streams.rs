@@ -1,0 +1,301 @@
+//! One connection's streams, found by id.
+//!
+//! Ids ascend by two, and most calls end soon after they began, so a ring indexed by
+//! id / 2 holds them; a slot's id says whose it is. The ring starts with four slots and
+//! grows while it is well filled; an old stream that is in a new one's way when it is
+//! not moves to a small list aside.
+
+use plimsoll_engine::driver::CallId;
+
+use super::unary::Answer;
+
+/// Cancelled streams remembered aside, so that their late answers are counted.
+const MAX_CANCELLED_ASIDE: usize = 64;
+
+/// What may still happen on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its call is in flight.
+    Open,
+    /// Reset at its deadline; its answer, if it comes, is late.
+    Cancelled,
+    /// Reset by us for another reason, or above a GOAWAY's last stream: what comes is
+    /// ignored.
+    Abandoned,
+    /// The server sent RST_STREAM.
+    ResetByPeer,
+    /// The server sent END_STREAM.
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// 0: an empty slot.
+    pub(super) id: u32,
+    pub(super) call: CallId,
+    /// What the server's windows let this stream send; SETTINGS can make it negative
+    /// (RFC 9113, 6.9.2). Bytes.
+    pub(super) send_window: i32,
+    /// Bytes of the request that wait for a window.
+    pub(super) unsent: u32,
+    pub(super) answer: Answer,
+    pub(super) state: State,
+}
+
+impl Stream {
+    const EMPTY: Stream = Stream {
+        id: 0,
+        call: CallId(0),
+        send_window: 0,
+        unsent: 0,
+        answer: Answer::NEW,
+        state: State::Ended,
+    };
+
+    /// Its place in the ring matters no more.
+    fn is_over(&self) -> bool {
+        !matches!(self.state, State::Open | State::Cancelled)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    /// Empty, or a power of two.
+    ring: Box<[Stream]>,
+    aside: Vec<Stream>,
+    open: u32,
+}
+
+impl Streams {
+    /// Streams whose call is in flight.
+    #[inline]
+    pub(super) fn open(&self) -> u32 {
+        self.open
+    }
+
+    /// The stream, if it is remembered.
+    #[inline]
+    pub(super) fn find(&mut self, id: u32) -> Option<&mut Stream> {
+        let place = self.place(id);
+        match self.ring.get(place) {
+            Some(stream) if stream.id == id => Some(&mut self.ring[place]),
+            _ if self.aside.is_empty() => None,
+            _ => self.aside.iter_mut().find(|stream| stream.id == id),
+        }
+    }
+
+    /// Adds a stream whose call begins. Its id is above all before it.
+    #[inline]
+    pub(super) fn insert(&mut self, stream: Stream) {
+        self.open += 1;
+        let place = self.place(stream.id);
+        if let Some(slot) = self.ring.get_mut(place)
+            && slot.is_over()
+        {
+            *slot = stream;
+            return;
+        }
+        self.make_room(stream);
+    }
+
+    /// The stream's call is over; `state` says what may still come on it.
+    #[inline]
+    pub(super) fn close(&mut self, id: u32, state: State) {
+        debug_assert!(state != State::Open);
+        let place = self.place(id);
+        if let Some(stream) = self.ring.get_mut(place)
+            && stream.id == id
+        {
+            self.open -= u32::from(stream.state == State::Open);
+            stream.state = state;
+            stream.unsent = 0;
+        } else {
+            self.close_aside(id, state);
+        }
+    }
+
+    /// Every stream whose call is in flight, in no order.
+    pub(super) fn iter_open(&mut self) -> impl Iterator<Item = &mut Stream> {
+        let all = self.aside.iter_mut().chain(self.ring.iter_mut());
+        all.filter(|stream| stream.state == State::Open)
+    }
+
+    /// The stream that carries `call`. Calls tend to be looked for oldest first, and so
+    /// are streams.
+    pub(super) fn find_call(&self, call: CallId, next_id: u32) -> Option<u32> {
+        let is_it = |stream: &&Stream| stream.state == State::Open && stream.call == call;
+        let (newest, oldest) = self.ring.split_at(self.place(next_id).min(self.ring.len()));
+        let mut all = self.aside.iter().chain(oldest).chain(newest);
+        all.find(is_it).map(|stream| stream.id)
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        (self.ring.len() + self.aside.capacity()) * size_of::<Stream>()
+    }
+
+    /// An index into the ring; past its end if the ring is empty.
+    #[inline]
+    fn place(&self, id: u32) -> usize {
+        (id >> 1) as usize & self.ring.len().wrapping_sub(1)
+    }
+
+    #[inline(never)]
+    fn make_room(&mut self, stream: Stream) {
+        loop {
+            let place = self.place(stream.id);
+            let sparse = (self.open as usize) * 4 < self.ring.len();
+            match self.ring.get_mut(place) {
+                Some(slot) if slot.is_over() => {
+                    *slot = stream;
+                    return;
+                }
+                // Few streams in a large ring: the one in the way is old and slow.
+                Some(slot) if sparse => {
+                    let old = std::mem::replace(slot, stream);
+                    self.put_aside(old);
+                    return;
+                }
+                _ => self.grow(),
+            }
+        }
+    }
+
+    fn grow(&mut self) {
+        let length = (self.ring.len() * 2).max(4);
+        let grown = vec![Stream::EMPTY; length].into_boxed_slice();
+        let old = std::mem::replace(&mut self.ring, grown);
+        // A ring of twice the size has no two of the old one's streams in one place.
+        for stream in old.into_iter().filter(|stream| stream.id != 0) {
+            let place = self.place(stream.id);
+            self.ring[place] = stream;
+        }
+    }
+
+    fn put_aside(&mut self, old: Stream) {
+        self.aside.push(old);
+        self.forget_cancelled();
+    }
+
+    #[cold]
+    fn close_aside(&mut self, id: u32, state: State) {
+        let Some(place) = self.aside.iter().position(|stream| stream.id == id) else {
+            return;
+        };
+        let stream = &mut self.aside[place];
+        self.open -= u32::from(stream.state == State::Open);
+        stream.state = state;
+        stream.unsent = 0;
+        if stream.is_over() {
+            self.aside.remove(place);
+        } else {
+            self.forget_cancelled();
+        }
+    }
+
+    /// Keeps what is aside within bounds, whatever the server never answers.
+    fn forget_cancelled(&mut self) {
+        let is_cancelled = |stream: &Stream| stream.state == State::Cancelled;
+        let count = self
+            .aside
+            .iter()
+            .filter(|stream| is_cancelled(stream))
+            .count();
+        if count > MAX_CANCELLED_ASIDE
+            && let Some(oldest) = self.aside.iter().position(is_cancelled)
+        {
+            self.aside.remove(oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(id: u32) -> Stream {
+        Stream {
+            id,
+            call: CallId(id),
+            state: State::Open,
+            ..Stream::EMPTY
+        }
+    }
+
+    #[test]
+    fn one_at_a_time_stays_small() {
+        let mut streams = Streams::default();
+        for id in (1..10_000).step_by(2) {
+            streams.insert(stream(id));
+            assert_eq!(streams.open(), 1);
+            streams.close(id, State::Ended);
+        }
+        assert_eq!(streams.ring.len(), 4);
+        assert_eq!(streams.find(9_999).map(|s| s.state), Some(State::Ended));
+        assert!(streams.find(1).is_none());
+    }
+
+    #[test]
+    fn many_in_flight_grow_the_ring() {
+        let mut streams = Streams::default();
+        for id in (1..=2_000).step_by(2) {
+            streams.insert(stream(id));
+        }
+        assert_eq!(
+            (streams.open(), streams.ring.len(), streams.aside.len()),
+            (1_000, 1_024, 0)
+        );
+        for id in (1..=2_000).step_by(2) {
+            assert_eq!(streams.find(id).map(|s| s.call), Some(CallId(id)));
+            assert_eq!(streams.find_call(CallId(id), 2_001), Some(id));
+        }
+    }
+
+    #[test]
+    fn a_slow_stream_does_not_grow_the_ring() {
+        let mut streams = Streams::default();
+        streams.insert(stream(1));
+        for id in (3..1_000_000).step_by(2) {
+            streams.insert(stream(id));
+            streams.close(id, State::Ended);
+        }
+        assert!(streams.ring.len() <= 16, "{}", streams.ring.len());
+        assert_eq!(streams.find(1).map(|s| s.state), Some(State::Open));
+        assert_eq!(streams.find_call(CallId(1), 1_000_001), Some(1));
+        streams.close(1, State::Ended);
+        assert_eq!((streams.open(), streams.aside.len()), (0, 0));
+    }
+
+    #[test]
+    fn slow_streams_that_are_cancelled_do_not_pile_up() {
+        let mut streams = Streams::default();
+        for round in 0..1_000 {
+            let slow = round * 200 + 1;
+            streams.insert(stream(slow));
+            for id in (slow + 2..slow + 200).step_by(2) {
+                streams.insert(stream(id));
+                streams.close(id, State::Ended);
+            }
+            streams.close(slow, State::Cancelled);
+        }
+        assert_eq!(streams.open(), 0);
+        assert!(
+            streams.aside.len() <= MAX_CANCELLED_ASIDE,
+            "{}",
+            streams.aside.len()
+        );
+    }
+
+    #[test]
+    fn cancelled_streams_are_remembered_within_bounds() {
+        let mut streams = Streams::default();
+        for id in (1..10_000).step_by(2) {
+            streams.insert(stream(id));
+            streams.close(id, State::Cancelled);
+        }
+        assert_eq!(streams.open(), 0);
+        assert!(streams.aside.len() <= MAX_CANCELLED_ASIDE);
+        assert!(streams.ring.len() <= 16, "{}", streams.ring.len());
+        assert_eq!(streams.find(9_901).map(|s| s.state), Some(State::Cancelled));
+    }
+}

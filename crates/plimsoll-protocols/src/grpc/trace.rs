@@ -1,0 +1,281 @@
+//! `--trace`: a connection's bytes as a line a frame.
+//!
+//! Reads along with a connection, both ways, and never disturbs it: bytes that it can't
+//! read end its own reading with a line that says so. Values of fields that look secret
+//! are not shown.
+
+use std::fmt::Write as _;
+
+use plimsoll_engine::driver::{Direction, Tracer};
+
+use super::h2::{self, Frame, FrameHead, HeaderBlock, flags, kind, setting};
+use super::head::printable;
+use super::hpack::Decoder;
+
+/// The largest frame there is (RFC 9113, 4.2): limits are the driver's to enforce.
+const MAX_FRAME: u32 = (1 << 24) - 1;
+
+/// Reads the frames of one connection.
+#[derive(Debug, Default)]
+pub struct FrameTracer {
+    sent: Half,
+    received: Half,
+}
+
+impl Tracer for FrameTracer {
+    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+        match direction {
+            Direction::Sent => self.sent.bytes('>', bytes, lines),
+            Direction::Received => self.received.bytes('<', bytes, lines),
+        }
+    }
+}
+
+/// One direction of a connection.
+#[derive(Debug)]
+struct Half {
+    pending: Vec<u8>,
+    decoder: Decoder,
+    block: Option<HeaderBlock>,
+    began: bool,
+    lost: bool,
+}
+
+impl Default for Half {
+    fn default() -> Half {
+        Half {
+            pending: Vec::new(),
+            // Sizes up to the largest that any SETTINGS are likely to allow.
+            decoder: Decoder::new(1 << 16, 1 << 20),
+            block: None,
+            began: false,
+            lost: false,
+        }
+    }
+}
+
+impl Half {
+    fn bytes(&mut self, arrow: char, bytes: &[u8], lines: &mut Vec<String>) {
+        if self.lost {
+            return;
+        }
+        self.pending.extend_from_slice(bytes);
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut rest = &pending[..];
+        if !self.began && arrow == '>' {
+            if rest.len() < h2::PREFACE.len() && h2::PREFACE.starts_with(rest) {
+                self.pending = pending;
+                return;
+            }
+            if let Some(after) = rest.strip_prefix(h2::PREFACE) {
+                lines.push(format!("{arrow} connection preface"));
+                rest = after;
+            }
+        }
+        self.began = true;
+        loop {
+            match h2::split(&mut rest, MAX_FRAME) {
+                Ok(Some((head, payload))) => lines.push(self.line(arrow, head, payload)),
+                Ok(None) => break,
+                Err(violation) => {
+                    lines.push(format!("{arrow} unreadable: {violation}"));
+                    self.lost = true;
+                    return;
+                }
+            }
+        }
+        let used = pending.len() - rest.len();
+        pending.drain(..used);
+        self.pending = pending;
+    }
+
+    fn line(&mut self, arrow: char, head: FrameHead, payload: &[u8]) -> String {
+        let name =
+            kind::name(head.kind).map_or_else(|| format!("type {:#04x}", head.kind), str::to_owned);
+        let mut line = format!(
+            "{arrow} {name} stream={} length={}",
+            head.stream, head.length
+        );
+        for flag in flag_names(head) {
+            line.push(' ');
+            line.push_str(flag);
+        }
+        let frame = match Frame::parse(head, payload) {
+            Ok(frame) => frame,
+            Err(violation) => {
+                line.push_str(&format!(" ({violation})"));
+                return line;
+            }
+        };
+        match frame {
+            Frame::Settings(settings) => {
+                for (id, value) in settings.iter() {
+                    let _ = match setting::name(id) {
+                        Some(name) => write!(line, " {name}={value}"),
+                        None => write!(line, " {id:#06x}={value}"),
+                    };
+                }
+            }
+            Frame::ResetStream { code } => line.push_str(&format!(" {code}")),
+            Frame::GoAway {
+                last_stream,
+                code,
+                debug,
+            } => {
+                line.push_str(&format!(
+                    " last-stream={last_stream} {code} {}",
+                    printable(debug)
+                ));
+            }
+            Frame::WindowUpdate { increment } => line.push_str(&format!(" +{increment}")),
+            Frame::Headers {
+                fragment,
+                end_stream,
+                end_headers,
+            } => {
+                if end_headers {
+                    self.fields(fragment, &mut line);
+                } else {
+                    self.block = Some(HeaderBlock::new(head.stream, end_stream, fragment));
+                }
+            }
+            Frame::PushPromise {
+                promised,
+                fragment,
+                end_headers,
+            } => {
+                line.push_str(&format!(" promised={promised}"));
+                if end_headers {
+                    self.fields(fragment, &mut line);
+                } else {
+                    self.block = Some(HeaderBlock::new(head.stream, false, fragment));
+                }
+            }
+            Frame::Continuation {
+                fragment,
+                end_headers,
+            } => {
+                if let Some(mut block) = self.block.take() {
+                    match block.push(fragment) {
+                        Ok(()) if end_headers => self.fields(block.bytes(), &mut line),
+                        Ok(()) => self.block = Some(block),
+                        Err(violation) => line.push_str(&format!(" ({violation})")),
+                    }
+                }
+            }
+            _ => {}
+        }
+        line
+    }
+
+    fn fields(&mut self, block: &[u8], line: &mut String) {
+        let result = self.decoder.decode(block, |field| {
+            let name = printable(field.name);
+            let value = if field.sensitive || is_secret(&name) {
+                "<redacted>".to_owned()
+            } else {
+                printable(field.value)
+            };
+            let _ = write!(line, " | {name}: {value}");
+        });
+        if let Err(error) = result {
+            line.push_str(&format!(" ({error})"));
+        }
+    }
+}
+
+fn flag_names(head: FrameHead) -> impl Iterator<Item = &'static str> {
+    let known: &[(u8, &str)] = match head.kind {
+        kind::DATA => &[(flags::END_STREAM, "END_STREAM"), (flags::PADDED, "PADDED")],
+        kind::HEADERS => &[
+            (flags::END_STREAM, "END_STREAM"),
+            (flags::END_HEADERS, "END_HEADERS"),
+            (flags::PADDED, "PADDED"),
+            (flags::PRIORITY, "PRIORITY"),
+        ],
+        kind::CONTINUATION | kind::PUSH_PROMISE => &[(flags::END_HEADERS, "END_HEADERS")],
+        kind::SETTINGS | kind::PING => &[(flags::ACK, "ACK")],
+        _ => &[],
+    };
+    known
+        .iter()
+        .filter(move |(flag, _)| head.flags & flag != 0)
+        .map(|(_, name)| *name)
+}
+
+/// Fields that carry credentials, or bytes that may.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with("-bin")
+        || [
+            "authorization",
+            "cookie",
+            "api-key",
+            "apikey",
+            "token",
+            "secret",
+            "password",
+        ]
+        .iter()
+        .any(|word| name.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::h2::{ErrorCode, write};
+    use super::super::hpack::Encoder;
+    use super::*;
+
+    #[test]
+    fn a_line_a_frame_in_any_split_and_no_secrets() {
+        let mut bytes = h2::PREFACE.to_vec();
+        write::settings(
+            &mut bytes,
+            &[(setting::INITIAL_WINDOW_SIZE, 70_000), (0x99, 1)],
+        );
+        let block = Encoder::default().encode([
+            (":path", "/a.S/M"),
+            ("authorization", "Bearer hunter2"),
+            ("x-trace-bin", "aHVudGVyMg=="),
+            ("x-api-key", "hunter2"),
+            ("x-plain", "shown"),
+        ]);
+        write::header_block(&mut bytes, 1, &block, false);
+        write::data(&mut bytes, 1, b"hunter2", true);
+        write::reset_stream(&mut bytes, 1, ErrorCode::CANCEL);
+        write::goaway(&mut bytes, 0, ErrorCode::NO_ERROR, b"so\x1blong");
+        let expected = [
+            "> connection preface".to_owned(),
+            "> SETTINGS stream=0 length=12 INITIAL_WINDOW_SIZE=70000 0x0099=1".to_owned(),
+            format!(
+                "> HEADERS stream=1 length={} END_HEADERS | :path: /a.S/M | authorization: \
+                 <redacted> | x-trace-bin: <redacted> | x-api-key: <redacted> | x-plain: shown",
+                block.len()
+            ),
+            "> DATA stream=1 length=7 END_STREAM".to_owned(),
+            "> RST_STREAM stream=1 length=4 CANCEL".to_owned(),
+            "> GOAWAY stream=0 length=15 last-stream=0 NO_ERROR so\u{fffd}long".to_owned(),
+        ];
+        for step in 1..bytes.len() {
+            let mut tracer = FrameTracer::default();
+            let mut lines = Vec::new();
+            for chunk in bytes.chunks(step) {
+                tracer.bytes(Direction::Sent, chunk, &mut lines);
+            }
+            assert_eq!(lines, expected, "in chunks of {step}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_frames_do_not_panic() {
+        let mut tracer = FrameTracer::default();
+        let mut lines = Vec::new();
+        tracer.bytes(Direction::Received, &[0xff; 100_000], &mut lines);
+        tracer.bytes(
+            Direction::Received,
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            &mut lines,
+        );
+        assert!(lines.len() < 10_000);
+    }
+}

@@ -1,0 +1,178 @@
+//! What a stream's answer means for a unary call: one message, then a status
+//! (gRPC over HTTP/2, "Responses").
+//!
+//! The driver calls [`Answer::head`] and [`Answer::data`] with what arrives on an open
+//! stream, and does what the [`Step`] says.
+
+use plimsoll_model::{Outcome, Time};
+
+use super::head::{ContentType, Head, Texts};
+use super::message::{MessageError, MessageReader};
+
+/// What follows from a piece of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Continue,
+    /// The call has ended; if the stream has not, it is to be cancelled.
+    End(Outcome, Option<String>),
+    /// A stream error of type PROTOCOL_ERROR (RFC 9113, 8.1.1).
+    Malformed(&'static str),
+}
+
+/// An answer as far as it has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub(super) first_byte: Time,
+    messages: MessageReader,
+    /// Bytes of messages and their prefixes.
+    pub(super) received: u32,
+    /// `content-length`; `u32::MAX` if there is none.
+    content_length: u32,
+    head_seen: bool,
+}
+
+impl Answer {
+    pub(super) const NEW: Answer = Answer {
+        first_byte: Time::NEVER,
+        messages: MessageReader::NEW,
+        received: 0,
+        content_length: u32::MAX,
+        head_seen: false,
+    };
+
+    /// A header block has arrived: the head, or the trailers.
+    #[inline]
+    pub(super) fn head(&mut self, head: &Head, texts: Texts, end_stream: bool) -> Step {
+        if let Some(why) = head.malformed {
+            return Step::Malformed(why);
+        }
+        if self.head_seen {
+            if head.http_status != 0 {
+                return Step::Malformed("trailers with a pseudo-field (RFC 9113, 8.1)");
+            }
+            if !end_stream {
+                return Step::Malformed("trailers without END_STREAM (RFC 9113, 8.1)");
+            }
+            return self.verdict(head, texts);
+        }
+        match head.http_status {
+            0 => return Step::Malformed("an answer without :status (RFC 9113, 8.3.2)"),
+            101 => {
+                return Step::Malformed("status 101, which HTTP/2 does not have (RFC 9113, 8.6)");
+            }
+            100..200 if end_stream => {
+                return Step::Malformed("an interim answer with END_STREAM (RFC 9113, 8.1)");
+            }
+            100..200 => return Step::Continue,
+            _ => {}
+        }
+        self.head_seen = true;
+        if let Some(length) = head.content_length {
+            self.content_length = length;
+        }
+        // A status in the same block goes before HTTP's (gRPC, http-grpc-status-mapping).
+        let failed = head.grpc_status.is_some_and(|status| status != 0);
+        if head.http_status != 200 && !(end_stream && failed) {
+            return http_failure(head.http_status, &texts);
+        }
+        if end_stream {
+            return self.verdict(head, texts);
+        }
+        match head.content_type {
+            ContentType::Grpc => Step::Continue,
+            ContentType::Absent => bad_answer("an answer without content-type".to_owned()),
+            ContentType::Other => bad_answer(format!(
+                "content-type `{}`, not application/grpc",
+                texts.content_type.unwrap_or_default()
+            )),
+        }
+    }
+
+    /// DATA has arrived, without its padding. `limit`: of a message, in bytes.
+    #[inline]
+    pub(super) fn data(&mut self, data: &[u8], end_stream: bool, limit: u32) -> Step {
+        if !self.head_seen {
+            return Step::Malformed("DATA before HEADERS (RFC 9113, 8.1)");
+        }
+        self.received = self.received.saturating_add(data.len() as u32);
+        if let Err(error) = self.messages.read(data, limit) {
+            let outcome = match error {
+                MessageError::TooLarge { .. } => Outcome::MessageTooLarge,
+                MessageError::Compressed => Outcome::CompressionUnsupported,
+                MessageError::BadFlag(_) => Outcome::BadAnswer,
+            };
+            return Step::End(outcome, Some(error.to_string()));
+        }
+        if !end_stream {
+            return Step::Continue;
+        }
+        if let Some(step) = self.wrong_length() {
+            return step;
+        }
+        missing_status()
+    }
+
+    /// The stream has ended with a header block.
+    #[inline]
+    fn verdict(&self, head: &Head, texts: Texts) -> Step {
+        match head.grpc_status {
+            Some(0) if self.is_one_message() && self.content_length == u32::MAX => {
+                Step::End(Outcome::Ok, None)
+            }
+            other => self.failure(other, texts),
+        }
+    }
+
+    #[inline]
+    fn is_one_message(&self) -> bool {
+        self.messages.whole() == 1 && !self.messages.is_inside()
+    }
+
+    #[inline(never)]
+    fn failure(&self, status: Option<u8>, texts: Texts) -> Step {
+        if let Some(step) = self.wrong_length() {
+            return step;
+        }
+        match status {
+            None => missing_status(),
+            Some(0) if self.is_one_message() => Step::End(Outcome::Ok, None),
+            Some(0) if self.messages.is_inside() => {
+                bad_answer("status OK, and a message cut short".to_owned())
+            }
+            Some(0) => bad_answer(format!(
+                "status OK with {} messages, not 1, for a unary call",
+                self.messages.whole()
+            )),
+            Some(status) => Step::End(Outcome::from_grpc_status(u32::from(status)), texts.message),
+        }
+    }
+
+    /// RFC 9113, 8.1.1.
+    fn wrong_length(&self) -> Option<Step> {
+        (self.content_length != u32::MAX && self.content_length != self.received).then_some(
+            Step::Malformed("content-length is not the length of DATA (RFC 9113, 8.1.1)"),
+        )
+    }
+}
+
+#[cold]
+fn http_failure(status: u16, texts: &Texts) -> Step {
+    let text = match &texts.content_type {
+        Some(content_type) => format!("HTTP status {status}, content-type `{content_type}`"),
+        None => format!("HTTP status {status}"),
+    };
+    Step::End(Outcome::HttpStatus, Some(text))
+}
+
+#[cold]
+fn missing_status() -> Step {
+    Step::End(
+        Outcome::MissingStatus,
+        Some("the stream ended without grpc-status".to_owned()),
+    )
+}
+
+#[cold]
+fn bad_answer(why: String) -> Step {
+    Step::End(Outcome::BadAnswer, Some(why))
+}
