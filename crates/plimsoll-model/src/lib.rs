@@ -7,6 +7,7 @@ pub mod outcome;
 pub mod plan;
 pub mod record;
 pub mod recorder;
+pub mod run;
 pub mod sample;
 pub mod schedule;
 pub mod spec;

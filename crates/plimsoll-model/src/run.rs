@@ -1,0 +1,66 @@
+//! The run directory: everything that was measured, as data.
+//!
+//! `docs/run-format.md` is its contract. [`RunWriter`] writes one while the run goes on,
+//! so that a killed run keeps all but its last interval; [`Run::load`] reads it back.
+//! Every figure is a pure function of the intervals' records ([`summary`]), so a run
+//! that is read shows what the run that was written showed. No clock is read here.
+
+mod directory;
+mod error;
+pub mod header;
+pub mod health;
+pub mod interval;
+mod json;
+pub mod plan_text;
+pub mod summary;
+mod writer;
+
+pub use directory::Run;
+pub use error::RunError;
+pub use header::{Machine, RunHeader, Source};
+pub use health::{HealthProblem, health};
+pub use interval::{IntervalRecord, Resources};
+pub use summary::{StageSummary, Summary, TimesSummary, Totals};
+pub use writer::{Ending, RunWriter};
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the run format that this code writes, and the only one it reads.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// How a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Still going on, or killed.
+    Running,
+    /// Ran to its end.
+    Complete,
+    /// Killed, or the disk filled up: what was written is there, the rest is not.
+    Partial,
+    /// Stopped before its end, everything written.
+    Aborted,
+    /// Ran to its end, but its figures don't describe the target: see the health.
+    Invalid,
+}
+
+impl State {
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Complete => "complete",
+            State::Partial => "partial",
+            State::Aborted => "aborted",
+            State::Invalid => "invalid",
+        }
+    }
+}
+
+/// Names of the files in a run directory.
+pub mod file {
+    pub const PLAN: &str = "plan.toml";
+    pub const RUN: &str = "run.json";
+    pub const INTERVALS: &str = "intervals.jsonl";
+    pub const REQUESTS: &str = "requests.jsonl.zst";
+    pub const LOG: &str = "log.txt";
+}

@@ -1,0 +1,165 @@
+//! Reads a run directory: finished, killed, or cut short.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use crate::record::{RequestRecord, StageRecord};
+
+use super::json::{Head, Version};
+use super::writer::RequestLine;
+use super::{IntervalRecord, RunError, RunHeader, SCHEMA_VERSION, State, Summary, Totals, file};
+
+/// A run that has ended, in whatever way, with its figures.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub dir: PathBuf,
+    pub state: State,
+    pub reason: Option<String>,
+    /// `plan.toml`.
+    pub plan: String,
+    pub header: RunHeader,
+    pub summary: Summary,
+    /// `requests.jsonl.zst` is there.
+    pub has_requests: bool,
+    pub(super) totals: Totals,
+}
+
+impl Run {
+    /// Read the run directory `dir`. A run that was killed, or whose last line is cut,
+    /// is [`State::Partial`].
+    pub fn load(dir: &Path) -> Result<Run, RunError> {
+        let path = dir.join(file::RUN);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
+                return Err(RunError::NotARun(dir.to_owned()));
+            }
+            Err(e) => return Err(RunError::io(&path, "reading it")(e)),
+        };
+        let garbage = |e: serde_json::Error| RunError::Garbage {
+            path: path.clone(),
+            problem: e.to_string(),
+        };
+        let version: Version = serde_json::from_str(&text).map_err(garbage)?;
+        if version.schema_version != u64::from(SCHEMA_VERSION) {
+            return Err(RunError::Version {
+                path,
+                found: version.schema_version,
+                expected: SCHEMA_VERSION,
+            });
+        }
+        let Head {
+            mut state,
+            mut reason,
+            header,
+        } = serde_json::from_str(&text).map_err(garbage)?;
+        let mut totals = Totals::default();
+        let whole = each_interval(dir, |interval| totals.add(&header, &interval))?;
+        if state == State::Running {
+            state = State::Partial;
+            reason = Some(
+                "the run has not ended, or was killed: what was written until then is shown"
+                    .to_owned(),
+            );
+        } else if !whole && state != State::Partial {
+            state = State::Partial;
+            reason = Some(format!("the last line of {} is cut off", file::INTERVALS));
+        }
+        let plan_path = dir.join(file::PLAN);
+        let plan =
+            fs::read_to_string(&plan_path).map_err(RunError::io(&plan_path, "reading it"))?;
+        Ok(Run {
+            dir: dir.to_owned(),
+            state,
+            reason,
+            plan,
+            summary: Summary::of(&header, &totals),
+            header,
+            has_requests: dir.join(file::REQUESTS).is_file(),
+            totals,
+        })
+    }
+
+    /// The measured stages' records merged.
+    pub fn measured(&self) -> StageRecord {
+        self.totals.measured(&self.header)
+    }
+
+    /// The intervals, one by one, in order.
+    pub fn intervals(&self) -> Result<Vec<IntervalRecord>, RunError> {
+        let mut intervals = Vec::new();
+        each_interval(&self.dir, |i| intervals.push(i))?;
+        Ok(intervals)
+    }
+
+    /// Call `f` with the record of every call, in the order in which they ended. What a
+    /// killed run left is read up to where it is cut.
+    pub fn each_request(
+        &self,
+        mut f: impl FnMut(&RequestRecord) -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        if !self.has_requests {
+            return Err(RunError::NoRequests(self.dir.clone()));
+        }
+        let path = self.dir.join(file::REQUESTS);
+        let opened = File::open(&path).map_err(RunError::io(&path, "opening it"))?;
+        let decoder =
+            zstd::Decoder::new(opened).map_err(RunError::io(&path, "starting to decompress"))?;
+        let mut reader = BufReader::new(decoder);
+        let mut line = String::new();
+        for number in 1.. {
+            line.clear();
+            let cut_off_is_the_end = self.state == State::Partial;
+            match reader.read_line(&mut line) {
+                Ok(0) => return Ok(()),
+                Ok(_) if !line.ends_with('\n') && cut_off_is_the_end => return Ok(()),
+                Ok(_) => {}
+                Err(e) if cut_off_is_the_end && e.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Ok(());
+                }
+                Err(e) => return Err(RunError::io(&path, "reading it")(e)),
+            }
+            let record = serde_json::from_str::<RequestLine>(&line)
+                .map_err(|e| e.to_string())
+                .and_then(|l| l.record())
+                .map_err(|problem| RunError::Line {
+                    path: path.clone(),
+                    line: number,
+                    problem,
+                })?;
+            f(&record)?;
+        }
+        Ok(())
+    }
+}
+
+/// Read `intervals.jsonl` line by line. False: its last line is cut off and was left out.
+fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
+    let path = dir.join(file::INTERVALS);
+    let opened = File::open(&path).map_err(RunError::io(&path, "opening it"))?;
+    let mut reader = BufReader::new(opened);
+    let mut bytes = Vec::new();
+    for number in 1.. {
+        bytes.clear();
+        let read = reader
+            .read_until(b'\n', &mut bytes)
+            .map_err(RunError::io(&path, "reading it"))?;
+        if read == 0 {
+            return Ok(true);
+        }
+        if bytes.last() != Some(&b'\n') {
+            return Ok(false);
+        }
+        let interval = std::str::from_utf8(&bytes)
+            .map_err(|e| e.to_string())
+            .and_then(IntervalRecord::from_line)
+            .map_err(|problem| RunError::Line {
+                path: path.clone(),
+                line: number,
+                problem,
+            })?;
+        f(interval);
+    }
+    Ok(true)
+}

@@ -1,0 +1,60 @@
+//! What can go wrong with a run directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("{path}: {doing} failed")]
+    Io {
+        path: PathBuf,
+        doing: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "{0}: the run directory exists and is not empty; give another one, or remove this one first"
+    )]
+    NotEmpty(PathBuf),
+    #[error("{0}: not a run directory: it has no run.json; give the directory that a run printed")]
+    NotARun(PathBuf),
+    #[error(
+        "{path}: written in version {found} of the run format; this plimsoll reads version {expected}"
+    )]
+    Version {
+        path: PathBuf,
+        found: u64,
+        expected: u32,
+    },
+    #[error("{path}: not valid: {problem}")]
+    Garbage { path: PathBuf, problem: String },
+    #[error("{path}:{line}: {problem}")]
+    Line {
+        path: PathBuf,
+        line: u64,
+        problem: String,
+    },
+    #[error(
+        "{0}: this run kept no record of its single calls; run with every request kept (keep_requests in the plan) to export them"
+    )]
+    NoRequests(PathBuf),
+}
+
+impl RunError {
+    pub(crate) fn io(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> RunError {
+        let path = path.to_owned();
+        move |source| RunError::Io {
+            path,
+            doing,
+            source,
+        }
+    }
+
+    /// The disk is full, or a quota reached.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, RunError::Io { source, .. } if matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        ))
+    }
+}

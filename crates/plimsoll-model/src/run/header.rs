@@ -1,0 +1,229 @@
+//! What is known of a run before its first call: plan, tool and machine.
+//!
+//! It is written when the run begins and stands at the head of `run.json`.
+
+use std::fs;
+use std::num::NonZero;
+use std::thread;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing};
+
+use super::SCHEMA_VERSION;
+
+/// Where a run's figures come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Measured by this tool.
+    Measured,
+    /// Read from a file that another tool, or an export, wrote.
+    Imported,
+}
+
+/// The link's security.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Security {
+    Plaintext,
+    Tls,
+    MutualTls,
+}
+
+/// Who decides when a call starts, as the report names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loop {
+    Open,
+    Closed,
+}
+
+/// The head of `run.json`. `None`: not known, or doesn't apply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunHeader {
+    pub schema_version: u32,
+    pub source: Source,
+    pub name: String,
+    pub target: Option<String>,
+    pub protocol: Option<String>,
+    /// What is called (gRPC: `package.Service/Method`).
+    pub call: Option<String>,
+    pub security: Option<Security>,
+    #[serde(rename = "loop")]
+    pub load_loop: Option<Loop>,
+    /// `constant` or `poisson`; open loop only.
+    pub arrivals: Option<String>,
+    /// Closed loop only.
+    pub clients: Option<u32>,
+    pub connections: Option<u32>,
+    /// A new connection for every call.
+    pub cold: bool,
+    /// Stop after so many calls that are not warm-up.
+    pub calls: Option<u64>,
+    pub seed: Option<u64>,
+    pub plan_hash: Option<String>,
+    pub tool_version: String,
+    pub started_at: Timestamp,
+    pub machine: Option<Machine>,
+    pub planned_stages: Vec<PlannedStage>,
+}
+
+/// A stage as planned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedStage {
+    pub name: String,
+    pub warmup: bool,
+    pub duration_us: Option<u64>,
+    /// Open loop only.
+    pub rate_from_per_s: Option<f64>,
+    pub rate_to_per_s: Option<f64>,
+}
+
+impl PlannedStage {
+    pub fn duration(&self) -> Option<Duration> {
+        self.duration_us.map(Duration::from_micros)
+    }
+}
+
+/// Facts of the machine that made the load. Its name is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub kernel: Option<String>,
+    pub cpu_model: Option<String>,
+    pub cores: Option<u32>,
+    pub memory_bytes: Option<u64>,
+    /// The frequency governor of the first core.
+    pub governor: Option<String>,
+    pub tcp_congestion_control: Option<String>,
+}
+
+impl Machine {
+    /// Read the facts of this machine; what can't be read is `None`.
+    pub fn read() -> Machine {
+        let line = |path: &str| {
+            let text = fs::read_to_string(path).ok()?;
+            Some(text.trim().to_owned()).filter(|t| !t.is_empty())
+        };
+        let value = |path: &str, key: &str| {
+            let text = fs::read_to_string(path).ok()?;
+            let line = text.lines().find(|l| l.starts_with(key))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        Machine {
+            kernel: line("/proc/sys/kernel/osrelease"),
+            cpu_model: value("/proc/cpuinfo", "model name"),
+            cores: thread::available_parallelism()
+                .ok()
+                .map(NonZero::get)
+                .and_then(|n| u32::try_from(n).ok()),
+            memory_bytes: value("/proc/meminfo", "MemTotal")
+                .and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok())
+                .map(|kib| kib * 1024),
+            governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            tcp_congestion_control: line("/proc/sys/net/ipv4/tcp_congestion_control"),
+        }
+    }
+}
+
+impl RunHeader {
+    /// The header of a run of `plan`, whose text in the run directory is `plan_toml`.
+    pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
+        let (protocol, call) = match &plan.call {
+            CallPlan::Grpc(call) => ("grpc", call.method.clone()),
+        };
+        let security = match &plan.tls {
+            None => Security::Plaintext,
+            Some(tls) if tls.identity.is_some() => Security::MutualTls,
+            Some(_) => Security::Tls,
+        };
+        let (load_loop, arrivals, clients) = match plan.load.arrivals {
+            Arrivals::Open(Spacing::Constant) => (Loop::Open, Some("constant"), None),
+            Arrivals::Open(Spacing::Poisson) => (Loop::Open, Some("poisson"), None),
+            Arrivals::Closed { clients, .. } => (Loop::Closed, None, Some(clients)),
+        };
+        let rate = |r: f64| (load_loop == Loop::Open).then_some(r);
+        let cold = plan.load.reuse == Reuse::Never;
+        RunHeader {
+            schema_version: SCHEMA_VERSION,
+            source: Source::Measured,
+            name: plan.name.clone(),
+            target: Some(plan.target.url.clone()),
+            protocol: Some(protocol.to_owned()),
+            call: Some(call),
+            security: Some(security),
+            load_loop: Some(load_loop),
+            arrivals: arrivals.map(str::to_owned),
+            clients,
+            connections: (!cold).then_some(plan.load.connections),
+            cold,
+            calls: plan.load.calls,
+            seed: Some(plan.seed),
+            plan_hash: Some(plan_hash(plan_toml)),
+            tool_version: tool_version.to_owned(),
+            started_at,
+            machine: Some(Machine::read()),
+            planned_stages: plan
+                .load
+                .stages
+                .iter()
+                .map(|s| PlannedStage {
+                    name: s.name.clone(),
+                    warmup: s.warmup,
+                    duration_us: s
+                        .duration
+                        .map(|d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX)),
+                    rate_from_per_s: rate(s.rate_from),
+                    rate_to_per_s: rate(s.rate_to),
+                })
+                .collect(),
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.load_loop == Some(Loop::Open)
+    }
+
+    /// Where the stage begins and, where planned, ends, from the start of the run.
+    pub fn span(&self, stage: u8) -> (Duration, Option<Duration>) {
+        let mut begin = Duration::ZERO;
+        for (i, planned) in self.planned_stages.iter().enumerate() {
+            if i == usize::from(stage) {
+                return (begin, planned.duration().map(|d| begin + d));
+            }
+            begin += planned.duration().unwrap_or_default();
+        }
+        (begin, None)
+    }
+
+    pub fn is_warmup(&self, stage: u8) -> bool {
+        self.planned_stages
+            .get(usize::from(stage))
+            .is_some_and(|s| s.warmup)
+    }
+}
+
+/// The plan's identity: FNV-1a (64 bit) of its resolved text. It tells plans apart that
+/// differ by accident; nothing is defended by it.
+pub fn plan_hash(plan_toml: &str) -> String {
+    let hash = plan_toml
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+    format!("fnv1a64:{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        // Test vectors of the FNV authors.
+        assert_eq!(plan_hash(""), "fnv1a64:cbf29ce484222325");
+        assert_eq!(plan_hash("foobar"), "fnv1a64:85944171f73967e8");
+    }
+}

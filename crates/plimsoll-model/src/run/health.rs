@@ -1,0 +1,308 @@
+//! Whether a run's figures describe the target, or the generator and its machine.
+//!
+//! A pure function of what was recorded, so the verdict of a run that is read is the
+//! verdict of the run that was made.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::record::{StageRecord, Times};
+use crate::statistics::quantile::quantile;
+
+use super::interval::IntervalRecord;
+
+/// Intervals are one second.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A worker that used more of a core than this over an interval had no time to spare.
+pub const BUSY_RATIO: f64 = 0.95;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    /// The loop noticed arrivals late.
+    PacingLate,
+    /// A worker used a whole core.
+    WorkerBusy,
+    /// Descriptors ran out.
+    NoDescriptors,
+    /// Ports ran out.
+    NoPorts,
+    /// The machine stood still for a while.
+    MachineStalled,
+    /// Calls waited for a connection that would take them.
+    WaitedForConnection,
+    /// Calls that were due were never sent.
+    NotStarted,
+    /// The counts don't add up.
+    CountsDiffer,
+}
+
+impl ProblemKind {
+    /// The generator could not make the load that was asked for.
+    pub fn is_generator_limit(self) -> bool {
+        matches!(
+            self,
+            ProblemKind::PacingLate
+                | ProblemKind::WorkerBusy
+                | ProblemKind::NoDescriptors
+                | ProblemKind::NoPorts
+        )
+    }
+}
+
+/// One thing that a reader of the figures must know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HealthProblem {
+    pub kind: ProblemKind,
+    /// The figures don't describe the target.
+    pub invalidates: bool,
+    /// A sentence for people: what was seen, and what to do.
+    pub text: String,
+}
+
+impl HealthProblem {
+    pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
+        HealthProblem {
+            kind: ProblemKind::CountsDiffer,
+            invalidates: true,
+            text: format!(
+                "{due} calls were due but {accounted} are accounted for: an error in plimsoll; please report it with the run directory"
+            ),
+        }
+    }
+}
+
+/// What the intervals showed of the generator and its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Observed {
+    pub intervals: u64,
+    /// Intervals in which a worker was above [`BUSY_RATIO`].
+    pub busy_intervals: u64,
+    pub busiest_ratio: f64,
+    /// Intervals at least a quarter longer than asked.
+    pub stalled_intervals: u64,
+    pub longest_interval: Duration,
+}
+
+impl Observed {
+    /// Take in an interval in which calls ran that count.
+    pub fn add(&mut self, interval: &IntervalRecord) {
+        self.intervals += 1;
+        self.longest_interval = self.longest_interval.max(interval.length);
+        if interval.length > INTERVAL + INTERVAL / 4 {
+            self.stalled_intervals += 1;
+        }
+        // The last interval is often a few milliseconds, and a share of that means nothing.
+        if interval.length >= INTERVAL / 2 {
+            self.busiest_ratio = self.busiest_ratio.max(interval.busiest_worker_ratio);
+            if interval.busiest_worker_ratio >= BUSY_RATIO {
+                self.busy_intervals += 1;
+            }
+        }
+    }
+}
+
+/// The highest percentile up to p99 that the sample supports, with its name; of very few
+/// values the largest. One hiccup in twenty calls must not condemn their median.
+fn high(times: &Times) -> Option<(&'static str, u64)> {
+    let h = times.histogram()?;
+    let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
+        .into_iter()
+        .find_map(|(name, p)| Some((name, quantile(h, p)?)));
+    Some(supported.unwrap_or(("max", h.max())))
+}
+
+/// Nanoseconds with a unit that people read.
+struct Ns(u64);
+
+impl fmt::Display for Ns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0 as f64;
+        match self.0 {
+            0..1_000_000 => write!(f, "{:.1} µs", ns / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.2} ms", ns / 1e6),
+            _ => write!(f, "{:.2} s", ns / 1e9),
+        }
+    }
+}
+
+/// What was wrong with the generator, or worth knowing, in a run whose measured stages
+/// merge to `record`. `open`: the loop was open. Problems that invalidate come first.
+pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<HealthProblem> {
+    let mut problems = Vec::new();
+    let mut say = |kind, invalidates, text| {
+        problems.push(HealthProblem {
+            kind,
+            invalidates,
+            text,
+        });
+    };
+    let response_p50 = record
+        .response
+        .histogram()
+        .map(|h| h.value_at_quantile(0.5));
+    let high_pacing = high(&record.pacing);
+    if let (true, Some((name, pacing)), Some(response)) = (open, high_pacing, response_p50)
+        && pacing > response / 10
+    {
+        say(
+            ProblemKind::PacingLate,
+            true,
+            format!(
+                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}): give it an idle core, more workers or a lower rate",
+                Ns(pacing),
+                Ns(response)
+            ),
+        );
+    }
+    if observed.busy_intervals > 0 {
+        let seen = format!(
+            "a worker used {:.0} % of a core ({} of {} intervals at {:.0} % or more)",
+            observed.busiest_ratio * 100.0,
+            observed.busy_intervals,
+            observed.intervals,
+            BUSY_RATIO * 100.0
+        );
+        // In a closed loop a generator at its limit lowers the rate, which is then not
+        // the target's; the times of the calls it did make stand.
+        let text = if open {
+            format!("{seen}: use more workers or a lower rate")
+        } else {
+            format!("{seen}: the rate achieved may be the generator's limit, not the target's")
+        };
+        say(ProblemKind::WorkerBusy, open, text);
+    }
+    for (outcome, kind, advice) in [
+        (
+            Outcome::NoDescriptors,
+            ProblemKind::NoDescriptors,
+            "raise `ulimit -n` or use fewer connections",
+        ),
+        (
+            Outcome::NoPorts,
+            ProblemKind::NoPorts,
+            "connect from several source addresses, or less often",
+        ),
+    ] {
+        let n = record.outcomes.of(outcome) + record.connect_failures.of(outcome);
+        if n > 0 {
+            let text = format!("{}, {n} times: {advice}", outcome.explanation());
+            say(kind, true, text);
+        }
+    }
+    if observed.stalled_intervals > 0 {
+        say(
+            ProblemKind::MachineStalled,
+            false,
+            format!(
+                "the machine stood still: {} of {} intervals were longer than asked, the longest {:.2} s instead of 1 s",
+                observed.stalled_intervals,
+                observed.intervals,
+                observed.longest_interval.as_secs_f64()
+            ),
+        );
+    }
+    if let (true, Some((name, lag)), Some(response)) = (open, high(&record.lag), response_p50) {
+        let pacing = high_pacing.map_or(0, |(_, ns)| ns);
+        if lag > response / 10 && lag > pacing.saturating_mul(10) {
+            say(
+                ProblemKind::WaitedForConnection,
+                false,
+                format!(
+                    "calls waited for a free stream (lag {name} {}; the generator's own share {}): the target is slow, or more connections are needed",
+                    Ns(lag),
+                    Ns(pacing)
+                ),
+            );
+        }
+    }
+    if record.not_started > 0 {
+        say(
+            ProblemKind::NotStarted,
+            false,
+            format!(
+                "{} of {} calls that were due were never sent: no connection took them before the run ended",
+                record.not_started, record.due
+            ),
+        );
+    }
+    problems.sort_by_key(|p| !p.invalidates);
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(pacing_us: u64, lag_us: u64) -> StageRecord {
+        let mut record = StageRecord::default();
+        for _ in 0..1_000 {
+            record.response.record(5_000_000);
+            record.pacing.record(pacing_us * 1_000);
+            record.lag.record(lag_us * 1_000);
+        }
+        record
+    }
+
+    fn kinds(problems: &[HealthProblem]) -> Vec<(ProblemKind, bool)> {
+        problems.iter().map(|p| (p.kind, p.invalidates)).collect()
+    }
+
+    #[test]
+    fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
+        let calm = Observed::default();
+        assert_eq!(health(&record(100, 120), true, &calm), []);
+        assert_eq!(
+            kinds(&health(&record(600, 620), true, &calm)),
+            [(ProblemKind::PacingLate, true)]
+        );
+        assert_eq!(
+            kinds(&health(&record(20, 90_000), true, &calm)),
+            [(ProblemKind::WaitedForConnection, false)]
+        );
+        assert_eq!(health(&record(600, 620), false, &calm), []);
+    }
+
+    #[test]
+    fn a_busy_worker_invalidates_an_open_loop_only() {
+        let mut busy = Observed::default();
+        for (length_ms, ratio) in [(1_000, 0.5), (1_400, 0.99), (6, 1.0)] {
+            busy.add(&IntervalRecord {
+                length: Duration::from_millis(length_ms),
+                busiest_worker_ratio: ratio,
+                ..IntervalRecord::default()
+            });
+        }
+        assert_eq!((busy.busy_intervals, busy.stalled_intervals), (1, 1));
+        let stalled = (ProblemKind::MachineStalled, false);
+        assert_eq!(
+            kinds(&health(&record(1, 1), true, &busy)),
+            [(ProblemKind::WorkerBusy, true), stalled]
+        );
+        assert_eq!(
+            kinds(&health(&record(1, 1), false, &busy)),
+            [(ProblemKind::WorkerBusy, false), stalled]
+        );
+    }
+
+    #[test]
+    fn exhausted_descriptors_invalidate_wherever_they_show() {
+        let mut r = record(1, 1);
+        r.connect_failures.add(Outcome::NoDescriptors, 3);
+        r.outcomes.add(Outcome::NoPorts, 1);
+        let problems = health(&r, true, &Observed::default());
+        assert_eq!(
+            kinds(&problems),
+            [
+                (ProblemKind::NoDescriptors, true),
+                (ProblemKind::NoPorts, true)
+            ]
+        );
+        assert!(problems[0].text.contains("3 times: raise `ulimit -n`"));
+    }
+}

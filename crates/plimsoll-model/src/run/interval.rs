@@ -1,0 +1,362 @@
+//! One interval of a run, and its line in `intervals.jsonl`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
+
+use crate::Outcome;
+use crate::record::{Counts, StageRecord, Times};
+
+/// What a process used in one interval, and had at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    pub cpu_user_us: u64,
+    pub cpu_system_us: u64,
+    pub rss_bytes: u64,
+    pub descriptors: u64,
+    pub threads: u64,
+}
+
+impl Resources {
+    /// User and system CPU time together, µs.
+    pub fn cpu_us(&self) -> u64 {
+        self.cpu_user_us + self.cpu_system_us
+    }
+}
+
+/// One interval of a run, all workers merged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IntervalRecord {
+    pub index: u64,
+    /// From the start of the run (the first stage's first arrival).
+    pub start_offset: Duration,
+    /// As it really was, not as it was asked for.
+    pub length: Duration,
+    /// By stage; only stages in which something was recorded.
+    pub stages: Vec<(u8, StageRecord)>,
+    /// Sent and not ended, at the end of the interval.
+    pub in_flight: u64,
+    /// Due and not sent, at the end of the interval.
+    pub backlog: u64,
+    /// At the end of the interval.
+    pub connections_open: u64,
+    /// The share of a core that the busiest worker used, busy waiting left out (0–1).
+    pub busiest_worker_ratio: f64,
+    /// `None`: not known.
+    pub client: Option<Resources>,
+    /// The server process, where it is watched.
+    pub server: Option<Resources>,
+    /// What was said of failures in this interval.
+    pub details: Vec<(Outcome, String)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct IntervalLine {
+    index: u64,
+    start_us: u64,
+    length_us: u64,
+    in_flight: u64,
+    backlog: u64,
+    connections_open: u64,
+    busiest_worker_ratio: f64,
+    client: Option<Resources>,
+    server: Option<Resources>,
+    stages: Vec<StageLine>,
+    details: Vec<DetailLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StageLine {
+    stage: u8,
+    due: u64,
+    not_started: u64,
+    late: u64,
+    outcomes: BTreeMap<String, u64>,
+    connections_full: u64,
+    connections_resumed: u64,
+    connect_failures: BTreeMap<String, u64>,
+    bytes_sent: u64,
+    bytes_received: u64,
+    /// HdrHistogram V2, compressed, in base64; of nanoseconds. Empty ones are left out.
+    histograms: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct DetailLine {
+    pub(super) code: String,
+    pub(super) text: String,
+}
+
+/// The histograms of a stage by the keys they have in the line.
+fn histograms(record: &StageRecord) -> Vec<(&'static str, &Times)> {
+    let mut all = vec![
+        ("response_ns", &record.response),
+        ("service_ns", &record.service),
+        ("first_byte_ns", &record.first_byte),
+        ("failed_ns", &record.failed),
+        ("lag_ns", &record.lag),
+        ("pacing_ns", &record.pacing),
+    ];
+    if let Some(phases) = &record.phases {
+        all.extend([
+            ("resolve_ns", &phases.resolve),
+            ("connect_ns", &phases.connect),
+            ("handshake_ns", &phases.handshake),
+            ("ready_ns", &phases.ready),
+            ("connection_ns", &phases.total),
+            ("cold_total_ns", &phases.cold_total),
+        ]);
+    }
+    all
+}
+
+fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut Times> {
+    Some(match key {
+        "response_ns" => &mut record.response,
+        "service_ns" => &mut record.service,
+        "first_byte_ns" => &mut record.first_byte,
+        "failed_ns" => &mut record.failed,
+        "lag_ns" => &mut record.lag,
+        "pacing_ns" => &mut record.pacing,
+        _ => {
+            let phases = record.phases.get_or_insert_default();
+            match key {
+                "resolve_ns" => &mut phases.resolve,
+                "connect_ns" => &mut phases.connect,
+                "handshake_ns" => &mut phases.handshake,
+                "ready_ns" => &mut phases.ready,
+                "connection_ns" => &mut phases.total,
+                "cold_total_ns" => &mut phases.cold_total,
+                _ => return None,
+            }
+        }
+    })
+}
+
+fn counts_to_map(counts: &Counts) -> BTreeMap<String, u64> {
+    counts
+        .iter()
+        .map(|(o, n)| (o.code().to_owned(), n))
+        .collect()
+}
+
+fn counts_from_map(map: &BTreeMap<String, u64>) -> Result<Counts, String> {
+    let mut counts = Counts::default();
+    for (code, n) in map {
+        let outcome = Outcome::from_code(code)
+            .ok_or_else(|| format!("{code:?} is not the code of an outcome"))?;
+        counts.add(outcome, *n);
+    }
+    Ok(counts)
+}
+
+fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {
+    let mut bytes = Vec::new();
+    serializer
+        .serialize(histogram, &mut bytes)
+        .expect("serializing to memory fails only for counts over 2^63");
+    BASE64.encode(bytes)
+}
+
+fn decode(text: &str) -> Result<Histogram<u64>, String> {
+    let bytes = BASE64
+        .decode(text)
+        .map_err(|e| format!("not base64: {e}"))?;
+    Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|e| format!("not an HdrHistogram V2: {e}"))
+}
+
+/// JSON has no infinity; four digits are plenty for a share.
+fn finite(share: f64) -> f64 {
+    if share.is_finite() {
+        (share * 1e4).round() / 1e4
+    } else {
+        0.0
+    }
+}
+
+fn micros(d: Duration) -> u64 {
+    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl IntervalRecord {
+    /// The record as a line of `intervals.jsonl`, without the line's end.
+    pub fn to_line(&self) -> String {
+        let mut serializer = V2DeflateSerializer::new();
+        let line = IntervalLine {
+            index: self.index,
+            start_us: micros(self.start_offset),
+            length_us: micros(self.length),
+            in_flight: self.in_flight,
+            backlog: self.backlog,
+            connections_open: self.connections_open,
+            busiest_worker_ratio: finite(self.busiest_worker_ratio),
+            client: self.client,
+            server: self.server,
+            stages: self
+                .stages
+                .iter()
+                .map(|(stage, r)| StageLine {
+                    stage: *stage,
+                    due: r.due,
+                    not_started: r.not_started,
+                    late: r.late,
+                    outcomes: counts_to_map(&r.outcomes),
+                    connections_full: r.connections_full,
+                    connections_resumed: r.connections_resumed,
+                    connect_failures: counts_to_map(&r.connect_failures),
+                    bytes_sent: r.bytes_sent,
+                    bytes_received: r.bytes_received,
+                    histograms: histograms(r)
+                        .into_iter()
+                        .filter_map(|(key, times)| {
+                            let h = times.histogram()?;
+                            Some((key.to_owned(), encode(h, &mut serializer)))
+                        })
+                        .collect(),
+                })
+                .collect(),
+            details: self
+                .details
+                .iter()
+                .map(|(o, text)| DetailLine {
+                    code: o.code().to_owned(),
+                    text: text.clone(),
+                })
+                .collect(),
+        };
+        serde_json::to_string(&line).expect("the line's keys are strings and its numbers finite")
+    }
+
+    /// Read a line of `intervals.jsonl`. The error says what is wrong with the line.
+    pub fn from_line(text: &str) -> Result<IntervalRecord, String> {
+        let line: IntervalLine = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let mut stages = Vec::with_capacity(line.stages.len());
+        for s in line.stages {
+            let mut record = StageRecord {
+                due: s.due,
+                not_started: s.not_started,
+                late: s.late,
+                outcomes: counts_from_map(&s.outcomes)?,
+                connections_full: s.connections_full,
+                connections_resumed: s.connections_resumed,
+                connect_failures: counts_from_map(&s.connect_failures)?,
+                bytes_sent: s.bytes_sent,
+                bytes_received: s.bytes_received,
+                ..StageRecord::default()
+            };
+            for (key, encoded) in &s.histograms {
+                let histogram = decode(encoded).map_err(|e| format!("histogram {key:?}: {e}"))?;
+                *histogram_mut(&mut record, key)
+                    .ok_or_else(|| format!("{key:?} is not the key of a histogram"))? =
+                    Times::from(&histogram);
+            }
+            stages.push((s.stage, record));
+        }
+        let mut details = Vec::with_capacity(line.details.len());
+        for d in line.details {
+            let outcome = Outcome::from_code(&d.code)
+                .ok_or_else(|| format!("{:?} is not the code of an outcome", d.code))?;
+            details.push((outcome, d.text));
+        }
+        Ok(IntervalRecord {
+            index: line.index,
+            start_offset: Duration::from_micros(line.start_us),
+            length: Duration::from_micros(line.length_us),
+            stages,
+            in_flight: line.in_flight,
+            backlog: line.backlog,
+            connections_open: line.connections_open,
+            busiest_worker_ratio: line.busiest_worker_ratio,
+            client: line.client,
+            server: line.server,
+            details,
+        })
+    }
+
+    /// From the start of the run to the end of the interval.
+    pub fn end_offset(&self) -> Duration {
+        self.start_offset + self.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConnectPhases, Recorder, Sample, Time};
+
+    pub(crate) fn interval() -> IntervalRecord {
+        let mut recorder = Recorder::new(2, false);
+        for i in 0..100 {
+            recorder.due(1, 1);
+            recorder.pacing(1, 50 + i);
+            recorder.call(&Sample {
+                number: i,
+                arrival: Time(0),
+                sent: Time(1_000 * i),
+                first_byte: Time(4_000_000),
+                done: Time(5_000_000 + 10_000 * i),
+                stage: 1,
+                outcome: if i == 7 { Outcome::Reset } else { Outcome::Ok },
+                bytes_sent: 10,
+                bytes_received: 11,
+            });
+        }
+        recorder.connection(
+            1,
+            &ConnectPhases {
+                connect_ns: 90_000,
+                handshake_ns: 1_000_000,
+                ready_ns: 200_000,
+                ..ConnectPhases::default()
+            },
+        );
+        recorder.connect_failure(1, Outcome::NoPorts);
+        recorder.detail(Outcome::Reset, "peer \"said\"\nso");
+        let taken = recorder.take(None);
+        IntervalRecord {
+            index: 3,
+            start_offset: Duration::from_secs(3),
+            length: Duration::from_micros(1_000_123),
+            stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+            in_flight: 2,
+            backlog: 1,
+            connections_open: 1,
+            busiest_worker_ratio: 0.25,
+            client: Some(Resources {
+                cpu_user_us: 1,
+                cpu_system_us: 2,
+                rss_bytes: 3,
+                descriptors: 4,
+                threads: 5,
+            }),
+            server: None,
+            details: taken.details,
+        }
+    }
+
+    #[test]
+    fn a_line_read_back_is_the_record() {
+        let written = interval();
+        let line = written.to_line();
+        assert!(!line.contains('\n'));
+        assert_eq!(IntervalRecord::from_line(&line), Ok(written));
+    }
+
+    #[test]
+    fn a_wrong_line_says_what_is_wrong() {
+        let good = interval().to_line();
+        let problem = |line: &str| IntervalRecord::from_line(line).unwrap_err();
+        assert!(problem(&good[..good.len() / 2]).contains("EOF"));
+        assert!(problem(&good.replace("\"RESET\"", "\"NONSENSE\"")).contains("NONSENSE"));
+        assert!(problem(&good.replace("lag_ns", "leg_ns")).contains("leg_ns"));
+        assert!(problem(&good.replace("\"HIST", "\"????")).contains("base64"));
+        assert!(problem(&good.replace("\"HIST", "\"AAAA")).contains("HdrHistogram"));
+    }
+}

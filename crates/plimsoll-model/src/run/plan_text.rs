@@ -1,0 +1,102 @@
+//! Where two plans differ, key by key: runs of different plans are compared knowingly.
+
+use toml::{Table, Value};
+
+/// A key that two plans do not agree on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanDifference {
+    /// With dots: `load.rate`.
+    pub key: String,
+    /// As in the plan; `None`: not there.
+    pub a: Option<String>,
+    pub b: Option<String>,
+}
+
+/// Keys that say how a run is called, watched or seeded, and which target it goes to: to
+/// differ in these is what comparisons are for.
+const HARMLESS: &[&str] = &[
+    "name",
+    "target",
+    "seed",
+    "objective",
+    "watch",
+    "keep_requests",
+];
+
+impl PlanDifference {
+    /// The difference changes what was measured.
+    pub fn matters(&self) -> bool {
+        !HARMLESS.iter().any(|k| {
+            self.key
+                .strip_prefix(k)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
+}
+
+/// The keys on which the plans `a` and `b` (resolved, TOML) differ, in order. Text that
+/// is not TOML counts as a plan without keys.
+pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
+    let (a, b) = (flat(a), flat(b));
+    let mut keys: Vec<&String> = a.iter().chain(&b).map(|(k, _)| k).collect();
+    keys.sort();
+    keys.dedup();
+    let of = |plan: &[(String, String)], key: &String| {
+        plan.iter().find(|(k, _)| k == key).map(|(_, v)| v.clone())
+    };
+    keys.into_iter()
+        .map(|key| PlanDifference {
+            key: key.clone(),
+            a: of(&a, key),
+            b: of(&b, key),
+        })
+        .filter(|d| d.a != d.b)
+        .collect()
+}
+
+fn flat(plan: &str) -> Vec<(String, String)> {
+    let mut keys = Vec::new();
+    flatten("", &plan.parse::<Table>().unwrap_or_default(), &mut keys);
+    keys
+}
+
+fn flatten(prefix: &str, table: &Table, keys: &mut Vec<(String, String)>) {
+    for (key, value) in table {
+        let key = if prefix.is_empty() {
+            key.clone()
+        } else {
+            format!("{prefix}.{key}")
+        };
+        match value {
+            Value::Table(inner) => flatten(&key, inner, keys),
+            other => keys.push((key, other.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named_and_what_matters_is_told_apart() {
+        let a = "name = 'a'\ntarget = 'grpc://x:1'\n[load]\nrate = '100/s'\nconnections = 1\n";
+        let b = "name = 'b'\ntarget = 'grpc://x:1'\n[load]\nrate = '200/s'\n";
+        let found = differences(a, b);
+        let keys: Vec<_> = found
+            .iter()
+            .map(|d| (d.key.as_str(), d.matters()))
+            .collect();
+        assert_eq!(
+            keys,
+            [
+                ("load.connections", true),
+                ("load.rate", true),
+                ("name", false)
+            ]
+        );
+        assert_eq!(found[0].b, None);
+        assert_eq!(found[1].a.as_deref(), Some("\"100/s\""));
+        assert_eq!(differences(a, a), []);
+    }
+}

@@ -1,0 +1,488 @@
+//! The figures of a run: a pure function of its header and its intervals.
+//!
+//! [`Totals`] adds intervals up, one by one; [`Summary::of`] turns them into the figures
+//! that `run.json` keeps and every report shows. Nothing is averaged over percentiles.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::record::{Counts, PhaseRecord, StageRecord, Times, add_detail};
+use crate::statistics::quantile::quantile;
+
+use super::health::{HealthProblem, Observed, health};
+use super::interval::{IntervalRecord, Resources};
+use super::{RunHeader, Source};
+
+/// Percentiles and moments of a histogram, µs. A percentile that the sample can't
+/// support ([`crate::statistics::quantile::is_supported`]) is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TimesSummary {
+    pub count: u64,
+    pub mean_us: f64,
+    pub sd_us: f64,
+    pub min_us: f64,
+    pub p50_us: Option<f64>,
+    pub p75_us: Option<f64>,
+    pub p90_us: Option<f64>,
+    pub p95_us: Option<f64>,
+    pub p99_us: Option<f64>,
+    #[serde(rename = "p99.9_us")]
+    pub p99_9_us: Option<f64>,
+    #[serde(rename = "p99.99_us")]
+    pub p99_99_us: Option<f64>,
+    pub max_us: f64,
+}
+
+fn micros(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// To three decimals: nanoseconds, where the unit is µs.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+impl TimesSummary {
+    /// `None` where nothing was recorded.
+    pub fn of(times: &Times) -> Option<TimesSummary> {
+        let h = times.histogram()?;
+        let at = |p: f64| quantile(h, p).map(micros);
+        Some(TimesSummary {
+            count: h.len(),
+            mean_us: rounded(h.mean() / 1e3),
+            sd_us: rounded(h.stdev() / 1e3),
+            min_us: micros(h.min()),
+            p50_us: at(0.5),
+            p75_us: at(0.75),
+            p90_us: at(0.9),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            p99_99_us: at(0.9999),
+            max_us: micros(h.max()),
+        })
+    }
+
+    /// The percentiles with their names, in order.
+    pub fn percentiles(&self) -> [(&'static str, Option<f64>); 7] {
+        [
+            ("p50", self.p50_us),
+            ("p75", self.p75_us),
+            ("p90", self.p90_us),
+            ("p95", self.p95_us),
+            ("p99", self.p99_us),
+            ("p99.9", self.p99_9_us),
+            ("p99.99", self.p99_99_us),
+        ]
+    }
+}
+
+/// The phases of the connections that were made. `None`: didn't happen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PhasesSummary {
+    pub resolve: Option<TimesSummary>,
+    pub connect: Option<TimesSummary>,
+    pub handshake: Option<TimesSummary>,
+    pub ready: Option<TimesSummary>,
+    /// All phases of a connection together.
+    pub connection: Option<TimesSummary>,
+    /// Cold calls that ended ok: connection and call together.
+    pub cold_total: Option<TimesSummary>,
+}
+
+impl PhasesSummary {
+    fn of(phases: &PhaseRecord) -> PhasesSummary {
+        PhasesSummary {
+            resolve: TimesSummary::of(&phases.resolve),
+            connect: TimesSummary::of(&phases.connect),
+            handshake: TimesSummary::of(&phases.handshake),
+            ready: TimesSummary::of(&phases.ready),
+            connection: TimesSummary::of(&phases.total),
+            cold_total: TimesSummary::of(&phases.cold_total),
+        }
+    }
+}
+
+/// How often one outcome happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ErrorSummary {
+    pub code: String,
+    pub count: u64,
+    /// Whose failure: client, link or target.
+    pub blame: String,
+    pub explanation: String,
+}
+
+impl ErrorSummary {
+    /// The errors among `counts`, the most frequent first.
+    fn of(counts: &Counts) -> Vec<ErrorSummary> {
+        let mut errors: Vec<(Outcome, u64)> = counts.iter().filter(|(o, _)| !o.is_ok()).collect();
+        errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
+        errors
+            .into_iter()
+            .filter_map(|(o, count)| {
+                Some(ErrorSummary {
+                    code: o.code().to_owned(),
+                    count,
+                    blame: o.blame()?.name().to_owned(),
+                    explanation: o.explanation().to_owned(),
+                })
+            })
+            .collect()
+    }
+}
+
+/// What one end used while the calls of a stage ran.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ResourcesSummary {
+    pub cpu_user_us: f64,
+    pub cpu_system_us: f64,
+    /// `None` where no call ended.
+    pub cpu_us_per_call: Option<f64>,
+    pub rss_bytes_max: u64,
+    pub descriptors_max: u64,
+    pub threads_max: u64,
+}
+
+/// The figures of one stage, or of all that are not warm-up.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageSummary {
+    pub name: String,
+    pub warmup: bool,
+    /// How long calls were started, or where no end was planned how long they ran;
+    /// `None`: not known.
+    pub elapsed_us: Option<u64>,
+    pub due: u64,
+    pub ok: u64,
+    pub errors: u64,
+    pub late: u64,
+    pub not_started: u64,
+    /// ok / (ok + errors + not started); `None` where there is none.
+    pub success_share: Option<f64>,
+    /// Arrivals a second.
+    pub offered_per_s: Option<f64>,
+    /// Calls a second that ended, ok or not, within `elapsed_us`.
+    pub achieved_per_s: Option<f64>,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub connections_full: u64,
+    pub connections_resumed: u64,
+    pub connections_open_max: u64,
+    pub errors_by_code: Vec<ErrorSummary>,
+    pub connect_failures_by_code: Vec<ErrorSummary>,
+    pub response: Option<TimesSummary>,
+    pub service: Option<TimesSummary>,
+    pub first_byte: Option<TimesSummary>,
+    pub failed: Option<TimesSummary>,
+    pub lag: Option<TimesSummary>,
+    pub pacing: Option<TimesSummary>,
+    pub phases: Option<PhasesSummary>,
+    pub client: Option<ResourcesSummary>,
+    pub server: Option<ResourcesSummary>,
+}
+
+impl StageSummary {
+    fn of(name: &str, warmup: bool, totals: &StageTotals) -> StageSummary {
+        let r = &totals.record;
+        let per_second = |n: u64| {
+            let seconds = totals.window.as_secs_f64();
+            (seconds > 0.0).then(|| rounded(n as f64 / seconds))
+        };
+        let settled = r.ended() + r.not_started;
+        StageSummary {
+            name: name.to_owned(),
+            warmup,
+            elapsed_us: (!totals.window.is_zero())
+                .then(|| u64::try_from(totals.window.as_micros()).unwrap_or(u64::MAX)),
+            due: r.due,
+            ok: r.ok(),
+            errors: r.errors(),
+            late: r.late,
+            not_started: r.not_started,
+            success_share: (settled > 0).then(|| r.ok() as f64 / settled as f64),
+            offered_per_s: per_second(r.due),
+            achieved_per_s: per_second(totals.ended_in_window.min(r.due)),
+            bytes_sent: r.bytes_sent,
+            bytes_received: r.bytes_received,
+            connections_full: r.connections_full,
+            connections_resumed: r.connections_resumed,
+            connections_open_max: totals.connections_open_max,
+            errors_by_code: ErrorSummary::of(&r.outcomes),
+            connect_failures_by_code: ErrorSummary::of(&r.connect_failures),
+            response: TimesSummary::of(&r.response),
+            service: TimesSummary::of(&r.service),
+            first_byte: TimesSummary::of(&r.first_byte),
+            failed: TimesSummary::of(&r.failed),
+            lag: TimesSummary::of(&r.lag),
+            pacing: TimesSummary::of(&r.pacing),
+            phases: r
+                .phases
+                .as_deref()
+                .filter(|p| !p.is_empty())
+                .map(PhasesSummary::of),
+            client: totals.client.summary(r.ended()),
+            server: totals.server.summary(r.ended()),
+        }
+    }
+}
+
+/// Every call that was due is in exactly one count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct CountCheck {
+    pub due: u64,
+    pub ok: u64,
+    pub errors: u64,
+    pub not_started: u64,
+    /// Sent and not ended when the record ends; 0 in a run that ended in good order.
+    pub in_flight: u64,
+    /// Due and not sent when the record ends; 0 in a run that ended in good order.
+    pub backlog: u64,
+    /// `due` is the sum of the others.
+    pub matches: bool,
+}
+
+/// Whether the figures describe the target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Health {
+    pub valid: bool,
+    pub problems: Vec<HealthProblem>,
+}
+
+/// What was said of failures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Detail {
+    pub code: String,
+    pub text: String,
+}
+
+/// All figures of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// From the first arrival to the end of the last interval; `None`: not known.
+    pub elapsed_us: Option<u64>,
+    /// All stages together that are not warm-up.
+    pub total: StageSummary,
+    /// In the plan's order, warm-up included.
+    pub stages: Vec<StageSummary>,
+    pub details: Vec<Detail>,
+    /// Over all stages, warm-up included.
+    pub count_check: CountCheck,
+    pub health: Health,
+}
+
+impl Summary {
+    pub fn of(header: &RunHeader, totals: &Totals) -> Summary {
+        let mut measured = StageTotals::default();
+        let mut stages = Vec::new();
+        let mut check = CountCheck {
+            due: 0,
+            ok: 0,
+            errors: 0,
+            not_started: 0,
+            in_flight: totals.in_flight,
+            backlog: totals.backlog,
+            matches: true,
+        };
+        for (stage, t) in &totals.stages {
+            let t = t.with_window(header, *stage, totals.end);
+            check.due += t.record.due;
+            check.ok += t.record.ok();
+            check.errors += t.record.errors();
+            check.not_started += t.record.not_started;
+            let name = header
+                .planned_stages
+                .get(usize::from(*stage))
+                .map_or_else(|| format!("stage {stage}"), |s| s.name.clone());
+            let warmup = header.is_warmup(*stage);
+            stages.push(StageSummary::of(&name, warmup, &t));
+            if !warmup {
+                measured.merge(&t);
+            }
+        }
+        let accounted =
+            check.ok + check.errors + check.not_started + check.in_flight + check.backlog;
+        check.matches = check.due == accounted;
+        let mut problems = match header.source {
+            Source::Measured => health(&measured.record, header.is_open(), &totals.observed),
+            Source::Imported => Vec::new(),
+        };
+        if !check.matches {
+            problems.push(HealthProblem::counts_differ(check.due, accounted));
+        }
+        Summary {
+            elapsed_us: (!totals.end.is_zero())
+                .then(|| u64::try_from(totals.end.as_micros()).unwrap_or(u64::MAX)),
+            total: StageSummary::of("total", false, &measured),
+            stages,
+            details: totals
+                .details
+                .iter()
+                .map(|(o, text)| Detail {
+                    code: o.code().to_owned(),
+                    text: text.clone(),
+                })
+                .collect(),
+            count_check: check,
+            health: Health {
+                valid: !problems.iter().any(|p| p.invalidates),
+                problems,
+            },
+        }
+    }
+}
+
+/// What one end used, added up.
+#[derive(Clone, Debug, Default)]
+struct ResourceTotals {
+    known: bool,
+    cpu_user_us: f64,
+    cpu_system_us: f64,
+    rss_bytes_max: u64,
+    descriptors_max: u64,
+    threads_max: u64,
+}
+
+impl ResourceTotals {
+    /// `share`: the stage's part of the interval.
+    fn add(&mut self, r: &Resources, share: f64) {
+        self.known = true;
+        self.cpu_user_us += r.cpu_user_us as f64 * share;
+        self.cpu_system_us += r.cpu_system_us as f64 * share;
+        self.rss_bytes_max = self.rss_bytes_max.max(r.rss_bytes);
+        self.descriptors_max = self.descriptors_max.max(r.descriptors);
+        self.threads_max = self.threads_max.max(r.threads);
+    }
+
+    fn merge(&mut self, other: &ResourceTotals) {
+        self.known |= other.known;
+        self.cpu_user_us += other.cpu_user_us;
+        self.cpu_system_us += other.cpu_system_us;
+        self.rss_bytes_max = self.rss_bytes_max.max(other.rss_bytes_max);
+        self.descriptors_max = self.descriptors_max.max(other.descriptors_max);
+        self.threads_max = self.threads_max.max(other.threads_max);
+    }
+
+    fn summary(&self, calls: u64) -> Option<ResourcesSummary> {
+        self.known.then(|| ResourcesSummary {
+            cpu_user_us: rounded(self.cpu_user_us),
+            cpu_system_us: rounded(self.cpu_system_us),
+            cpu_us_per_call: (calls > 0)
+                .then(|| rounded((self.cpu_user_us + self.cpu_system_us) / calls as f64)),
+            rss_bytes_max: self.rss_bytes_max,
+            descriptors_max: self.descriptors_max,
+            threads_max: self.threads_max,
+        })
+    }
+}
+
+/// One stage of a run, its intervals added up.
+#[derive(Clone, Debug, Default)]
+struct StageTotals {
+    record: StageRecord,
+    /// Calls that ended in intervals that began before the stage's planned end.
+    ended_in_window: u64,
+    /// End of the last interval in which one of its calls ended.
+    last_end: Duration,
+    /// The time to which rates refer; filled in when the run is summed up.
+    window: Duration,
+    connections_open_max: u64,
+    client: ResourceTotals,
+    server: ResourceTotals,
+}
+
+impl StageTotals {
+    /// The window: from the stage's beginning to its planned end, or to where the run
+    /// ended before it. Where no end was planned, to the last call's end.
+    fn with_window(&self, header: &RunHeader, stage: u8, run_end: Duration) -> StageTotals {
+        let (begin, planned_end) = header.span(stage);
+        let end = planned_end.map_or(self.last_end, |end| end.min(run_end));
+        StageTotals {
+            window: end.saturating_sub(begin),
+            ..self.clone()
+        }
+    }
+
+    fn merge(&mut self, other: &StageTotals) {
+        self.record.merge(&other.record);
+        self.ended_in_window += other.ended_in_window;
+        self.last_end = self.last_end.max(other.last_end);
+        self.window += other.window;
+        self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
+        self.client.merge(&other.client);
+        self.server.merge(&other.server);
+    }
+}
+
+/// A run's intervals, added up.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    stages: BTreeMap<u8, StageTotals>,
+    details: Vec<(Outcome, String)>,
+    end: Duration,
+    in_flight: u64,
+    backlog: u64,
+    intervals: u64,
+    observed: Observed,
+}
+
+impl Totals {
+    /// Add one interval of the run that `header` describes.
+    pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
+        self.intervals += 1;
+        self.end = self.end.max(interval.end_offset());
+        self.in_flight = interval.in_flight;
+        self.backlog = interval.backlog;
+        for (outcome, text) in &interval.details {
+            add_detail(&mut self.details, *outcome, text);
+        }
+        // An interval that straddles two stages is shared out by the calls that ended.
+        let weight = |r: &StageRecord| (r.ended() * 1_000 + r.due) as f64;
+        let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
+        let mut measured = false;
+        for (stage, record) in &interval.stages {
+            let (_, planned_end) = header.span(*stage);
+            let totals = self.stages.entry(*stage).or_default();
+            totals.record.merge(record);
+            if planned_end.is_none_or(|end| interval.start_offset < end) {
+                totals.ended_in_window += record.ended();
+            }
+            if record.ended() > 0 {
+                totals.last_end = totals.last_end.max(interval.end_offset());
+            }
+            totals.connections_open_max =
+                totals.connections_open_max.max(interval.connections_open);
+            if all > 0.0 {
+                let share = weight(record) / all;
+                if let Some(client) = &interval.client {
+                    totals.client.add(client, share);
+                }
+                if let Some(server) = &interval.server {
+                    totals.server.add(server, share);
+                }
+            }
+            measured |= !header.is_warmup(*stage) && record.due + record.ended() > 0;
+        }
+        if measured {
+            self.observed.add(interval);
+        }
+    }
+
+    /// The measured stages' records merged (warm-up left out).
+    pub fn measured(&self, header: &RunHeader) -> StageRecord {
+        let mut merged = StageRecord::default();
+        for (stage, totals) in &self.stages {
+            if !header.is_warmup(*stage) {
+                merged.merge(&totals.record);
+            }
+        }
+        merged
+    }
+
+    /// How many intervals were added.
+    pub fn intervals(&self) -> u64 {
+        self.intervals
+    }
+}

@@ -1,0 +1,449 @@
+//! Writes a run directory while the run goes on.
+//!
+//! Invariant: what was written before an error stays readable. A file that could not be
+//! written to its line's end is cut back to its last whole line, and nothing is added to
+//! it afterwards; the run goes on and its totals stay whole in memory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::RequestRecord;
+use crate::{ConnectPhases, Outcome, Sample, Time};
+
+use super::json::Document;
+use super::{IntervalRecord, Run, RunError, RunHeader, State, Summary, Totals, file};
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub state: State,
+    /// Why, where the state is not [`State::Complete`].
+    pub reason: Option<String>,
+}
+
+impl Ending {
+    pub fn complete() -> Ending {
+        Ending {
+            state: State::Complete,
+            reason: None,
+        }
+    }
+
+    pub fn aborted(reason: impl Into<String>) -> Ending {
+        Ending {
+            state: State::Aborted,
+            reason: Some(reason.into()),
+        }
+    }
+
+    pub fn partial(reason: impl Into<String>) -> Ending {
+        Ending {
+            state: State::Partial,
+            reason: Some(reason.into()),
+        }
+    }
+}
+
+/// One call in `requests.jsonl.zst`.
+#[derive(Serialize, Deserialize)]
+pub(super) struct RequestLine {
+    number: u64,
+    stage: u8,
+    code: String,
+    arrival_ns: u64,
+    sent_ns: u64,
+    first_byte_ns: u64,
+    done_ns: u64,
+    bytes_sent: u32,
+    bytes_received: u32,
+    #[serde(flatten)]
+    phases: Option<PhasesLine>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PhasesLine {
+    resolve_ns: u64,
+    connect_ns: u64,
+    handshake_ns: u64,
+    ready_ns: u64,
+    resumed: bool,
+}
+
+impl From<&RequestRecord> for RequestLine {
+    fn from(r: &RequestRecord) -> RequestLine {
+        let s = &r.sample;
+        RequestLine {
+            number: s.number,
+            stage: s.stage,
+            code: s.outcome.code().to_owned(),
+            arrival_ns: s.arrival.0,
+            sent_ns: s.sent.0,
+            first_byte_ns: s.first_byte.0,
+            done_ns: s.done.0,
+            bytes_sent: s.bytes_sent,
+            bytes_received: s.bytes_received,
+            phases: r.phases.map(|p| PhasesLine {
+                resolve_ns: p.resolve_ns,
+                connect_ns: p.connect_ns,
+                handshake_ns: p.handshake_ns,
+                ready_ns: p.ready_ns,
+                resumed: p.resumed,
+            }),
+        }
+    }
+}
+
+impl RequestLine {
+    pub(super) fn record(&self) -> Result<RequestRecord, String> {
+        let outcome = Outcome::from_code(&self.code)
+            .ok_or_else(|| format!("{:?} is not the code of an outcome", self.code))?;
+        Ok(RequestRecord {
+            sample: Sample {
+                number: self.number,
+                arrival: Time(self.arrival_ns),
+                sent: Time(self.sent_ns),
+                first_byte: Time(self.first_byte_ns),
+                done: Time(self.done_ns),
+                stage: self.stage,
+                outcome,
+                bytes_sent: self.bytes_sent,
+                bytes_received: self.bytes_received,
+            },
+            phases: self.phases.as_ref().map(|p| ConnectPhases {
+                resolve_ns: p.resolve_ns,
+                connect_ns: p.connect_ns,
+                handshake_ns: p.handshake_ns,
+                ready_ns: p.ready_ns,
+                resumed: p.resumed,
+            }),
+        })
+    }
+}
+
+/// A file that grows by whole lines, and is given up at the first error.
+struct Growing {
+    path: PathBuf,
+    file: File,
+    /// Bytes that are whole lines.
+    whole: u64,
+}
+
+impl Growing {
+    fn create(path: PathBuf) -> Result<Growing, RunError> {
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(RunError::io(&path, "creating it"))?;
+        Ok(Growing {
+            path,
+            file,
+            whole: 0,
+        })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), RunError> {
+        match self.file.write_all(bytes) {
+            Ok(()) => {
+                self.whole += bytes.len() as u64;
+                Ok(())
+            }
+            Err(error) => {
+                // Cutting needs no room. Where even that fails, readers do it.
+                let _cut = self.file.set_len(self.whole);
+                Err(RunError::io(&self.path, "writing to it")(error))
+            }
+        }
+    }
+}
+
+/// Writes one run directory.
+pub struct RunWriter {
+    dir: PathBuf,
+    header: RunHeader,
+    plan: String,
+    totals: Totals,
+    /// `None` once writing has failed.
+    intervals: Option<Growing>,
+    requests: Option<zstd::Encoder<'static, Growing>>,
+    keep_requests: bool,
+    log: Option<File>,
+    /// The first error, as reason for the run's being partial.
+    failure: Option<String>,
+}
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl RunWriter {
+    /// Make the directory `dir`, or take it when it is empty, and write what is known
+    /// before the first call. `plan_toml` is the resolved plan without secrets;
+    /// `keep_requests`: there will be one record a call.
+    pub fn create(
+        dir: &Path,
+        header: RunHeader,
+        plan_toml: &str,
+        keep_requests: bool,
+    ) -> Result<RunWriter, RunError> {
+        fs::create_dir_all(dir).map_err(RunError::io(dir, "making the run directory"))?;
+        let mut entries = fs::read_dir(dir).map_err(RunError::io(dir, "reading it"))?;
+        if entries.next().is_some() {
+            return Err(RunError::NotEmpty(dir.to_owned()));
+        }
+        let plan_path = dir.join(file::PLAN);
+        fs::write(&plan_path, plan_toml).map_err(RunError::io(&plan_path, "writing it"))?;
+        let log_path = dir.join(file::LOG);
+        let log = File::create_new(&log_path).map_err(RunError::io(&log_path, "creating it"))?;
+        let intervals = Growing::create(dir.join(file::INTERVALS))?;
+        let requests = if keep_requests {
+            let growing = Growing::create(dir.join(file::REQUESTS))?;
+            let path = growing.path.clone();
+            let level = 1; // a worker's second of calls must not cost a core
+            Some(
+                zstd::Encoder::new(growing, level)
+                    .map_err(RunError::io(&path, "starting to compress"))?,
+            )
+        } else {
+            None
+        };
+        let writer = RunWriter {
+            dir: dir.to_owned(),
+            header,
+            plan: plan_toml.to_owned(),
+            totals: Totals::default(),
+            intervals: Some(intervals),
+            requests,
+            keep_requests,
+            log: Some(log),
+            failure: None,
+        };
+        let summary = writer.summary();
+        write_document(dir, State::Running, None, &writer.header, &summary)?;
+        Ok(writer)
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn header(&self) -> &RunHeader {
+        &self.header
+    }
+
+    /// The figures so far.
+    pub fn summary(&self) -> Summary {
+        Summary::of(&self.header, &self.totals)
+    }
+
+    /// Add an interval, and the records of the calls that ended in it where they are
+    /// kept. An error comes once: what could not be written is given up, and the
+    /// figures stay whole in memory.
+    pub fn interval(
+        &mut self,
+        interval: &IntervalRecord,
+        requests: &[RequestRecord],
+    ) -> Result<(), RunError> {
+        self.totals.add(&self.header, interval);
+        let mut outcome = Ok(());
+        if let Some(file) = &mut self.intervals {
+            let mut line = interval.to_line();
+            line.push('\n');
+            if let Err(error) = file.append(line.as_bytes()) {
+                self.intervals = None;
+                outcome = Err(error);
+            }
+        }
+        if let Some(encoder) = &mut self.requests
+            && !requests.is_empty()
+            && let Err(error) = write_requests(encoder, requests)
+        {
+            let error = RunError::io(&self.dir.join(file::REQUESTS), "writing to it")(error);
+            self.requests = None;
+            outcome = outcome.and(Err(error));
+        }
+        if let Err(error) = &outcome {
+            self.failure.get_or_insert_with(|| describe(error));
+        }
+        outcome
+    }
+
+    /// Add a line to `log.txt`. The log is a convenience: a failure ends the log only.
+    pub fn log(&mut self, line: &str) {
+        if let Some(log) = &mut self.log
+            && writeln!(log, "{line}").is_err()
+        {
+            self.log = None;
+        }
+    }
+
+    /// The run has ended: write `run.json` for good. A complete run whose health is not
+    /// valid becomes [`State::Invalid`]; one of which not everything could be written
+    /// becomes [`State::Partial`].
+    pub fn finish(mut self, ending: Ending) -> Result<Run, RunError> {
+        if let Some(encoder) = self.requests.take()
+            && let Err(error) = encoder.finish()
+        {
+            let error = RunError::io(&self.dir.join(file::REQUESTS), "writing to it")(error);
+            self.failure.get_or_insert_with(|| describe(&error));
+        }
+        let summary = self.summary();
+        let (state, reason) = verdict(ending, self.failure, &summary);
+        write_document(&self.dir, state, reason.as_deref(), &self.header, &summary)?;
+        Ok(Run {
+            dir: self.dir,
+            state,
+            reason,
+            plan: self.plan,
+            has_requests: self.keep_requests,
+            header: self.header,
+            totals: self.totals,
+            summary,
+        })
+    }
+}
+
+fn describe(error: &RunError) -> String {
+    match error {
+        RunError::Io { source, .. } => format!("{error}: {source}"),
+        other => other.to_string(),
+    }
+}
+
+/// The state that a run ends in, and why.
+fn verdict(ending: Ending, failure: Option<String>, summary: &Summary) -> (State, Option<String>) {
+    if ending.state != State::Complete {
+        return (ending.state, ending.reason);
+    }
+    if let Some(failure) = failure {
+        return (State::Partial, Some(failure));
+    }
+    let problems = &summary.health.problems;
+    match problems.iter().find(|p| p.invalidates) {
+        None => (State::Complete, ending.reason),
+        Some(p) if p.kind.is_generator_limit() => (
+            State::Invalid,
+            Some(format!("generator-limited: {}", p.text)),
+        ),
+        Some(p) => (State::Invalid, Some(p.text.clone())),
+    }
+}
+
+/// A line a call, flushed to a block's end so that a killed run's calls can be read.
+fn write_requests(
+    encoder: &mut zstd::Encoder<'static, Growing>,
+    requests: &[RequestRecord],
+) -> io::Result<()> {
+    let mut lines = Vec::with_capacity(requests.len() * 160);
+    for request in requests {
+        serde_json::to_writer(&mut lines, &RequestLine::from(request))?;
+        lines.push(b'\n');
+    }
+    encoder.write_all(&lines)?;
+    encoder.flush()
+}
+
+/// Write `run.json` whole or not at all: beside it first, then in its place.
+fn write_document(
+    dir: &Path,
+    state: State,
+    reason: Option<&str>,
+    header: &RunHeader,
+    summary: &Summary,
+) -> Result<(), RunError> {
+    let path = dir.join(file::RUN);
+    let beside = dir.join("run.json.new");
+    let document = Document {
+        state,
+        reason,
+        header,
+        summary,
+    };
+    let mut text = serde_json::to_string_pretty(&document)
+        .expect("the document's keys are strings and its numbers finite");
+    text.push('\n');
+    let written = File::create(&beside).and_then(|mut f| {
+        f.write_all(text.as_bytes())?;
+        f.sync_data()?;
+        fs::rename(&beside, &path)
+    });
+    if written.is_err() {
+        let _left_over = fs::remove_file(&beside);
+    }
+    written.map_err(RunError::io(&path, "writing it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Source, header::PlannedStage};
+
+    fn header() -> RunHeader {
+        RunHeader {
+            schema_version: crate::run::SCHEMA_VERSION,
+            source: Source::Measured,
+            name: "full".to_owned(),
+            target: None,
+            protocol: None,
+            call: None,
+            security: None,
+            load_loop: None,
+            arrivals: None,
+            clients: None,
+            connections: None,
+            cold: false,
+            calls: None,
+            seed: None,
+            plan_hash: None,
+            tool_version: "0".to_owned(),
+            started_at: jiff::Timestamp::UNIX_EPOCH,
+            machine: None,
+            planned_stages: vec![PlannedStage {
+                name: "steady".to_owned(),
+                warmup: false,
+                duration_us: None,
+                rate_from_per_s: None,
+                rate_to_per_s: None,
+            }],
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_said_once_and_leaves_what_was_written() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("run");
+        let mut writer = RunWriter::create(&dir, header(), "", false).unwrap();
+        let interval = IntervalRecord {
+            length: std::time::Duration::from_secs(1),
+            ..IntervalRecord::default()
+        };
+        writer.interval(&interval, &[]).unwrap();
+        // Every write to /dev/full fails as on a full disk.
+        writer.intervals.as_mut().unwrap().file =
+            OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let error = writer.interval(&interval, &[]).unwrap_err();
+        assert!(error.is_disk_full(), "{error}");
+        writer.interval(&interval, &[]).unwrap();
+        let run = writer.finish(Ending::complete()).unwrap();
+        assert_eq!(run.state, State::Partial);
+        assert!(run.reason.unwrap().contains("No space left"));
+        assert_eq!(
+            run.totals.intervals(),
+            3,
+            "the figures stay whole in memory"
+        );
+        let loaded = Run::load(&dir).unwrap();
+        assert_eq!(
+            (loaded.state, loaded.totals.intervals()),
+            (State::Partial, 1)
+        );
+    }
+}
