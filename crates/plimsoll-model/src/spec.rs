@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::units::{Period, Rate, Size};
 
 pub use read::{locate, read};
-pub use resolve::{EncodedCall, Surroundings, resolve};
+pub use resolve::{EncodedCall, Surroundings, group_named, resolve, suite_named};
 pub use saved::is_secret_name;
 pub use target::{parse_target, suggest};
 

@@ -1,1 +1,37 @@
-fn main() {}
+//! Plimsoll: finds the load line of a secure link.
+//!
+//! The binary turns what was typed into a plan, says what to call, and turns the result
+//! into an exit code. Results go to stdout, everything else to stderr.
+
+mod arguments;
+mod commands;
+mod console;
+mod descriptors;
+mod environment;
+mod failure;
+mod logging;
+mod stopping;
+
+use std::process::ExitCode;
+
+use failure::{Exit, Failure};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.show();
+            failure.exit().into()
+        }
+    }
+}
+
+fn run() -> Result<Exit, Failure> {
+    let environment = environment::Environment::load()?;
+    let (cli, origins) = match arguments::parse(std::env::args_os(), &environment) {
+        Ok(parsed) => parsed,
+        Err(exit) => return Ok(exit),
+    };
+    logging::start(cli.verbose, cli.trace);
+    commands::execute(cli, &origins, &environment)
+}

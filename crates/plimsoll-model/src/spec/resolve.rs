@@ -71,6 +71,36 @@ pub(super) const GROUPS: [(&str, Group); 4] = [
     ("X25519MLKEM768", Group::X25519Mlkem768),
 ];
 
+/// A cipher suite by its name, in any case.
+///
+/// # Errors
+/// The names there are.
+pub fn suite_named(name: &str) -> Result<Suite, String> {
+    named(name, &SUITES)
+}
+
+/// A key-exchange group by its name, in any case.
+///
+/// # Errors
+/// The names there are.
+pub fn group_named(name: &str) -> Result<Group, String> {
+    named(name, &GROUPS)
+}
+
+fn named<T: Copy>(name: &str, known: &[(&'static str, T)]) -> Result<T, String> {
+    known
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, value)| *value)
+        .ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            match suggest(name, &names) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!("use {}", names.join(", ")),
+            }
+        })
+}
+
 /// The post-quantum group is not among them: it changes what a handshake costs, so it is
 /// asked for by name.
 const DEFAULT_GROUPS: [Group; 3] = [Group::X25519, Group::Secp256r1, Group::Secp384r1];
@@ -208,24 +238,13 @@ impl Problems {
         if typed.is_empty() {
             self.add(key, "empty: name at least one, or leave it out");
         }
-        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         let mut values = Vec::new();
         for (i, name) in typed.iter().enumerate() {
-            match known
-                .iter()
-                .find(|(known, _)| known.eq_ignore_ascii_case(name))
-            {
-                Some((_, value)) => values.push(*value),
-                None => {
-                    let help = match suggest(name, &names) {
-                        Some(nearest) => format!("did you mean `{nearest}`?"),
-                        None => format!("use {}", names.join(", ")),
-                    };
-                    self.0.push(
-                        Problem::new(format!("{key}.{i}"), format!("`{name}` is not {what}"))
-                            .help(help),
-                    );
-                }
+            match named(name, known) {
+                Ok(value) => values.push(value),
+                Err(help) => self.0.push(
+                    Problem::new(format!("{key}.{i}"), format!("`{name}` is not {what}")).help(help),
+                ),
             }
         }
         Some(values)

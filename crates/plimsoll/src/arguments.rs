@@ -1,0 +1,243 @@
+//! The command line: what may be typed, and where each value came from.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use clap::builder::BoolishValueParser;
+use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::commands;
+use crate::console;
+use crate::environment::{self, Environment};
+use crate::failure::Exit;
+
+/// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
+#[derive(Debug, Parser)]
+#[command(
+    name = "plimsoll",
+    version,
+    before_help = "Example: a server, and 1000 calls a second for ten seconds against it\n  \
+        plimsoll serve score --listen 127.0.0.1:50051 &\n  \
+        plimsoll grpc grpc://127.0.0.1:50051 -m score.ScoreService/GetScore \\\n      \
+        -d '{\"json\": \"[0.1, 0.2]\"}' --rate 1000/s --duration 10s",
+    after_help = environment::HELP,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Chosen,
+
+    /// Only results and errors: no progress.
+    #[arg(short, long, global = true, env = "PLIMSOLL_QUIET", value_parser = boolish())]
+    pub(crate) quiet: bool,
+
+    /// Tell what happens: connections, TLS, decisions.
+    #[arg(short, long, global = true, env = "PLIMSOLL_VERBOSE", value_parser = boolish())]
+    pub(crate) verbose: bool,
+
+    /// Tell everything: TLS events, frames and state changes of each connection.
+    #[arg(long, global = true, env = "PLIMSOLL_TRACE", value_parser = boolish())]
+    pub(crate) trace: bool,
+}
+
+/// `1` and `yes` as well as `true`, since flags come from variables too.
+pub(crate) fn boolish() -> BoolishValueParser {
+    BoolishValueParser::new()
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Chosen {
+    Serve(commands::serve::Arguments),
+    Certs(commands::certs::Arguments),
+}
+
+/// `--json`, for the commands that a program may read.
+#[derive(Debug, Args)]
+pub(crate) struct Json {
+    /// Print the result as JSON.
+    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish())]
+    pub(crate) json: bool,
+}
+
+/// How much a value means, the strongest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Strength {
+    File,
+    Alias,
+    Variable,
+    CommandLine,
+}
+
+/// Where the values of the chosen command came from, by argument id.
+#[derive(Debug, Default)]
+pub(crate) struct Origins(BTreeMap<String, (Strength, String)>);
+
+impl Origins {
+    pub(crate) fn strength(&self, id: &str) -> Option<Strength> {
+        self.0.get(id).map(|(strength, _)| *strength)
+    }
+
+    /// The variables that had a say, for a person to see.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .values()
+            .filter(|(strength, _)| *strength != Strength::CommandLine)
+            .map(|(_, variable)| variable.as_str())
+    }
+}
+
+/// Reads the command line, with variables standing in for flags.
+///
+/// # Errors
+/// Help and version (already printed) as [`Exit::Done`], mistakes (already told) as [`Exit::Usage`].
+pub(crate) fn parse(
+    typed: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<(Cli, Origins), Exit> {
+    let mut stand_ins = BTreeMap::new();
+    let command = with_stand_ins(Cli::command(), environment, &mut stand_ins);
+    let parsed = command.try_get_matches_from(typed).and_then(|matches| {
+        let cli = Cli::from_arg_matches(&matches)?;
+        Ok((cli, origins(&matches, &stand_ins)))
+    });
+    parsed.map_err(|error| {
+        let _ = error.print();
+        if let Some(variable) = blamed_variable(&error, &stand_ins) {
+            console::tell(format_args!(
+                "note: the value is that of {variable} in the environment"
+            ));
+        }
+        if error.use_stderr() {
+            Exit::Usage
+        } else {
+            Exit::Done
+        }
+    })
+}
+
+/// The stand-ins found: by argument id the value's variable and strength.
+type StandIns = BTreeMap<String, (Strength, String)>;
+
+/// Gives every argument whose variable is not set, but whose alias or line in `.env` is,
+/// that value as its default. (A default is weaker than clap's own reading of the variable.)
+fn with_stand_ins(command: Command, environment: &Environment, found: &mut StandIns) -> Command {
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|sub| sub.get_name().to_owned())
+        .collect();
+    let command = command.mut_args(|arg| {
+        let variable = arg.get_env().and_then(|v| v.to_str()).map(str::to_owned);
+        let Some(stand_in) = variable.and_then(|v| environment.stand_in(&v)) else {
+            return arg;
+        };
+        let strength = if stand_in.from_file {
+            Strength::File
+        } else {
+            Strength::Alias
+        };
+        found.insert(arg.get_id().to_string(), (strength, stand_in.variable));
+        arg.default_value(stand_in.value)
+    });
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, |sub| with_stand_ins(sub, environment, found))
+    })
+}
+
+/// Of the innermost command.
+fn origins(matches: &ArgMatches, stand_ins: &StandIns) -> Origins {
+    if let Some((_, inner)) = matches.subcommand() {
+        return origins(inner, stand_ins);
+    }
+    let mut origins = BTreeMap::new();
+    for id in matches.ids() {
+        // Groups have ids too, and no source.
+        let Ok(true) = matches.try_contains_id(id.as_str()) else {
+            continue;
+        };
+        let origin = match matches.value_source(id.as_str()) {
+            Some(ValueSource::CommandLine) => (Strength::CommandLine, String::new()),
+            Some(ValueSource::EnvVariable) => (
+                Strength::Variable,
+                format!("PLIMSOLL_{}", id.as_str().to_uppercase()),
+            ),
+            _ => match stand_ins.get(id.as_str()) {
+                Some(stand_in) => stand_in.clone(),
+                None => continue,
+            },
+        };
+        origins.insert(id.to_string(), origin);
+    }
+    Origins(origins)
+}
+
+/// The variable behind an invalid value that nobody typed.
+fn blamed_variable(error: &clap::Error, stand_ins: &StandIns) -> Option<String> {
+    let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
+        return None;
+    };
+    let flag = argument.split([' ', '=']).next()?.to_owned();
+    let typed = std::env::args().any(|word| word.split('=').next() == Some(&flag));
+    let id = flag.trim_start_matches('-').replace('-', "_");
+    if typed || !flag.starts_with("--") {
+        return None;
+    }
+    match stand_ins.get(&id) {
+        Some((_, variable)) => Some(variable.clone()),
+        None => Some(format!("PLIMSOLL_{}", id.to_uppercase())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_flag_has_its_variable() {
+        fn check(command: &Command, path: &str) {
+            for arg in command
+                .get_arguments()
+                .filter(|arg| arg.get_long().is_some())
+            {
+                let id = arg.get_id().as_str();
+                if ["help", "version"].contains(&id) {
+                    continue;
+                }
+                assert_eq!(
+                    arg.get_env().and_then(|v| v.to_str()),
+                    Some(format!("PLIMSOLL_{}", id.to_uppercase()).as_str()),
+                    "{path} --{}",
+                    arg.get_long().unwrap_or_default()
+                );
+            }
+            for sub in command.get_subcommands() {
+                check(sub, &format!("{path} {}", sub.get_name()));
+            }
+        }
+        check(&Cli::command(), "plimsoll");
+    }
+
+    #[test]
+    fn every_help_begins_with_an_example() {
+        fn check(command: &Command, path: &str) {
+            let help = command
+                .get_before_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(help.starts_with("Example"), "{path}");
+            for sub in command.get_subcommands() {
+                check(sub, &format!("{path} {}", sub.get_name()));
+            }
+        }
+        check(&Cli::command(), "plimsoll");
+    }
+}

@@ -1,0 +1,256 @@
+//! Environment variables and the `.env` file of the current directory.
+//!
+//! Every flag has a variable `PLIMSOLL_…`. The names that older load scripts use are
+//! understood too, with bare numbers. A flag wins over `PLIMSOLL_…`, that over an alias,
+//! that over the `.env` file. The process's own environment is never changed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// What every command's help says about variables.
+pub(crate) const HELP: &str = "\
+Environment: every flag can be given by the variable shown with it, also in a file .env of
+the current directory. Understood as well, with bare numbers:
+  DF_HOST, DF_PORT             the target's (serve: the listening) host and port
+  N_RPS                        --rate, in calls a second
+  T_DURATION_SEC, T_WARMUP_SEC --duration, --warmup, in seconds
+  TLS_CA, TLS_CERT, TLS_KEY    --ca, --cert, --key (serve: --tls-client-ca, --tls-cert, --tls-key)
+  DELAY_MS                     serve: --delay, in milliseconds
+A flag wins over PLIMSOLL_…, that over these names, that over .env.
+
+Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90 the run
+proves nothing (with objectives), 99 an objective was missed, 130 interrupted.";
+
+/// A name of old: the variable it stands for, in which command, and the unit of its number.
+struct Alias {
+    name: &'static str,
+    variable: &'static str,
+    unit: &'static str,
+}
+
+const ALIASES: [Alias; 10] = [
+    alias("N_RPS", "PLIMSOLL_RATE", "/s"),
+    alias("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
+    alias("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
+    alias("TLS_CA", "PLIMSOLL_CA", ""),
+    alias("TLS_CERT", "PLIMSOLL_CERT", ""),
+    alias("TLS_KEY", "PLIMSOLL_KEY", ""),
+    alias("TLS_CA", "PLIMSOLL_TLS_CLIENT_CA", ""),
+    alias("TLS_CERT", "PLIMSOLL_TLS_CERT", ""),
+    alias("TLS_KEY", "PLIMSOLL_TLS_KEY", ""),
+    alias("DELAY_MS", "PLIMSOLL_DELAY", "ms"),
+];
+
+const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
+    Alias {
+        name,
+        variable,
+        unit,
+    }
+}
+
+/// A value and the variable it came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) value: String,
+    pub(crate) variable: String,
+    /// From the `.env` file, not from the process's environment.
+    pub(crate) from_file: bool,
+}
+
+pub(crate) struct Environment {
+    process: BTreeMap<String, String>,
+    file: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// The process's environment and `.env`, where there is one.
+    ///
+    /// # Errors
+    /// When `.env` can't be read or understood.
+    pub(crate) fn load() -> Result<Environment, Failure> {
+        let process = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        let path = Path::new(".env");
+        let mut file = BTreeMap::new();
+        if path.is_file() {
+            let wrong = |e: dotenvy::Error| {
+                Failure::usage(
+                    format_args!(".env: {e}"),
+                    "each line is NAME=value; quote values with blanks",
+                )
+            };
+            for item in dotenvy::from_path_iter(path).map_err(wrong)? {
+                let (name, value) = item.map_err(wrong)?;
+                file.insert(name, value);
+            }
+        }
+        Ok(Environment { process, file })
+    }
+
+    /// A variable's value; empty is as good as not set.
+    pub(crate) fn get(&self, name: &str) -> Option<Found> {
+        let found = |from: &BTreeMap<String, String>, from_file| {
+            let value = from.get(name).filter(|value| !value.is_empty())?;
+            Some(Found {
+                value: value.clone(),
+                variable: name.to_owned(),
+                from_file,
+            })
+        };
+        found(&self.process, false).or_else(|| found(&self.file, true))
+    }
+
+    /// What `variable` (`PLIMSOLL_…`) is, where the process's environment does not set it itself.
+    pub(crate) fn stand_in(&self, variable: &str) -> Option<Found> {
+        let own = self.get(variable);
+        if own.as_ref().is_some_and(|found| !found.from_file) {
+            return None;
+        }
+        let alias = self.alias(variable);
+        match (alias, own) {
+            (Some(alias), _) if !alias.from_file => Some(alias),
+            (_, Some(own)) => Some(own),
+            (alias, None) => alias,
+        }
+    }
+
+    fn alias(&self, variable: &str) -> Option<Found> {
+        match variable {
+            "PLIMSOLL_TARGET" => self.address(true),
+            "PLIMSOLL_LISTEN" => self.address(false),
+            _ => {
+                let alias = ALIASES.iter().find(|alias| alias.variable == variable)?;
+                let mut found = self.get(alias.name)?;
+                let bare = found.value.trim().ends_with(|c: char| c.is_ascii_digit());
+                if bare && !alias.unit.is_empty() {
+                    found.value = format!("{}{}", found.value.trim(), alias.unit);
+                }
+                Some(found)
+            }
+        }
+    }
+
+    /// `DF_HOST` and `DF_PORT` together; as a target, secured where there is a CA.
+    fn address(&self, target: bool) -> Option<Found> {
+        let host = self.get("DF_HOST");
+        let port = self.get("DF_PORT");
+        if host.is_none() && port.is_none() {
+            return None;
+        }
+        let from_file = [&host, &port]
+            .into_iter()
+            .flatten()
+            .all(|found| found.from_file);
+        let host = host.map_or("localhost".into(), |found| found.value);
+        let host = if host.contains(':') && !host.starts_with('[') {
+            format!("[{host}]")
+        } else {
+            host
+        };
+        let port = port.map_or("50051".into(), |found| found.value);
+        let secured = self
+            .get("PLIMSOLL_CA")
+            .or_else(|| self.get("TLS_CA"))
+            .is_some();
+        let scheme = match (target, secured) {
+            (false, _) => "",
+            (true, true) => "grpcs://",
+            (true, false) => "grpc://",
+        };
+        Some(Found {
+            value: format!("{scheme}{host}:{port}"),
+            variable: "DF_HOST and DF_PORT".into(),
+            from_file,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(process: &[(&str, &str)], file: &[(&str, &str)]) -> Environment {
+        let map = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        Environment {
+            process: map(process),
+            file: map(file),
+        }
+    }
+
+    #[test]
+    fn the_process_wins_over_aliases_and_they_over_the_file() {
+        let value = |e: &Environment| e.stand_in("PLIMSOLL_RATE").map(|f| (f.value, f.variable));
+        let alias = Some(("700/s".to_owned(), "N_RPS".to_owned()));
+        assert_eq!(
+            value(&environment(
+                &[("N_RPS", "700")],
+                &[("PLIMSOLL_RATE", "5/s")]
+            )),
+            alias
+        );
+        assert_eq!(
+            value(&environment(
+                &[("N_RPS", "700"), ("PLIMSOLL_RATE", "5/s")],
+                &[]
+            )),
+            None
+        );
+        assert_eq!(
+            value(&environment(
+                &[],
+                &[("N_RPS", "700"), ("PLIMSOLL_RATE", "5/s")]
+            )),
+            Some(("5/s".into(), "PLIMSOLL_RATE".into()))
+        );
+        assert_eq!(value(&environment(&[], &[("N_RPS", "700")])), alias);
+        assert_eq!(value(&environment(&[("N_RPS", "")], &[])), None);
+    }
+
+    #[test]
+    fn aliases_take_bare_numbers_and_units() {
+        let e = environment(
+            &[
+                ("T_DURATION_SEC", "30"),
+                ("T_WARMUP_SEC", "500ms"),
+                ("DELAY_MS", "2.5"),
+                ("TLS_CA", "ca1"),
+            ],
+            &[],
+        );
+        let value = |variable| e.stand_in(variable).map(|f| f.value);
+        assert_eq!(value("PLIMSOLL_DURATION").as_deref(), Some("30s"));
+        assert_eq!(value("PLIMSOLL_WARMUP").as_deref(), Some("500ms"));
+        assert_eq!(value("PLIMSOLL_DELAY").as_deref(), Some("2.5ms"));
+        assert_eq!(value("PLIMSOLL_CA").as_deref(), Some("ca1"));
+        assert_eq!(value("PLIMSOLL_TLS_CLIENT_CA").as_deref(), Some("ca1"));
+    }
+
+    #[test]
+    fn host_and_port_make_a_target_secured_where_there_is_a_ca() {
+        let target = |pairs: &[(&str, &str)]| {
+            environment(pairs, &[])
+                .stand_in("PLIMSOLL_TARGET")
+                .map(|f| f.value)
+        };
+        assert_eq!(
+            target(&[("DF_HOST", "a"), ("DF_PORT", "1")]).as_deref(),
+            Some("grpc://a:1")
+        );
+        assert_eq!(
+            target(&[("DF_HOST", "::1"), ("DF_PORT", "1"), ("TLS_CA", "ca")]).as_deref(),
+            Some("grpcs://[::1]:1")
+        );
+        assert_eq!(target(&[]), None);
+        let listen = environment(&[("DF_PORT", "7")], &[]).stand_in("PLIMSOLL_LISTEN");
+        assert_eq!(listen.map(|f| f.value).as_deref(), Some("localhost:7"));
+    }
+}

@@ -1,0 +1,84 @@
+//! How a command ends: its exit code, and what a person is told when it failed.
+
+use std::process::ExitCode;
+
+use miette::Report;
+
+/// The exit codes, the same for every command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Done,
+    /// Something failed, or not one call succeeded.
+    Error,
+    /// The command line or the plan is wrong.
+    Usage,
+    /// Objectives were checked on a run that proves nothing.
+    Invalid,
+    /// An objective was missed.
+    ObjectiveMissed,
+    /// Stopped by a signal; everything measured was written.
+    Interrupted,
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Error => 1,
+            Exit::Usage => 2,
+            Exit::Invalid => 90,
+            Exit::ObjectiveMissed => 99,
+            Exit::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// A command that could not do its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    report: Report,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, report: Report) -> Failure {
+        Failure { exit, report }
+    }
+
+    /// An error with exit code 1.
+    pub(crate) fn error(message: impl std::fmt::Display) -> Failure {
+        Failure::new(Exit::Error, miette::miette!("{message}"))
+    }
+
+    /// An error with exit code 1 and what to do about it.
+    pub(crate) fn error_with_help(message: impl std::fmt::Display, help: &str) -> Failure {
+        Failure::new(
+            Exit::Error,
+            miette::miette!(help = help.to_owned(), "{message}"),
+        )
+    }
+
+    /// A mistake in what was typed: exit code 2.
+    pub(crate) fn usage(message: impl std::fmt::Display, help: &str) -> Failure {
+        Failure::new(
+            Exit::Usage,
+            miette::miette!(help = help.to_owned(), "{message}"),
+        )
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// Tells it on stderr.
+    pub(crate) fn show(&self) {
+        let text = format!("{:?}", self.report);
+        crate::console::tell(format_args!("Error: {}", text.trim_start_matches('\n')));
+    }
+}

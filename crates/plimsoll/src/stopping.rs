@@ -1,0 +1,42 @@
+//! SIGINT and SIGTERM: the first asks for a graceful stop, the second for one at once,
+//! the third leaves the process.
+
+use std::thread;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::console;
+use crate::failure::{Exit, Failure};
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Gracefully,
+    AtOnce,
+}
+
+/// Calls `wished` for the first two signals, from a thread of its own.
+///
+/// # Errors
+/// When the system refuses the handlers.
+pub(crate) fn on_signal(mut wished: impl FnMut(Wish) + Send + 'static) -> Result<(), Failure> {
+    let failed = |e| Failure::error(format_args!("can't listen for signals: {e}"));
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for (count, _) in signals.forever().enumerate() {
+                match count {
+                    0 => {
+                        console::tell("stopping: calls in flight may end (once more: at once)");
+                        wished(Wish::Gracefully);
+                    }
+                    1 => wished(Wish::AtOnce),
+                    _ => std::process::exit(i32::from(Exit::Interrupted.code())),
+                }
+            }
+        })
+        .map_err(failed)?;
+    Ok(())
+}
