@@ -21,19 +21,14 @@ import side_by_side as bench
 # Calls a client: enough that process start and the first TLS handshake do not weigh.
 CALLS = {
     ("plimsoll", "fast"): 4_000_000,
-    ("plimsoll", "nghttpd"): 1_000_000,
     ("plimsoll", "go"): 1_000_000,
     ("h2load", "fast"): 400_000,
-    ("h2load", "nghttpd"): 300_000,
     ("h2load", "go"): 300_000,
     "ghz": 30_000,
     "grpc.aio": 10_000,
 }
 SUITE = "TLS_AES_128_GCM_SHA256"
-# nghttpd knows no key-exchange group but P-256; everything else runs with X25519.
-OPENSSL_GROUPS = {"X25519": "X25519", "secp256r1": "P-256"}
-# nghttpd sends no content type, and grpc-go's client takes no answer without one.
-IMPOSSIBLE = {("ghz", "nghttpd")}
+GROUP = "X25519"
 SHAPES = {"1x100": (1, 100), "10x10": (10, 10)}
 # Plimsoll's calls a CPU-second over the peer's, as (peer, server, shape): at least.
 GOALS = {
@@ -45,24 +40,13 @@ GOALS = {
 }
 
 
-def start(name, tls, certs, scratch):
+def start(name, tls, certs):
     """The server `name`, over TLS with the certificates in `certs` if `tls`."""
     pair = [certs / "server.crt", certs / "server.key"] if tls else []
     if name == "fast":
         words = ["serve", "fast", "--listen", "127.0.0.1:0"]
-        return bench.Server([bench.plimsoll(), *words, *flags(["--tls-cert", "--tls-key"], pair)], name=name)
-    if name == "go":
-        return bench.Server([bench.tool("go-score"), *flags(["-tls-cert", "-tls-key"], pair)], name=name)
-    # A static file and a fixed trailer make nghttpd answer as a gRPC server would, but
-    # without a content type.
-    root = scratch / "root"
-    answer = root / bench.METHOD
-    answer.parent.mkdir(parents=True, exist_ok=True)
-    answer.write_bytes(b"\0\0\0\0\x09\x09" + b"\0\0\0\0\0\0\xe0\x3f")
-    port = bench.free_port()
-    words = ["-a", "127.0.0.1", "-d", root, "--trailer", "grpc-status: 0"]
-    words += [str(port), pair[1], pair[0]] if tls else ["--no-tls", str(port)]
-    return bench.Server([bench.tool("nghttpd"), *words], name=name, port=port)
+        return bench.Server([bench.plimsoll(), *words, *flags(["--tls-cert", "--tls-key"], pair)])
+    return bench.Server([bench.tool("go-score"), *flags(["-tls-cert", "-tls-key"], pair)])
 
 
 def flags(names, values):
@@ -79,7 +63,6 @@ class Client:
 
     def command(self, server, tls, connections, streams, calls):
         ca = str(self.certs / "ca.crt") if tls else None
-        group = "secp256r1" if server.name == "nghttpd" else "X25519"
         clients = connections * streams
         if self.name == "plimsoll":
             self.runs += 1
@@ -89,14 +72,14 @@ class Client:
                 bench.plimsoll(), "grpc", f"{scheme}://{server.address}", "-m", bench.METHOD,
                 "-d", json.dumps({"json": bench.VECTOR}), "--clients", clients,
                 "--connections", connections, "--calls", calls, "--out", self.folder, "--json", "-q",
-                *(["--ca", ca, "--suite", SUITE, "--group", group] if tls else []),
+                *(["--ca", ca, "--suite", SUITE, "--group", GROUP] if tls else []),
             ]
         if self.name == "h2load":
             scheme = "https" if tls else "http"
             return [
                 bench.tool("h2load"), "-n", calls, "-c", connections, "-m", streams, "-t", 1,
                 "-d", self.scratch / "frame", "-H", "content-type: application/grpc", "-H", "te: trailers",
-                *([f"--tls13-ciphers={SUITE}", "--groups=" + OPENSSL_GROUPS[group]] if tls else []),
+                *([f"--tls13-ciphers={SUITE}", f"--groups={GROUP}"] if tls else []),
                 f"{scheme}://{server.address}/{bench.METHOD}",
             ]
         if self.name == "ghz":
@@ -117,17 +100,13 @@ class Client:
     def ok(self, measured):
         """How many calls ended well. h2load knows no gRPC status: a 2xx is all it checks."""
         if self.name == "plimsoll":
-            return ok_calls(bench.run_record(self.folder))
+            return bench.run_record(self.folder)["total"]["ok"]
         if self.name == "h2load":
             found = re.search(r"(\d+) succeeded, 0 failed, 0 errored, 0 timeout", measured.out)
             return int(found.group(1)) if found else 0
         if self.name == "ghz":
             return json.loads(measured.out)["statusCodeDistribution"].get("OK", 0)
         return int(measured.out.strip() or 0)
-
-
-def ok_calls(record):
-    return sum(stage["ok"] for stage in record["stages"] if not stage["warmup"])
 
 
 def run_once(client, server, tls, shape, calls):
@@ -147,7 +126,7 @@ def run_once(client, server, tls, shape, calls):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
-    parser.add_argument("--servers", default="fast,nghttpd,go")
+    parser.add_argument("--servers", default="fast,go")
     parser.add_argument("--clients", default="plimsoll,h2load,ghz,grpc.aio")
     parser.add_argument("--shapes", default=",".join(SHAPES), help="connections x streams")
     parser.add_argument("--links", default="plaintext,tls")
@@ -160,7 +139,7 @@ def main():
     servers, clients, shapes, links = (
         value.split(",") for value in (args.servers, args.clients, args.shapes, args.links)
     )
-    for given, known in ((servers, ["fast", "nghttpd", "go"]), (shapes, list(SHAPES)),
+    for given, known in ((servers, ["fast", "go"]), (shapes, list(SHAPES)),
                          (clients, ["plimsoll", "h2load", "ghz", "grpc.aio"]), (links, ["plaintext", "tls"])):
         for word in given:
             if word not in known:
@@ -176,13 +155,13 @@ def main():
             for name in servers:
                 for link in links:
                     tls = link == "tls"
-                    with start(name, tls, certs, scratch) as server:
+                    with start(name, tls, certs) as server:
                         for shape in shapes:
                             # Who goes first changes from repetition to repetition.
                             turn = rep % len(crew)
                             for client in crew[turn:] + crew[:turn]:
                                 key = (client.name, name, link, shape)
-                                if (client.name, name) in IMPOSSIBLE or len(wrong.get(key, [])) == 2:
+                                if len(wrong.get(key, [])) == 2:
                                     continue
                                 calls = CALLS.get((client.name, name)) or CALLS[client.name]
                                 cost, problem = run_once(client, server, tls, shape, calls // fraction)
@@ -213,7 +192,7 @@ def report(reps, servers, clients, shapes, links, costs, wrong):
                 for peer in peers:
                     theirs = costs.get((peer, name, link, shape))
                     if not theirs:
-                        row.append("–" if (peer, name) in IMPOSSIBLE else "invalid")
+                        row.append("invalid")
                         continue
                     cell = f"{bench.median(theirs):.2f} µs"
                     if ours:

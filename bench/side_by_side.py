@@ -65,12 +65,6 @@ def raise_descriptor_limit(wanted):
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Scratch:
     """A temporary folder that goes when the benchmark ends."""
 
@@ -93,32 +87,24 @@ def make_certificates(folder):
 class Server:
     """A server process on the loopback interface; stopped when the `with` block ends.
 
-    `port` is given for servers that cannot say which one they took; the others print
-    their address within ten seconds.
+    It must print its address within ten seconds.
     """
 
-    def __init__(self, command, name="", port=None):
-        self.command, self.name, self.port = [str(word) for word in command], name, port
+    def __init__(self, command):
+        self.command, self.port = [str(word) for word in command], None
 
     def __enter__(self):
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.errors)
-        end = time.monotonic() + 10
-        if self.port is None:
-            timer = threading.Timer(10, self.process.kill)
-            timer.start()
-            for line in self.process.stdout:
-                found = re.search(rb"127\.0\.0\.1:(\d+)", line)
-                if found:
-                    self.port = int(found.group(1))
-                    break
-            timer.cancel()
-        while self.port is not None and self.process.poll() is None and time.monotonic() < end:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        timer = threading.Timer(10, self.process.kill)
+        timer.start()
+        for line in self.process.stdout:
+            found = re.search(rb"127\.0\.0\.1:(\d+)", line)
+            if found:
+                timer.cancel()
+                self.port = int(found.group(1))
                 return self
-            except OSError:
-                time.sleep(0.05)
+        timer.cancel()
         self.__exit__()
         sys.exit(f"the server did not start: {' '.join(self.command)}\n{self.said.strip()}")
 

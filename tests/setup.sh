@@ -35,18 +35,14 @@ if command -v flock >/dev/null; then flock 9; fi
 # --- Debian packages: a command each that shows the package is there -----------------
 need=()
 want() { # COMMAND PACKAGE
-    # nghttpd and ip are in sbin, which an ordinary user's PATH leaves out.
-    PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || need+=("$2")
+    command -v "$1" >/dev/null || need+=("$2")
 }
 want openssl openssl
 want ss iproute2
 want shellcheck shellcheck
 want python3 python3
-want cc gcc
-if [[ $scope == bench ]]; then
-    want h2load nghttp2-client
-    want nghttpd nghttp2-server
-fi
+want c++ g++
+if [[ $scope == bench ]]; then want h2load nghttp2-client; fi
 # Debian ships python3 without what `python3 -m venv` needs.
 if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need+=(python3-venv)
