@@ -1,0 +1,183 @@
+//! The gRPC client driver against bytes: what RFC 9113 forbids, what servers may do,
+//! every split, and random servers.
+
+mod conformance;
+mod memory;
+mod sessions;
+mod weather;
+
+use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
+use plimsoll_model::plan::GrpcCall;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::grpc::h2::{self, ErrorCode, Frame, FrameHead, write};
+use plimsoll_protocols::grpc::hpack::Encoder;
+use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
+
+/// A protocol whose request message has `size` bytes.
+fn protocol(size: usize) -> GrpcProtocol {
+    let call = GrpcCall {
+        method: "score.ScoreService/GetScore".to_owned(),
+        message: (0..size).map(|i| i as u8).collect(),
+        message_json: None,
+        metadata: vec![("x-team".to_owned(), "red".to_owned())],
+        authority: None,
+        max_message: 1000,
+    };
+    let authority = "localhost:50051";
+    GrpcProtocol::new(&GrpcRequest {
+        call: &call,
+        authority,
+        secure: false,
+        deadline: None,
+    })
+    .unwrap()
+}
+
+/// A connection's client side with what it has sent and told.
+struct Client {
+    driver: GrpcDriver,
+    out: Vec<u8>,
+    events: Vec<Event>,
+    calls: u32,
+}
+
+impl Client {
+    fn new(request_size: usize) -> Client {
+        let mut driver = protocol(request_size).driver();
+        let mut out = Vec::new();
+        driver.open(Time(0), &mut out);
+        Client {
+            driver,
+            out,
+            events: Vec::new(),
+            calls: 0,
+        }
+    }
+
+    /// One that has had the server's SETTINGS and carries `calls` calls.
+    fn with_calls(request_size: usize, settings: &[(u16, u32)], calls: u32) -> Client {
+        let mut client = Client::new(request_size);
+        let mut greeting = Vec::new();
+        write::settings(&mut greeting, settings);
+        client.receive(&greeting).unwrap();
+        for _ in 0..calls {
+            client.start();
+        }
+        client
+    }
+
+    fn start(&mut self) -> u32 {
+        let call = self.calls;
+        self.calls += 1;
+        self.driver
+            .start(CallId(call), u64::from(call), Time(1), &mut self.out);
+        call
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
+        self.driver
+            .receive(bytes, Time(2), &mut self.out, &mut self.events)
+    }
+
+    /// The frames sent since the last time, after the preface.
+    fn sent(&mut self) -> Vec<(FrameHead, Vec<u8>)> {
+        let out = std::mem::take(&mut self.out);
+        let mut input = out.strip_prefix(h2::PREFACE).unwrap_or(&out);
+        let mut frames = Vec::new();
+        while let Some((head, payload)) = h2::split(&mut input, 16_384).unwrap() {
+            Frame::parse(head, payload).unwrap();
+            frames.push((head, payload.to_vec()));
+        }
+        assert_eq!(input, b"", "only whole frames are sent");
+        frames
+    }
+
+    /// Calls that ended, with their outcomes.
+    fn ended(&self) -> Vec<(u32, Outcome)> {
+        let done = |event: &Event| match event {
+            Event::Done(done) => Some((done.call.0, done.outcome)),
+            _ => None,
+        };
+        self.events.iter().filter_map(done).collect()
+    }
+
+    fn details(&self) -> Vec<String> {
+        let detail = |event: &Event| match event {
+            Event::Detail { text, .. } => Some(text.clone()),
+            _ => None,
+        };
+        self.events.iter().filter_map(detail).collect()
+    }
+
+    fn late(&self) -> usize {
+        self.events
+            .iter()
+            .filter(|event| **event == Event::Late)
+            .count()
+    }
+}
+
+/// A frame, right or wrong.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::head(&mut out, payload.len(), kind, flags, stream);
+    out.extend_from_slice(payload);
+    out
+}
+
+/// HEADERS whose block changes no table.
+fn headers(stream: u32, fields: &[(&str, &str)], end_stream: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let block = Encoder::encode_plain(fields.iter().copied());
+    write::header_block(&mut out, stream, &block, end_stream);
+    out
+}
+
+fn data(stream: u32, bytes: &[u8], end_stream: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::data(&mut out, stream, bytes, end_stream);
+    out
+}
+
+fn head(stream: u32) -> Vec<u8> {
+    headers(
+        stream,
+        &[(":status", "200"), ("content-type", "application/grpc")],
+        false,
+    )
+}
+
+fn trailers(stream: u32, status: &str) -> Vec<u8> {
+    headers(stream, &[("grpc-status", status)], true)
+}
+
+/// A message of three bytes with its prefix.
+const MESSAGE: &[u8] = &[0, 0, 0, 0, 3, 1, 2, 3];
+
+fn good_answer(stream: u32) -> Vec<u8> {
+    [
+        head(stream),
+        data(stream, MESSAGE, false),
+        trailers(stream, "0"),
+    ]
+    .concat()
+}
+
+/// The code of the GOAWAY among `frames`.
+fn goaway_code(frames: &[(FrameHead, Vec<u8>)]) -> Option<ErrorCode> {
+    frames
+        .iter()
+        .find_map(|(head, payload)| match Frame::parse(*head, payload) {
+            Ok(Frame::GoAway { code, .. }) => Some(code),
+            _ => None,
+        })
+}
+
+/// Stream and code of each RST_STREAM among `frames`.
+fn resets(frames: &[(FrameHead, Vec<u8>)]) -> Vec<(u32, ErrorCode)> {
+    let reset = |(head, payload): &(FrameHead, Vec<u8>)| match Frame::parse(*head, payload) {
+        Ok(Frame::ResetStream { code }) => Some((head.stream, code)),
+        _ => None,
+    };
+    frames.iter().filter_map(reset).collect()
+}

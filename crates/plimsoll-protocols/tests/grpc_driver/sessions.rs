@@ -1,0 +1,683 @@
+//! Whole conversations with a server that keeps the rules.
+
+use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::h2::{flags, kind, setting};
+
+use super::*;
+
+/// Passes bytes between client and server until neither has any.
+fn converse(
+    client: &mut Client,
+    server: &mut plimsoll_protocols::grpc::canned::CannedConnection,
+    to_client: &mut Vec<u8>,
+) {
+    let mut held = Vec::new();
+    loop {
+        let to_server = std::mem::take(&mut client.out);
+        server.receive(&to_server, to_client, &mut held).unwrap();
+        if to_client.is_empty() && client.out.is_empty() {
+            return;
+        }
+        client.receive(&std::mem::take(to_client)).unwrap();
+    }
+}
+
+#[test]
+fn the_greeting_says_what_we_take() {
+    let mut client = Client::new(4);
+    assert!(client.out.starts_with(h2::PREFACE));
+    assert!(!client.driver.is_ready());
+    assert_eq!(client.driver.capacity(), 0);
+    let sent = client.sent();
+    let Ok(Frame::Settings(settings)) = Frame::parse(sent[0].0, &sent[0].1) else {
+        panic!("no SETTINGS first");
+    };
+    let settings: Vec<_> = settings.iter().collect();
+    assert!(settings.contains(&(setting::ENABLE_PUSH, 0)));
+    assert!(settings.contains(&(setting::INITIAL_WINDOW_SIZE, 0x7fff_ffff)));
+    let Ok(Frame::WindowUpdate { increment }) = Frame::parse(sent[1].0, &sent[1].1) else {
+        panic!("no WINDOW_UPDATE second");
+    };
+    assert_eq!(increment, 0x7fff_ffff - 65_535);
+    client.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
+    assert!(client.driver.is_ready());
+    assert!(client.driver.capacity() > 1_000_000);
+    assert_eq!(client.sent()[0].0.flags, flags::ACK);
+}
+
+#[test]
+fn calls_succeed_one_by_one_and_together() {
+    let canned = Canned::new(CannedOptions::default());
+    let mut server = canned.connection();
+    let mut client = Client::new(100);
+    let mut to_client = Vec::new();
+    server.open(&mut to_client);
+    converse(&mut client, &mut server, &mut to_client);
+    for batch in [1, 1, 1, 100, 1, 500] {
+        for _ in 0..batch {
+            client.start();
+        }
+        converse(&mut client, &mut server, &mut to_client);
+        assert_eq!(client.ended().len(), client.calls as usize);
+    }
+    assert!(client.ended().iter().all(|(_, outcome)| outcome.is_ok()));
+    let Event::Done(done) = &client.events[0] else {
+        panic!("no Done")
+    };
+    assert_eq!((done.bytes_sent, done.bytes_received), (105, 14));
+    assert_eq!(done.first_byte, Time(2));
+    assert_eq!(server.answered(), u64::from(client.calls));
+}
+
+#[test]
+fn requests_repeat_as_indices() {
+    let mut client = Client::with_calls(4, &[], 0);
+    client.sent();
+    client.start();
+    client.start();
+    let sent = client.sent();
+    let lengths: Vec<_> = sent
+        .iter()
+        .map(|(head, _)| (head.kind, head.length))
+        .collect();
+    assert_eq!(lengths.len(), 4);
+    assert!(lengths[0].1 > 60, "the first names its fields: {lengths:?}");
+    assert!(lengths[2].1 < 12, "the second is indices: {lengths:?}");
+    assert_eq!((lengths[1], lengths[3]), ((kind::DATA, 9), (kind::DATA, 9)));
+}
+
+#[test]
+fn a_server_with_a_small_table_is_respected() {
+    for size in [0, 64, 256, 1 << 20] {
+        let options = CannedOptions {
+            header_table_size: size,
+            ..CannedOptions::default()
+        };
+        let mut server = Canned::new(options).connection();
+        let mut client = Client::new(4);
+        let mut to_client = Vec::new();
+        server.open(&mut to_client);
+        converse(&mut client, &mut server, &mut to_client);
+        for _ in 0..3 {
+            client.start();
+            converse(&mut client, &mut server, &mut to_client);
+        }
+        assert_eq!(client.ended().len(), 3, "table of {size}");
+    }
+}
+
+#[test]
+fn the_table_may_shrink_and_grow_in_mid_flight() {
+    let mut client = Client::with_calls(4, &[], 2);
+    let mut decoder = plimsoll_protocols::grpc::hpack::Decoder::new(4096, 1 << 16);
+    let mut paths = |client: &mut Client| {
+        let mut paths = 0;
+        for (head, payload) in client.sent() {
+            if let Ok(Frame::Headers { fragment, .. }) = Frame::parse(head, &payload) {
+                let decoded = decoder.decode(fragment, |field| {
+                    paths += usize::from(
+                        field.name == b":path" && field.value == b"/score.ScoreService/GetScore",
+                    );
+                });
+                decoded.unwrap();
+            }
+        }
+        paths
+    };
+    assert_eq!(paths(&mut client), 2);
+    for size in [100, 4096, 0, 65_536, 300, 4096, 4096] {
+        let mut settings = Vec::new();
+        write::settings(&mut settings, &[(setting::HEADER_TABLE_SIZE, size)]);
+        client.receive(&settings).unwrap();
+        client.start();
+        client.start();
+        assert_eq!(
+            paths(&mut client),
+            2,
+            "after SETTINGS_HEADER_TABLE_SIZE of {size}"
+        );
+    }
+}
+
+/// A good session with everything in it, and what it must lead to.
+fn varied_session() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write::settings(&mut bytes, &[(setting::MAX_CONCURRENT_STREAMS, 100)]);
+    write::window_update(&mut bytes, 0, 1_000);
+    bytes.extend(good_answer(1));
+    bytes.extend(frame(kind::PING, 0, 0, b"pingpong"));
+    // Padded, in pieces, with an interim answer, and with a block in three frames.
+    bytes.extend(headers(3, &[(":status", "103"), ("x-hint", "1")], false));
+    bytes.extend(frame(kind::HEADERS, 0, 3, &[0x88]));
+    let content_type = Encoder::encode_plain([("content-type", "application/grpc+proto")]);
+    bytes.extend(frame(kind::CONTINUATION, 0, 3, &content_type[..4]));
+    bytes.extend(frame(
+        kind::CONTINUATION,
+        flags::END_HEADERS,
+        3,
+        &content_type[4..],
+    ));
+    bytes.extend(frame(
+        kind::DATA,
+        flags::PADDED,
+        3,
+        &[&[2], &MESSAGE[..6], &[0, 0]].concat(),
+    ));
+    bytes.extend(data(3, b"", false));
+    bytes.extend(data(3, &MESSAGE[6..], false));
+    bytes.extend(frame(0xfa, 0, 3, b"grease"));
+    bytes.extend(trailers(3, "0"));
+    let error = [
+        (":status", "200"),
+        ("content-type", "application/grpc"),
+        ("grpc-status", "9"),
+        ("grpc-message", "not%20now"),
+    ];
+    bytes.extend(headers(5, &error, true));
+    write::reset_stream(&mut bytes, 7, ErrorCode::REFUSED_STREAM);
+    write::goaway(&mut bytes, 9, ErrorCode::NO_ERROR, b"maintenance");
+    bytes.extend(good_answer(9));
+    bytes
+}
+
+fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<(FrameHead, Vec<u8>)>, bool) {
+    let (greeting, rest) = varied_session().split_at(15).clone_parts();
+    let mut client = Client::new(4);
+    client.receive(&greeting).unwrap();
+    for _ in 0..6 {
+        client.start();
+    }
+    assert_eq!(chunks.concat(), rest);
+    for chunk in chunks {
+        client.receive(chunk).unwrap();
+    }
+    let frames = client.sent();
+    (client.events, frames, client.driver.is_draining())
+}
+
+/// [`slice::split_at`] with owned halves.
+trait CloneParts {
+    fn clone_parts(self) -> (Vec<u8>, Vec<u8>);
+}
+
+impl CloneParts for (&[u8], &[u8]) {
+    fn clone_parts(self) -> (Vec<u8>, Vec<u8>) {
+        (self.0.to_vec(), self.1.to_vec())
+    }
+}
+
+#[test]
+fn every_split_gives_the_same() {
+    let session = varied_session();
+    let rest = &session[15..];
+    let whole = play(&[rest]);
+    let outcomes: Vec<_> = whole
+        .0
+        .iter()
+        .filter_map(|event| match event {
+            Event::Done(done) => Some((done.call.0, done.outcome)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        outcomes,
+        [
+            (0, Outcome::Ok),
+            (1, Outcome::Ok),
+            (2, Outcome::FailedPrecondition),
+            (3, Outcome::StreamRefused),
+            (5, Outcome::Goaway),
+            (4, Outcome::Ok),
+        ]
+    );
+    assert!(whole.2);
+    let said = |wanted: &str| {
+        whole
+            .0
+            .iter()
+            .any(|event| matches!(event, Event::Detail { text, .. } if text.contains(wanted)))
+    };
+    assert!(said("not now") && said("REFUSED_STREAM") && said("maintenance"));
+    for at in 0..=rest.len() {
+        assert_eq!(play(&[&rest[..at], &rest[at..]]), whole, "split at {at}");
+    }
+    let bytes: Vec<&[u8]> = rest.chunks(1).collect();
+    assert_eq!(play(&bytes), whole, "byte by byte");
+    for first in (0..rest.len()).step_by(7) {
+        for second in (first..rest.len()).step_by(11) {
+            let pieces = [&rest[..first], &rest[first..second], &rest[second..]];
+            assert_eq!(play(&pieces), whole, "split at {first} and {second}");
+        }
+    }
+}
+
+/// One answer on stream 1 and what the call ends with; `reset` if we cancel the stream.
+fn ends(bytes: Vec<u8>, outcome: Outcome, detail: &str, reset: bool) {
+    let mut client = Client::with_calls(4, &[], 1);
+    client.sent();
+    client.receive(&bytes).unwrap();
+    assert_eq!(client.ended(), [(0, outcome)], "{detail}");
+    let sent = client.sent();
+    let expected: &[_] = if reset {
+        &[(1, ErrorCode::CANCEL)]
+    } else {
+        &[]
+    };
+    assert_eq!(resets(&sent), expected, "{detail}");
+    let details = client.details();
+    match detail {
+        "" => assert_eq!(details, [""; 0]),
+        text => assert!(details[0].contains(text), "{details:?}"),
+    }
+    // What was on its way when we gave up disturbs nobody.
+    if reset {
+        client
+            .receive(&[data(1, b"more", false), trailers(1, "0")].concat())
+            .unwrap();
+        assert_eq!((client.ended().len(), client.late()), (1, 0));
+    }
+    client.start();
+    client.receive(&good_answer(3)).unwrap();
+    assert_eq!(client.ended()[1], (1, Outcome::Ok));
+}
+
+#[test]
+fn what_answers_mean() {
+    let grpc = ("content-type", "application/grpc");
+    let message = |bytes: &[u8]| [head(1), data(1, bytes, false)].concat();
+    let with = |mut bytes: Vec<u8>, last: Vec<u8>| {
+        bytes.extend(last);
+        bytes
+    };
+    ends(good_answer(1), Outcome::Ok, "", false);
+    // Status.
+    ends(
+        headers(
+            1,
+            &[
+                (":status", "200"),
+                grpc,
+                ("grpc-status", "5"),
+                ("grpc-message", "no%20such"),
+            ],
+            true,
+        ),
+        Outcome::NotFound,
+        "no such",
+        false,
+    );
+    ends(
+        with(message(MESSAGE), trailers(1, "13")),
+        Outcome::Internal,
+        "",
+        false,
+    );
+    ends(
+        with(message(MESSAGE), trailers(1, "99")),
+        Outcome::Unknown,
+        "",
+        false,
+    );
+    ends(
+        with(message(MESSAGE), headers(1, &[("x", "1")], true)),
+        Outcome::MissingStatus,
+        "grpc-status",
+        false,
+    );
+    ends(
+        [head(1), data(1, MESSAGE, true)].concat(),
+        Outcome::MissingStatus,
+        "grpc-status",
+        false,
+    );
+    ends(
+        headers(1, &[(":status", "200"), grpc], true),
+        Outcome::MissingStatus,
+        "grpc-status",
+        false,
+    );
+    // HTTP.
+    ends(
+        headers(
+            1,
+            &[(":status", "503"), ("content-type", "text/html")],
+            false,
+        ),
+        Outcome::HttpStatus,
+        "503, content-type `text/html`",
+        true,
+    );
+    ends(
+        headers(1, &[(":status", "404")], true),
+        Outcome::HttpStatus,
+        "404",
+        false,
+    );
+    ends(
+        headers(1, &[(":status", "503"), ("grpc-status", "14")], true),
+        Outcome::Unavailable,
+        "",
+        false,
+    );
+    ends(
+        headers(1, &[(":status", "503"), ("grpc-status", "0")], true),
+        Outcome::HttpStatus,
+        "503",
+        false,
+    );
+    ends(
+        headers(
+            1,
+            &[(":status", "200"), ("content-type", "text/plain")],
+            false,
+        ),
+        Outcome::BadAnswer,
+        "text/plain",
+        true,
+    );
+    ends(
+        headers(1, &[(":status", "200")], false),
+        Outcome::BadAnswer,
+        "content-type",
+        true,
+    );
+    // Messages.
+    ends(
+        with(head(1), trailers(1, "0")),
+        Outcome::BadAnswer,
+        "0 messages",
+        false,
+    );
+    ends(
+        with(message(&[MESSAGE, MESSAGE].concat()), trailers(1, "0")),
+        Outcome::BadAnswer,
+        "2 messages",
+        false,
+    );
+    ends(
+        with(message(&MESSAGE[..7]), trailers(1, "0")),
+        Outcome::BadAnswer,
+        "cut short",
+        false,
+    );
+    ends(
+        message(&[0, 0, 0, 3, 0xe9]),
+        Outcome::MessageTooLarge,
+        "1001 bytes",
+        true,
+    );
+    ends(
+        message(&[1, 0, 0, 0, 1, 0]),
+        Outcome::CompressionUnsupported,
+        "compress",
+        true,
+    );
+    ends(
+        message(&[7, 0, 0, 0, 1, 0]),
+        Outcome::BadAnswer,
+        "flag",
+        true,
+    );
+}
+
+#[test]
+fn resets_by_their_codes() {
+    for (code, outcome) in [
+        (ErrorCode::REFUSED_STREAM, Outcome::StreamRefused),
+        (ErrorCode::CANCEL, Outcome::Cancelled),
+        (ErrorCode::ENHANCE_YOUR_CALM, Outcome::ResourceExhausted),
+        (ErrorCode::INADEQUATE_SECURITY, Outcome::PermissionDenied),
+        (ErrorCode::NO_ERROR, Outcome::StreamReset),
+        (ErrorCode::INTERNAL_ERROR, Outcome::StreamReset),
+        (ErrorCode(0xdead), Outcome::StreamReset),
+    ] {
+        let mut reset = Vec::new();
+        write::reset_stream(&mut reset, 1, code);
+        ends(reset, outcome, &code.to_string(), false);
+    }
+    // RFC 9113, 5.1: nothing may follow it but by a server that breaks the rules.
+    let mut client = Client::with_calls(4, &[], 1);
+    client.sent();
+    client
+        .receive(&frame(kind::RST_STREAM, 0, 1, &[0, 0, 0, 8]))
+        .unwrap();
+    client.receive(&trailers(1, "0")).unwrap();
+    assert_eq!(resets(&client.sent()), [(1, ErrorCode::STREAM_CLOSED)]);
+}
+
+#[test]
+fn a_cancelled_call_may_be_answered_late_once() {
+    let mut client = Client::with_calls(4, &[], 3);
+    client.sent();
+    for call in [0, 1] {
+        client.driver.cancel(CallId(call), Time(5), &mut client.out);
+    }
+    assert_eq!(
+        resets(&client.sent()),
+        [(1, ErrorCode::CANCEL), (3, ErrorCode::CANCEL)]
+    );
+    // Twice, and a call that is not there: nothing.
+    client.driver.cancel(CallId(0), Time(5), &mut client.out);
+    client.driver.cancel(CallId(77), Time(5), &mut client.out);
+    assert_eq!(client.sent(), []);
+    client.receive(&good_answer(1)).unwrap();
+    assert_eq!((client.late(), client.ended().len()), (1, 0));
+    // The server resets the other: that is no answer.
+    client
+        .receive(&frame(kind::RST_STREAM, 0, 3, &[0, 0, 0, 8]))
+        .unwrap();
+    client.receive(&good_answer(5)).unwrap();
+    assert_eq!((client.late(), client.ended()), (1, vec![(2, Outcome::Ok)]));
+}
+
+#[test]
+fn late_answers_are_seen_many_calls_later() {
+    let mut client = Client::with_calls(4, &[], 1);
+    client.driver.cancel(CallId(0), Time(5), &mut client.out);
+    for stream in (3..40).step_by(2) {
+        client.start();
+        client.receive(&good_answer(stream)).unwrap();
+    }
+    client.receive(&good_answer(1)).unwrap();
+    assert_eq!((client.late(), client.ended().len()), (1, 19));
+}
+
+#[test]
+fn the_servers_limit_is_respected_and_may_change() {
+    let limit = |n| {
+        let mut bytes = Vec::new();
+        write::settings(&mut bytes, &[(setting::MAX_CONCURRENT_STREAMS, n)]);
+        bytes
+    };
+    let mut client = Client::with_calls(4, &[(setting::MAX_CONCURRENT_STREAMS, 3)], 2);
+    assert_eq!(client.driver.capacity(), 1);
+    client.receive(&limit(1)).unwrap();
+    assert_eq!(client.driver.capacity(), 0);
+    client.receive(&good_answer(1)).unwrap();
+    assert_eq!(client.driver.capacity(), 0);
+    client.receive(&limit(5)).unwrap();
+    assert_eq!(client.driver.capacity(), 4);
+    client.driver.cancel(CallId(1), Time(5), &mut client.out);
+    assert_eq!(client.driver.capacity(), 5);
+}
+
+#[test]
+fn a_graceful_goaway_lets_calls_end() {
+    let mut client = Client::with_calls(4, &[], 3);
+    let mut goaway = Vec::new();
+    write::goaway(&mut goaway, h2::MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
+    client.receive(&goaway).unwrap();
+    assert!(client.driver.is_draining());
+    assert_eq!((client.driver.capacity(), client.ended().len()), (0, 0));
+    goaway.clear();
+    write::goaway(&mut goaway, 3, ErrorCode::NO_ERROR, b"bye");
+    client.receive(&goaway).unwrap();
+    assert_eq!(client.ended(), [(2, Outcome::Goaway)]);
+    client
+        .receive(&[good_answer(1), good_answer(3)].concat())
+        .unwrap();
+    assert_eq!(client.ended().len(), 3);
+    assert_eq!(
+        client.driver.receive_end(Time(9), &mut client.events),
+        Ok(())
+    );
+    assert_eq!(client.details(), ["GOAWAY with NO_ERROR, bye"]);
+}
+
+#[test]
+fn the_end_of_the_connection() {
+    let end = |client: &mut Client| {
+        client
+            .driver
+            .receive_end(Time(9), &mut Vec::new())
+            .map_err(|error| error.outcome)
+    };
+    assert_eq!(end(&mut Client::new(4)), Err(Outcome::ConnectionClosed));
+    assert_eq!(end(&mut Client::with_calls(4, &[], 0)), Ok(()));
+    let mut client = Client::with_calls(4, &[], 1);
+    assert_eq!(end(&mut client), Err(Outcome::ConnectionClosed));
+    client
+        .driver
+        .abort(Outcome::Reset, Time(9), &mut client.events);
+    assert_eq!(client.ended(), [(0, Outcome::Reset)]);
+    client
+        .driver
+        .abort(Outcome::Reset, Time(9), &mut client.events);
+    assert_eq!(client.ended().len(), 1);
+    let mut client = Client::with_calls(4, &[], 0);
+    client
+        .receive(&frame(kind::PING, 0, 0, &[0; 8])[..11])
+        .unwrap();
+    assert_eq!(end(&mut client), Err(Outcome::ConnectionClosed));
+    let mut client = Client::with_calls(4, &[], 0);
+    client.sent();
+    client.driver.finish(&mut client.out);
+    assert_eq!(goaway_code(&client.sent()), Some(ErrorCode::NO_ERROR));
+}
+
+/// DATA of a stream that was sent so far, and whether it ended.
+fn uploaded(client: &mut Client, stream: u32) -> (usize, bool) {
+    let mut bytes = 0;
+    let mut ended = false;
+    for (head, payload) in client.sent() {
+        if head.kind == kind::DATA && head.stream == stream {
+            assert!(!ended, "DATA after END_STREAM");
+            bytes += payload.len();
+            ended = head.flags & flags::END_STREAM != 0;
+        }
+    }
+    (bytes, ended)
+}
+
+fn window(stream: u32, increment: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write::window_update(&mut bytes, stream, increment);
+    bytes
+}
+
+#[test]
+fn a_large_request_goes_out_as_windows_open() {
+    let mut client = Client::with_calls(99_995, &[], 1);
+    assert_eq!(uploaded(&mut client, 1), (65_535, false));
+    assert_eq!(
+        client.driver.capacity(),
+        0,
+        "the connection's window is used up"
+    );
+    client.receive(&window(1, 1_000_000)).unwrap();
+    assert_eq!(uploaded(&mut client, 1), (0, false));
+    client.receive(&window(0, 10_000)).unwrap();
+    assert_eq!(uploaded(&mut client, 1), (10_000, false));
+    client.receive(&window(0, 1_000_000)).unwrap();
+    assert_eq!(uploaded(&mut client, 1), (24_465, true));
+    client.receive(&good_answer(1)).unwrap();
+    let Event::Done(done) = &client.events[0] else {
+        panic!("no Done")
+    };
+    assert_eq!((done.outcome, done.bytes_sent), (Outcome::Ok, 100_000));
+}
+
+#[test]
+fn the_initial_window_moves_open_streams_below_zero() {
+    let mut client = Client::with_calls(99_995, &[], 0);
+    client.receive(&window(0, 1_000_000)).unwrap();
+    client.start();
+    assert_eq!(uploaded(&mut client, 1), (65_535, false));
+    // 65,535 sent of a window of 1,000: 64,535 below zero.
+    let mut settings = Vec::new();
+    write::settings(&mut settings, &[(setting::INITIAL_WINDOW_SIZE, 1_000)]);
+    client.receive(&settings).unwrap();
+    client.receive(&window(1, 64_535)).unwrap();
+    assert_eq!(uploaded(&mut client, 1), (0, false));
+    client.receive(&window(1, 5)).unwrap();
+    assert_eq!(uploaded(&mut client, 1), (5, false));
+    // A call that begins now has the small window.
+    client.start();
+    assert_eq!(uploaded(&mut client, 3), (1_000, false));
+    settings.clear();
+    write::settings(&mut settings, &[(setting::INITIAL_WINDOW_SIZE, 200_000)]);
+    client.receive(&settings).unwrap();
+    let (head, _) = client
+        .sent()
+        .into_iter()
+        .rfind(|(head, _)| head.stream == 3)
+        .unwrap();
+    assert_eq!(head.flags, flags::END_STREAM);
+}
+
+#[test]
+fn an_answer_before_the_requests_end_stops_it() {
+    let mut client = Client::with_calls(99_995, &[], 1);
+    client.sent();
+    client
+        .receive(&headers(
+            1,
+            &[(":status", "200"), ("grpc-status", "8")],
+            true,
+        ))
+        .unwrap();
+    let Event::Done(done) = &client.events[0] else {
+        panic!("no Done")
+    };
+    assert_eq!(
+        (done.outcome, done.bytes_sent),
+        (Outcome::ResourceExhausted, 65_535)
+    );
+    assert_eq!(resets(&client.sent()), [(1, ErrorCode::NO_ERROR)]);
+    client.receive(&window(0, 1_000_000)).unwrap();
+    assert_eq!(uploaded(&mut client, 1), (0, false));
+}
+
+#[test]
+fn our_own_window_is_opened_in_large_steps() {
+    let mut client = Client::with_calls(4, &[], 1);
+    client.sent();
+    // DATA that no stream takes counts all the same.
+    client.driver.cancel(CallId(0), Time(5), &mut client.out);
+    client.sent();
+    client.receive(&head(1)).unwrap();
+    let chunk = data(1, &[0; 16_384], false).repeat(64);
+    for _ in 0..512 {
+        assert_eq!(client.sent(), []);
+        client.receive(&chunk).unwrap();
+    }
+    let sent = client.sent();
+    assert_eq!(sent.len(), 1);
+    assert!(matches!(
+        Frame::parse(sent[0].0, &sent[0].1),
+        Ok(Frame::WindowUpdate {
+            increment: 0x2000_0000
+        })
+    ));
+}
+
+#[test]
+fn details_are_told_three_times() {
+    let mut client = Client::with_calls(4, &[], 10);
+    for stream in (1..20).step_by(2) {
+        client
+            .receive(&headers(stream, &[(":status", "502")], true))
+            .unwrap();
+    }
+    assert_eq!((client.ended().len(), client.details().len()), (10, 3));
+}
