@@ -23,6 +23,9 @@ pub use interval::{IntervalRecord, Resources};
 pub use summary::{StageSummary, Summary, TimesSummary, Totals};
 pub use writer::{Ending, RunWriter};
 
+/// A time of day, UTC.
+pub use jiff::Timestamp;
+
 use serde::{Deserialize, Serialize};
 
 /// The version of the run format that this code writes, and the only one it reads.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::record::{RequestRecord, StageRecord};
 
-use super::json::{Head, Version};
+use super::json::{Document, Head, Version};
 use super::writer::RequestLine;
 use super::{IntervalRecord, RunError, RunHeader, SCHEMA_VERSION, State, Summary, Totals, file};
 
@@ -79,6 +79,17 @@ impl Run {
             has_requests: dir.join(file::REQUESTS).is_file(),
             totals,
         })
+    }
+
+    /// The document that `run.json` holds, with the state as it was found.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::to_value(Document {
+            state: self.state,
+            reason: self.reason.as_deref(),
+            header: &self.header,
+            summary: &self.summary,
+        })
+        .expect("the document's keys are strings and its numbers finite")
     }
 
     /// The measured stages' records merged.

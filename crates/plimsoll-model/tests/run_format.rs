@@ -1,0 +1,269 @@
+//! The run directory as others meet it: its contract page, and what is read back of runs
+//! that ended well, were killed, or were damaged.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_model::record::RequestRecord;
+use plimsoll_model::run::header::{Loop, Machine, PlannedStage, Security};
+use plimsoll_model::run::{
+    Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source, State,
+};
+use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
+use serde_json::Value;
+
+const MS: u64 = 1_000_000;
+
+fn header() -> RunHeader {
+    let stage = |name: &str, warmup| PlannedStage {
+        name: name.to_owned(),
+        warmup,
+        duration_us: Some(2_000_000),
+        rate_from_per_s: Some(1_000.0),
+        rate_to_per_s: Some(1_000.0),
+    };
+    RunHeader {
+        schema_version: 1,
+        source: Source::Measured,
+        name: "score, steady".to_owned(),
+        target: Some("grpcs://localhost:50051".to_owned()),
+        protocol: Some("grpc".to_owned()),
+        call: Some("score.ScoreService/GetScore".to_owned()),
+        security: Some(Security::MutualTls),
+        load_loop: Some(Loop::Open),
+        arrivals: Some("constant".to_owned()),
+        clients: None,
+        connections: Some(1),
+        cold: false,
+        calls: None,
+        seed: Some(1),
+        plan_hash: Some("fnv1a64:0".to_owned()),
+        tool_version: "0.1.0".to_owned(),
+        started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
+        machine: Some(Machine::default()),
+        planned_stages: vec![stage("warm-up", true), stage("steady", false)],
+    }
+}
+
+/// Second `index` of the run: 1,000 calls, every hundredth of which failed.
+fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
+    let stage = if index < 2 { 0 } else { 1 };
+    let mut recorder = Recorder::new(2, true);
+    let phases = ConnectPhases {
+        resolve_ns: 10_000,
+        connect_ns: 90_000,
+        handshake_ns: MS,
+        ready_ns: 200_000,
+        resumed: false,
+    };
+    for i in 0..1_000 {
+        let arrival = index * 1_000 * MS + i * MS;
+        let sample = Sample {
+            number: index * 1_000 + i,
+            arrival: Time(arrival),
+            sent: Time(arrival + 20_000),
+            first_byte: Time(arrival + 5 * MS),
+            done: Time(arrival + 5 * MS + i * 1_000),
+            stage,
+            outcome: if i % 100 == 7 {
+                Outcome::Reset
+            } else {
+                Outcome::Ok
+            },
+            bytes_sent: 10,
+            bytes_received: 11,
+        };
+        recorder.due(stage, 1);
+        recorder.pacing(stage, 15_000);
+        if i == 0 {
+            recorder.cold_call(&sample, &phases);
+        } else {
+            recorder.call(&sample);
+        }
+    }
+    recorder.detail(Outcome::Reset, "connection reset by peer");
+    recorder.connect_failure(stage, Outcome::NoPorts);
+    let taken = recorder.take(None);
+    let used = Resources {
+        cpu_user_us: 20_000,
+        cpu_system_us: 10_000,
+        rss_bytes: 10 << 20,
+        descriptors: 12,
+        threads: 2,
+    };
+    let interval = IntervalRecord {
+        index,
+        start_offset: Duration::from_secs(index),
+        length: Duration::from_secs(1),
+        stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+        connections_open: 1,
+        busiest_worker_ratio: 0.2,
+        client: Some(used),
+        server: Some(used),
+        details: taken.details,
+        ..IntervalRecord::default()
+    };
+    (interval, taken.requests)
+}
+
+fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
+    let dir = parent.join("run");
+    let mut writer = RunWriter::create(&dir, header(), "name = 'x'\n", true).unwrap();
+    for index in 0..seconds {
+        let (interval, requests) = second(index);
+        writer.interval(&interval, &requests).unwrap();
+    }
+    (writer, dir)
+}
+
+#[test]
+fn a_run_read_back_is_the_run() {
+    let parent = tempfile::tempdir().unwrap();
+    let (writer, dir) = write(parent.path(), 4);
+    let written = writer.finish(Ending::complete()).unwrap();
+    let run = Run::load(&dir).unwrap();
+    assert_eq!(run.summary, written.summary);
+    assert_eq!(run.header, header());
+    assert_eq!(run.plan, "name = 'x'\n");
+    // Ports ran out, which the health condemns.
+    assert_eq!(run.state, State::Invalid);
+    assert!(run.reason.unwrap().starts_with("generator-limited: "));
+
+    let total = &run.summary.total;
+    assert_eq!((total.due, total.ok, total.errors), (2_000, 1_980, 20));
+    assert_eq!(total.elapsed_us, Some(2_000_000));
+    assert_eq!(total.offered_per_s, Some(1_000.0));
+    assert_eq!(total.achieved_per_s, Some(1_000.0));
+    assert_eq!(total.client.unwrap().cpu_us_per_call, Some(30.0));
+    let response = total.response.unwrap();
+    assert!((response.p50_us.unwrap() - 5_500.0).abs() < 10.0);
+    assert!((response.p99_us.unwrap() - 5_990.0).abs() < 10.0);
+    assert_eq!(response.p99_9_us, None, "1,980 calls can't support p99.9");
+    assert!(run.summary.count_check.matches);
+    assert_eq!(run.summary.stages.len(), 2);
+    assert_eq!(run.summary.details.len(), 1);
+
+    let mut requests = Vec::new();
+    let loaded = Run::load(&dir).unwrap();
+    loaded
+        .each_request(|r| {
+            requests.push(*r);
+            Ok(())
+        })
+        .unwrap();
+    let expected: Vec<RequestRecord> = (0..4).flat_map(|i| second(i).1).collect();
+    assert_eq!(requests, expected);
+}
+
+#[test]
+fn a_killed_run_keeps_what_it_wrote() {
+    let parent = tempfile::tempdir().unwrap();
+    let (writer, dir) = write(parent.path(), 3);
+    // Killed: neither finished nor dropped in good order.
+    std::mem::forget(writer);
+    let intervals = dir.join("intervals.jsonl");
+    let text = fs::read_to_string(&intervals).unwrap();
+    fs::write(&intervals, &text[..text.len() - 30]).unwrap();
+    let run = Run::load(&dir).unwrap();
+    assert_eq!(run.state, State::Partial);
+    assert!(run.reason.as_deref().unwrap().contains("killed"));
+    assert_eq!(run.summary.stages[0].due, 2_000);
+    assert_eq!(run.summary.stages.len(), 1, "the cut line is left out");
+    let mut n = 0;
+    run.each_request(|_| {
+        n += 1;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(n, 3_000, "each interval's calls are flushed");
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let parent = tempfile::tempdir().unwrap();
+    let problem = |dir: &Path| Run::load(dir).unwrap_err().to_string();
+    assert!(problem(parent.path()).contains("not a run directory"));
+
+    let (writer, dir) = write(parent.path(), 2);
+    let again = RunWriter::create(&dir, header(), "", false).err().unwrap();
+    assert!(again.to_string().contains("not empty"));
+    writer.finish(Ending::complete()).unwrap();
+
+    let intervals = dir.join("intervals.jsonl");
+    let text = fs::read_to_string(&intervals).unwrap();
+    fs::write(&intervals, format!("nonsense\n{text}")).unwrap();
+    assert!(
+        problem(&dir).contains("intervals.jsonl:1: expected"),
+        "{}",
+        problem(&dir)
+    );
+    fs::write(&intervals, text.replace("\"RESET\"", "\"NEW\"")).unwrap();
+    assert!(problem(&dir).contains("\"NEW\" is not the code of an outcome"));
+    fs::remove_file(&intervals).unwrap();
+    assert!(problem(&dir).contains("intervals.jsonl: opening it failed"));
+
+    let run = dir.join("run.json");
+    let text = fs::read_to_string(&run).unwrap();
+    fs::write(
+        &run,
+        text.replace("\"schema_version\": 1", "\"schema_version\": 7"),
+    )
+    .unwrap();
+    assert!(problem(&dir).contains("version 7 of the run format; this plimsoll reads version 1"));
+    fs::write(&run, &text[..100]).unwrap();
+    assert!(problem(&dir).contains("run.json: not valid: EOF"));
+}
+
+/// All keys in `value`, but not those of maps from codes to counts.
+fn keys(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                found.insert(key.clone());
+                if key != "outcomes" && key != "connect_failures" {
+                    keys(inner, found);
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
+        _ => {}
+    }
+}
+
+/// The keys in the first column of the tables of the page's section `## name`.
+fn documented(page: &str, name: &str) -> BTreeSet<String> {
+    let section = page.split("\n## ").find(|s| s.starts_with(name)).unwrap();
+    section
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_contract_page_lists_exactly_the_keys_that_are_written() {
+    let parent = tempfile::tempdir().unwrap();
+    let (writer, dir) = write(parent.path(), 4);
+    writer.finish(Ending::complete()).unwrap();
+    let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-format.md");
+    let page = fs::read_to_string(page_path).unwrap();
+
+    let run = fs::read_to_string(dir.join("run.json")).unwrap();
+    let intervals = fs::read_to_string(dir.join("intervals.jsonl")).unwrap();
+    let requests = zstd::decode_all(fs::File::open(dir.join("requests.jsonl.zst")).unwrap());
+    let requests = String::from_utf8(requests.unwrap()).unwrap();
+    for (name, text) in [
+        ("run.json", run),
+        ("intervals.jsonl", intervals),
+        ("requests.jsonl.zst", requests),
+    ] {
+        let mut written = BTreeSet::new();
+        for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+            keys(&value.unwrap(), &mut written);
+        }
+        assert_eq!(documented(&page, name), written, "{name}");
+    }
+}
