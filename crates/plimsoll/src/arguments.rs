@@ -52,6 +52,8 @@ pub(crate) fn boolish() -> BoolishValueParser {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Chosen {
+    Run(commands::run::Arguments),
+    Grpc(commands::grpc::Arguments),
     Serve(commands::serve::Arguments),
     Certs(commands::certs::Arguments),
 }

@@ -4,18 +4,18 @@ use std::process::ExitCode;
 
 use miette::Report;
 
-/// The exit codes, the same for every command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The exit codes, the same for every command; of several the last here counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     Done,
+    /// An objective was missed.
+    ObjectiveMissed,
+    /// Objectives were checked on a run that proves nothing.
+    Invalid,
     /// Something failed, or not one call succeeded.
     Error,
     /// The command line or the plan is wrong.
     Usage,
-    /// Objectives were checked on a run that proves nothing.
-    Invalid,
-    /// An objective was missed.
-    ObjectiveMissed,
     /// Stopped by a signal; everything measured was written.
     Interrupted,
 }

@@ -8,8 +8,15 @@ mod commands;
 mod console;
 mod descriptors;
 mod environment;
+mod execution;
 mod failure;
+mod load_flags;
 mod logging;
+mod objectives;
+mod planning;
+mod presentation;
+mod problems;
+mod progress;
 mod stopping;
 
 use std::process::ExitCode;

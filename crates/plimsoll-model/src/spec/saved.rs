@@ -32,7 +32,7 @@ impl Spec {
     /// again, whatever the defaults of another version are.
     #[must_use]
     pub fn filled_in(&self, plan: &Plan) -> Spec {
-        let mut spec = self.clone();
+        let mut spec = self.without_secrets();
         spec.name = Some(plan.name.clone());
         spec.target = Some(plan.target.url.clone());
         spec.seed = Some(plan.seed);
@@ -54,11 +54,6 @@ impl Spec {
             grpc.message_file = None;
             grpc.max_message = Some(Size(call.max_message as u64));
             grpc.deadline = None;
-            for (name, value) in &mut grpc.metadata {
-                if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
-                    *value = MetadataSpec::Env(secret_variable(name));
-                }
-            }
         }
         let load = &mut spec.load;
         match plan.load.arrivals {
@@ -117,6 +112,18 @@ impl Spec {
                 ..WatchSpec::default()
             },
         });
+        spec
+    }
+
+    /// This spec with secrets replaced by the environment variable to give them in.
+    #[must_use]
+    pub fn without_secrets(&self) -> Spec {
+        let mut spec = self.clone();
+        for (name, value) in spec.call.grpc.iter_mut().flat_map(|call| &mut call.metadata) {
+            if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
+                *value = MetadataSpec::Env(secret_variable(name));
+            }
+        }
         spec
     }
 

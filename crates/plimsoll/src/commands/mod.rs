@@ -1,10 +1,13 @@
 //! One file a command.
 
 pub(crate) mod certs;
+pub(crate) mod grpc;
+pub(crate) mod run;
 pub(crate) mod serve;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::environment::Environment;
+use crate::execution::Session;
 use crate::failure::{Exit, Failure};
 
 /// Does what was chosen.
@@ -16,7 +19,19 @@ pub(crate) fn execute(
     origins: &Origins,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
+    let session = || {
+        let variables: Vec<&str> = origins.variables().collect();
+        if !variables.is_empty() && !cli.quiet {
+            crate::console::tell(format_args!(
+                "from the environment: {}",
+                variables.join(", ")
+            ));
+        }
+        Session::start(cli.quiet, cli.trace)
+    };
     match cli.command {
+        Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
+        Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
         Chosen::Serve(arguments) => serve::execute(arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
     }

@@ -1,0 +1,91 @@
+//! `plimsoll run`: plan files, one after another.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plimsoll_model::spec::{self, Spec};
+
+use crate::arguments::Origins;
+use crate::environment::Environment;
+use crate::execution::{self, OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::planning;
+use crate::problems::{self, Source};
+
+/// Carry out plan files. Flags win over what the files say.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: a plan as it is, and with another rate and no load yet
+  plimsoll run plans/score-steady.toml
+  plimsoll run plans/score-steady.toml --rate 500/s --dry-run",
+    after_help = crate::environment::HELP)]
+pub(crate) struct Arguments {
+    #[arg(value_name = "PLAN", required = true)]
+    plans: Vec<PathBuf>,
+
+    /// Another target than the plan's: grpc://HOST:PORT or grpcs://HOST:PORT.
+    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
+    target: Option<String>,
+
+    #[command(flatten)]
+    load: LoadFlags,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    if arguments.plans.len() > 1 {
+        arguments.output.check_for_several()?;
+    }
+    // All plans are checked before the first one runs.
+    let mut ready = Vec::new();
+    for path in &arguments.plans {
+        let (mut spec, text) = read(path)?;
+        if let Some(target) = &arguments.target {
+            spec.target = Some(target.clone());
+        }
+        arguments.load.lay_over(&mut spec, origins)?;
+        let source = Source::File {
+            name: path.display().to_string(),
+            text: &text,
+        };
+        let plan = planning::plan(&spec, environment, &source)?;
+        ready.push((spec, plan));
+    }
+    let mut worst = Exit::Done;
+    for (spec, plan) in &ready {
+        let exit = execution::execute(spec, plan, &arguments.output, session)?;
+        worst = worst.max(exit);
+        if exit == Exit::Interrupted {
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+fn read(path: &Path) -> Result<(Spec, String), Failure> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        let help = match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                "give the path of a plan file; ready ones are in plans/"
+            }
+            _ => "a plan is a TOML file in UTF-8",
+        };
+        Failure::error_with_help(format_args!("can't read plan {name}: {e}"), help)
+    })?;
+    match spec::read(&text) {
+        Ok(spec) => Ok((spec, text)),
+        Err(found) => Err(problems::failure(
+            found,
+            &Source::File { name, text: &text },
+        )),
+    }
+}

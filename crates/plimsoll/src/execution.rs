@@ -1,0 +1,374 @@
+//! One plan carried out: run directory, engine, progress, report, exit code.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::Timestamp;
+use plimsoll_engine::{Finished, Observation, RunError, Stop};
+use plimsoll_model::Plan;
+use plimsoll_model::plan::CallPlan;
+use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
+use plimsoll_model::spec::Spec;
+use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+
+use crate::arguments::boolish;
+use crate::console;
+use crate::descriptors;
+use crate::failure::{Exit, Failure};
+use crate::objectives::{self, Judged, Verdict};
+use crate::presentation;
+use crate::progress::Progress;
+use crate::stopping;
+
+/// Where results go. The same for every command that puts load on a target.
+#[derive(Debug, Default, Args)]
+pub(crate) struct OutputFlags {
+    /// The run directory [default: runs/<UTC time>-<name>].
+    #[arg(
+        long,
+        env = "PLIMSOLL_OUT",
+        value_name = "DIR",
+        help_heading = "Output"
+    )]
+    out: Option<PathBuf>,
+
+    /// Print the run as JSON.
+    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
+    json: bool,
+
+    /// A progress line every so many calls.
+    #[arg(long, env = "PLIMSOLL_PROGRESS_EVERY", value_name = "CALLS", help_heading = "Output",
+        value_parser = clap::value_parser!(u64).range(1..))]
+    progress_every: Option<u64>,
+
+    /// Write what was asked as a plan file, too.
+    #[arg(
+        long,
+        env = "PLIMSOLL_SAVE_PLAN",
+        value_name = "FILE",
+        help_heading = "Output"
+    )]
+    save_plan: Option<PathBuf>,
+
+    /// Show the plan with every default filled in, and put no load.
+    #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
+    dry_run: bool,
+}
+
+impl OutputFlags {
+    /// # Errors
+    /// Where one place can't hold the results of several plans.
+    pub(crate) fn check_for_several(&self) -> Result<(), Failure> {
+        for (flag, given) in [
+            ("--out", self.out.is_some()),
+            ("--save-plan", self.save_plan.is_some()),
+        ] {
+            if given {
+                return Err(Failure::usage(
+                    format_args!("{flag} with several plans"),
+                    "give one plan, or leave it out: each run gets a directory of its own in runs/",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What holds for the whole process.
+pub(crate) struct Session {
+    pub(crate) quiet: bool,
+    pub(crate) trace: bool,
+    /// Pulled by signals.
+    pub(crate) stop: Stop,
+}
+
+impl Session {
+    /// # Errors
+    /// When signals can't be listened to.
+    pub(crate) fn start(quiet: bool, trace: bool) -> Result<Session, Failure> {
+        descriptors::raise_limit();
+        let stop = Stop::new();
+        let pulled = stop.clone();
+        stopping::on_signal(move |_| pulled.request())?;
+        Ok(Session { quiet, trace, stop })
+    }
+}
+
+/// Carries `plan`, which was resolved from `spec`, out.
+///
+/// # Errors
+/// When the load could not begin, or its results can't be kept.
+pub(crate) fn execute(
+    spec: &Spec,
+    plan: &Plan,
+    output: &OutputFlags,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    if let Some(path) = &output.save_plan {
+        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+        std::fs::write(path, text).map_err(|e| {
+            Failure::error(format_args!(
+                "--save-plan: can't write {}: {e}",
+                path.display()
+            ))
+        })?;
+    }
+    let filled_in = spec.filled_in(plan);
+    let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
+    if output.dry_run {
+        if output.json {
+            let json = serde_json::to_string_pretty(&filled_in).map_err(Failure::error)?;
+            console::result(format_args!("{json}\n"))?;
+        } else {
+            console::result(plan_toml)?;
+        }
+        return Ok(Exit::Done);
+    }
+    let dir = match &output.out {
+        Some(dir) => dir.clone(),
+        None => default_dir(&plan.name),
+    };
+    let run = match &plan.call {
+        CallPlan::Grpc(call) => {
+            let authority = authority(plan);
+            let protocol = GrpcProtocol::new(&GrpcRequest {
+                call,
+                authority: &authority,
+                secure: plan.tls.is_some(),
+                deadline: plan.load.deadline,
+            })
+            .map_err(Failure::error)?;
+            measure(plan, protocol, &plan_toml, &dir, output, session)?
+        }
+    };
+    let record = run.measured();
+    let judged = objectives::judge(&plan.objectives, &record, run.summary.total.achieved_per_s);
+    presentation::show(&run, &judged, output.json)?;
+    Ok(exit(&run, &judged, session))
+}
+
+/// What the run's result means to a script.
+fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
+    let total = &run.summary.total;
+    if session.stop.level() != plimsoll_engine::worker::StopLevel::Run {
+        return Exit::Interrupted;
+    }
+    if total.ok == 0 {
+        console::tell("not one call succeeded");
+        return Exit::Error;
+    }
+    if judged.is_empty() {
+        // The report says it; without objectives nothing was to be proved.
+        return if run.state == State::Partial {
+            Exit::Error
+        } else {
+            Exit::Done
+        };
+    }
+    let unsupported = judged.iter().any(|j| j.verdict == Verdict::NotSupported);
+    if run.state != State::Complete || unsupported {
+        Exit::Invalid
+    } else if judged.iter().any(|j| j.verdict == Verdict::Missed) {
+        Exit::ObjectiveMissed
+    } else {
+        Exit::Done
+    }
+}
+
+/// `:authority` (RFC 9113 §8.3.1): the port is left out where it is the scheme's own.
+fn authority(plan: &Plan) -> String {
+    let host = if plan.target.host.contains(':') {
+        format!("[{}]", plan.target.host)
+    } else {
+        plan.target.host.clone()
+    };
+    format!("{host}:{}", plan.target.port)
+}
+
+/// Runs the plan with its protocol, everything observed going to the run directory.
+fn measure<P>(
+    plan: &Plan,
+    protocol: P,
+    plan_toml: &str,
+    dir: &Path,
+    output: &OutputFlags,
+    session: &Session,
+) -> Result<Run, Failure>
+where
+    P: plimsoll_engine::Protocol,
+    P::Driver: Send,
+{
+    let header = RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
+    let existed = dir.exists();
+    let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
+        .map_err(|e| cannot_keep(&e, dir))?;
+    let mut progress = Progress::new(plan, session.quiet, output.progress_every);
+    let mut intervals = 0u64;
+    let result =
+        plimsoll_engine::run(
+            plan,
+            protocol,
+            session.trace,
+            &session.stop,
+            &mut |seen| match seen {
+                Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
+                Observation::Started {
+                    workers,
+                    connections,
+                } => {
+                    writer.log(&format!(
+                        "started: {workers} workers, {connections} connections"
+                    ));
+                    tracing::debug!(workers, connections, "the load begins");
+                }
+                Observation::Interval(interval, requests) => {
+                    intervals += 1;
+                    if let Err(e) = writer.interval(interval, requests) {
+                        let text =
+                            format!("from here on nothing is kept of this run: {}", chain(&e));
+                        writer.log(&text);
+                        progress.note(&text);
+                    }
+                    progress.interval(interval);
+                }
+            },
+        );
+    progress.finish();
+    let ending = match result {
+        Ok(finished) => ending(&finished, &mut writer),
+        Err(error) if intervals == 0 => {
+            // Nothing was measured, so nothing is kept, and the same command can be given again.
+            drop(writer);
+            discard(dir, existed);
+            return Err(could_not_begin(error));
+        }
+        Err(error) => Ending::partial(error.to_string()),
+    };
+    if let Some(reason) = &ending.reason {
+        writer.log(reason);
+    }
+    writer.finish(ending).map_err(|e| cannot_keep(&e, dir))
+}
+
+fn ending(finished: &Finished, writer: &mut RunWriter) -> Ending {
+    let established = &finished.established;
+    if established.failed > 0 {
+        let why = established
+            .failure
+            .as_ref()
+            .map_or_else(String::new, |(outcome, detail)| {
+                format!(": {} ({detail})", outcome.code())
+            });
+        let text = format!(
+            "{} of {} connections did not come up{why}",
+            established.failed,
+            established.failed + established.open,
+        );
+        writer.log(&text);
+        console::tell(&text);
+    }
+    if !finished.watched_pids.is_empty() {
+        writer.log(&format!(
+            "server processes watched: {:?}",
+            finished.watched_pids
+        ));
+    }
+    if finished.interrupted {
+        Ending::aborted("interrupted by a signal")
+    } else {
+        Ending::complete()
+    }
+}
+
+fn could_not_begin(error: RunError) -> Failure {
+    let exit = match error {
+        RunError::Interrupted => Exit::Interrupted,
+        _ => Exit::Error,
+    };
+    let help = match &error {
+        RunError::NoConnection { .. } => Some(
+            "is the server running, is the address right, and is it grpc:// (plaintext) or grpcs:// (TLS)?",
+        ),
+        RunError::Resolve { .. } => Some("check the host name of the target"),
+        _ => None,
+    };
+    let report = match help {
+        Some(help) => miette::miette!(help = help, "{error}"),
+        None => miette::miette!("{error}"),
+    };
+    Failure::new(exit, report)
+}
+
+/// Takes away the files of a run that never began.
+fn discard(dir: &Path, existed: bool) {
+    for name in [
+        run::file::PLAN,
+        run::file::RUN,
+        run::file::INTERVALS,
+        run::file::REQUESTS,
+        run::file::LOG,
+    ] {
+        let _ = std::fs::remove_file(dir.join(name));
+    }
+    if !existed {
+        let _ = std::fs::remove_dir(dir);
+    }
+}
+
+/// The run directory can't be written.
+fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
+    let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
+    match error {
+        run::RunError::Io { .. } => Failure::error_with_help(
+            text,
+            "give a directory on a disk with room, which this user may write to, with --out",
+        ),
+        _ => Failure::error(text),
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// `runs/20261121T064200Z-getscore-steady`, with a number behind it where that is taken.
+fn default_dir(name: &str) -> PathBuf {
+    let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let words: Vec<String> = name
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect();
+    let base = format!("{stamp}-{}", words.join("-"));
+    let base = base.trim_end_matches('-');
+    let runs = Path::new("runs");
+    let mut dir = runs.join(base);
+    for n in 2..1000 {
+        if !dir.exists() {
+            break;
+        }
+        dir = runs.join(format!("{base}-{n}"));
+    }
+    dir
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_directory_is_named_after_time_and_run() {
+        let dir = default_dir("GetScore, cold / äö").display().to_string();
+        assert!(
+            dir.starts_with("runs/2") && dir.ends_with("Z-getscore-cold"),
+            "{dir}"
+        );
+    }
+}

@@ -1,0 +1,403 @@
+//! The flags that say the same as keys of a plan. Laid over a spec they win over it.
+
+use std::cmp::Ordering;
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::spec::{Limit, RateSpec, Spec, TlsSpec, WatchSpec};
+use plimsoll_model::units::{Period, Rate};
+
+use crate::arguments::{Origins, boolish};
+use crate::failure::Failure;
+
+/// Flags of every command that puts load on a target.
+#[derive(Debug, Default, Args)]
+pub(crate) struct LoadFlags {
+    /// Calls a second, whatever the target does (open loop): "1000/s".
+    #[arg(long, env = "PLIMSOLL_RATE", help_heading = "Load")]
+    pub(crate) rate: Option<Rate>,
+
+    /// How arrivals are spaced: constant or poisson.
+    #[arg(
+        long,
+        env = "PLIMSOLL_ARRIVALS",
+        value_name = "SPACING",
+        help_heading = "Load"
+    )]
+    pub(crate) arrivals: Option<String>,
+
+    /// So many clients, each waiting for its answer before its next call (closed loop).
+    #[arg(
+        long,
+        env = "PLIMSOLL_CLIENTS",
+        value_name = "N",
+        help_heading = "Load"
+    )]
+    pub(crate) clients: Option<u32>,
+
+    /// A client's pause between its calls: "10ms".
+    #[arg(
+        long,
+        env = "PLIMSOLL_THINK",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) think: Option<Period>,
+
+    /// Connections kept open [default: 1].
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONNECTIONS",
+        value_name = "N",
+        help_heading = "Load"
+    )]
+    pub(crate) connections: Option<u32>,
+
+    /// A new connection for every call; without --rate, one a second.
+    #[arg(long, env = "PLIMSOLL_COLD", value_parser = boolish(), help_heading = "Load")]
+    pub(crate) cold: bool,
+
+    /// So many clients, each with a connection of its own: --clients N --connections N.
+    #[arg(long, env = "PLIMSOLL_FLEET", value_name = "N", conflicts_with_all = ["cold", "clients"], help_heading = "Load")]
+    pub(crate) fleet: Option<u32>,
+
+    /// How long to measure: "30s".
+    #[arg(
+        long,
+        env = "PLIMSOLL_DURATION",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) duration: Option<Period>,
+
+    /// Stop after so many calls, the warm-up's not counted.
+    #[arg(long, env = "PLIMSOLL_CALLS", value_name = "N", help_heading = "Load")]
+    pub(crate) calls: Option<u64>,
+
+    /// Run as long beforehand, left out of the totals: "5s".
+    #[arg(
+        long,
+        env = "PLIMSOLL_WARMUP",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) warmup: Option<Period>,
+
+    /// A call fails when its answer takes longer; "none" to wait for ever [default: 10s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_DEADLINE",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) deadline: Option<Limit>,
+
+    /// For TCP, TLS and the first frames together [default: 10s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONNECT_TIMEOUT",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) connect_timeout: Option<Period>,
+
+    /// New connections a second while connecting [default: as fast as they come up].
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONNECT_RATE",
+        value_name = "RATE",
+        help_heading = "Load"
+    )]
+    pub(crate) connect_rate: Option<Rate>,
+
+    /// How long calls in flight may take at the end [default: the deadline, at most 10s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_DRAIN",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) drain: Option<Period>,
+
+    /// An objective, such as "p99 < 10ms" or "errors < 0.1%"; may be given again.
+    #[arg(
+        long,
+        env = "PLIMSOLL_OBJECTIVE",
+        value_name = "OBJECTIVE",
+        help_heading = "Load"
+    )]
+    pub(crate) objective: Vec<String>,
+
+    /// Trusted CA certificates (PEM) [default: the system's].
+    #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Client certificate (PEM), for mutual TLS.
+    #[arg(long, env = "PLIMSOLL_CERT", value_name = "FILE", help_heading = "TLS")]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// Private key (PEM) of --cert.
+    #[arg(long, env = "PLIMSOLL_KEY", value_name = "FILE", help_heading = "TLS")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// The name to check the certificate against [default: the target's host].
+    #[arg(
+        long,
+        env = "PLIMSOLL_SERVER_NAME",
+        value_name = "NAME",
+        help_heading = "TLS"
+    )]
+    pub(crate) server_name: Option<String>,
+
+    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
+    #[arg(
+        long,
+        env = "PLIMSOLL_SUITE",
+        value_name = "SUITE",
+        help_heading = "TLS"
+    )]
+    pub(crate) suite: Vec<String>,
+
+    /// A key-exchange group to offer, such as X25519; may be given again.
+    #[arg(
+        long,
+        env = "PLIMSOLL_GROUP",
+        value_name = "GROUP",
+        help_heading = "TLS"
+    )]
+    pub(crate) group: Vec<String>,
+
+    /// Resume TLS sessions from tickets.
+    #[arg(long, env = "PLIMSOLL_RESUME", value_parser = boolish(), help_heading = "TLS")]
+    pub(crate) resume: bool,
+
+    /// The run's name.
+    #[arg(long, env = "PLIMSOLL_NAME", help_heading = "Run")]
+    pub(crate) name: Option<String>,
+
+    /// Where random choices begin [default: 1].
+    #[arg(long, env = "PLIMSOLL_SEED", value_name = "N", help_heading = "Run")]
+    pub(crate) seed: Option<u64>,
+
+    /// Keep one record a call in the run directory.
+    #[arg(long, env = "PLIMSOLL_REQUESTS", value_parser = boolish(), help_heading = "Run")]
+    pub(crate) requests: bool,
+
+    /// Watch this process's CPU and memory [default: the one that listens on the target's port].
+    #[arg(long, env = "PLIMSOLL_PID", value_name = "PID", help_heading = "Run")]
+    pub(crate) pid: Option<u32>,
+
+    /// Watch the process that listens on this port of this machine, or "off".
+    #[arg(
+        long,
+        env = "PLIMSOLL_WATCH",
+        value_name = "PORT",
+        conflicts_with = "pid",
+        help_heading = "Run"
+    )]
+    pub(crate) watch: Option<String>,
+
+    /// Threads that put load [default: as many as help].
+    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N", help_heading = "Run")]
+    pub(crate) workers: Option<u16>,
+
+    /// Busy-wait as long before an arrival, for precision; "0s" saves CPU [default: 50us].
+    #[arg(long, env = "PLIMSOLL_SPIN", value_name = "TIME", help_heading = "Run")]
+    pub(crate) spin: Option<Period>,
+
+    /// Local address to connect from, or a range 127.0.0.2-127.0.0.9; may be given again.
+    #[arg(
+        long,
+        env = "PLIMSOLL_SOURCE",
+        value_name = "ADDRESS",
+        help_heading = "Run"
+    )]
+    pub(crate) source: Vec<String>,
+}
+
+/// Keys of a plan and the flags that say the same; a key that begins another comes after it.
+pub(crate) const FLAGS: [(&str, &str); 41] = [
+    ("load.source_addresses", "--source"),
+    ("load.connect_timeout", "--connect-timeout"),
+    ("load.connect_rate", "--connect-rate"),
+    ("load.connections", "--connections"),
+    ("load.arrivals", "--arrivals"),
+    ("load.duration", "--duration"),
+    ("load.deadline", "--deadline"),
+    ("load.clients", "--clients"),
+    ("load.workers", "--workers"),
+    ("load.warmup", "--warmup"),
+    ("load.calls", "--calls"),
+    ("load.think", "--think"),
+    ("load.drain", "--drain"),
+    ("load.reuse", "--cold"),
+    ("load.rate", "--rate"),
+    ("load.spin", "--spin"),
+    ("load", "--rate or --clients"),
+    ("tls.server_name", "--server-name"),
+    ("tls.suites", "--suite"),
+    ("tls.groups", "--group"),
+    ("tls.resume", "--resume"),
+    ("tls.cert", "--cert"),
+    ("tls.key", "--key"),
+    ("tls.ca", "--ca"),
+    ("tls", "--ca, --cert, --key …"),
+    ("call.grpc.descriptor_set", "--descriptor-set"),
+    ("call.grpc.message_file", "--data"),
+    ("call.grpc.import_path", "--import-path"),
+    ("call.grpc.max_message", "--max-message"),
+    ("call.grpc.metadata", "--metadata"),
+    ("call.grpc.authority", "--authority"),
+    ("call.grpc.message", "--data"),
+    ("call.grpc.method", "--method"),
+    ("call.grpc.proto", "--proto"),
+    ("objective", "--objective"),
+    ("watch.pid", "--pid"),
+    ("watch", "--watch"),
+    ("target", "URL"),
+    ("seed", "--seed"),
+    ("name", "--name"),
+    ("requests", "--requests"),
+];
+
+/// Copies what was given.
+macro_rules! lay_over {
+    ($from:expr => $($to:expr),+) => {
+        if let Some(value) = $from.clone() { $( $to = Some(value); )+ }
+    };
+}
+
+impl LoadFlags {
+    /// Lays the flags over `spec`.
+    ///
+    /// # Errors
+    /// Where a flag's value is wrong by itself.
+    pub(crate) fn lay_over(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+        self.lay_over_load(spec, origins);
+        self.lay_over_tls(spec);
+        lay_over!(self.name => spec.name);
+        lay_over!(self.seed => spec.seed);
+        if self.requests {
+            spec.requests = Some(true);
+        }
+        for typed in &self.objective {
+            let (metric, limit) = typed
+                .find(['<', '>'])
+                .map(|at| typed.split_at(at))
+                .ok_or_else(|| {
+                    Failure::usage(
+                        format_args!("--objective: `{typed}` has no < or >"),
+                        "write, for example, --objective 'p99 < 10ms'",
+                    )
+                })?;
+            spec.objective.insert(metric.trim().into(), limit.into());
+        }
+        if let Some(pid) = self.pid {
+            spec.watch = Some(WatchSpec {
+                pid: Some(pid),
+                ..WatchSpec::default()
+            });
+        }
+        match self.watch.as_deref() {
+            None => {}
+            Some("off") => {
+                spec.watch = Some(WatchSpec {
+                    off: Some(true),
+                    ..WatchSpec::default()
+                });
+            }
+            Some(port) => {
+                let port = port.parse().map_err(|_| {
+                    Failure::usage(
+                        format_args!("--watch: `{port}` is not a port"),
+                        "give the port that the server listens on, or off; --pid takes a process id",
+                    )
+                })?;
+                spec.watch = Some(WatchSpec {
+                    port: Some(port),
+                    ..WatchSpec::default()
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn lay_over_load(&self, spec: &mut Spec, origins: &Origins) {
+        let load = &mut spec.load;
+        // Of an open and a closed loop the one asked for more directly wins.
+        let strength = |id| origins.strength(id);
+        let (mut rate, mut clients) = (self.rate, self.fleet.or(self.clients));
+        if rate.is_some() && clients.is_some() {
+            let closed = strength("fleet").max(strength("clients"));
+            match strength("rate").cmp(&closed) {
+                Ordering::Less => rate = None,
+                Ordering::Greater => clients = None,
+                Ordering::Equal => {}
+            }
+        }
+        if let Some(rate) = rate {
+            (load.steps, load.clients, load.think) = (None, None, None);
+            load.rate = Some(RateSpec::Steady(rate));
+        }
+        if let Some(clients) = clients {
+            if rate.is_none() {
+                (load.steps, load.rate, load.arrivals) = (None, None, None);
+            }
+            load.clients = Some(clients);
+            if self.fleet.is_some() {
+                load.connections = Some(clients);
+            }
+        }
+        lay_over!(self.arrivals => load.arrivals);
+        lay_over!(self.think => load.think);
+        lay_over!(self.connections => load.connections);
+        // How long: the file's own end makes way for the one typed.
+        if self.duration.is_some() != self.calls.is_some() {
+            (load.duration, load.calls) = (None, None);
+        }
+        lay_over!(self.duration => load.duration);
+        lay_over!(self.calls => load.calls);
+        lay_over!(self.warmup => load.warmup);
+        if self.deadline.is_some() {
+            load.deadline = self.deadline;
+            if let Some(call) = &mut spec.call.grpc {
+                call.deadline = None;
+            }
+        }
+        lay_over!(self.connect_timeout => load.connect_timeout);
+        lay_over!(self.connect_rate => load.connect_rate);
+        lay_over!(self.drain => load.drain);
+        lay_over!(self.workers => load.workers);
+        lay_over!(self.spin => load.spin);
+        if !self.source.is_empty() {
+            load.source_addresses = Some(self.source.clone());
+        }
+        if self.cold {
+            load.reuse = Some("never".into());
+            if self.connections.is_none() {
+                load.connections = None;
+            }
+            if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
+                load.rate = Some(RateSpec::Steady(Rate(1.0)));
+            }
+        }
+    }
+
+    fn lay_over_tls(&self, spec: &mut Spec) {
+        let mut tls = spec.tls.take().unwrap_or_default();
+        lay_over!(self.ca => tls.ca);
+        lay_over!(self.cert => tls.cert);
+        lay_over!(self.key => tls.key);
+        lay_over!(self.server_name => tls.server_name);
+        if !self.suite.is_empty() {
+            tls.suites = Some(self.suite.clone());
+        }
+        if !self.group.is_empty() {
+            tls.groups = Some(self.group.clone());
+        }
+        if self.resume {
+            tls.resume = Some(true);
+        }
+        spec.tls = Some(tls).filter(|tls| *tls != TlsSpec::default());
+    }
+}

@@ -1,0 +1,108 @@
+//! Objectives: what was promised, and what was measured of the calls that count.
+//!
+//! A call that failed, or was never started, took longer than any limit: failing fast
+//! does not help a percentile.
+
+use plimsoll_model::plan::{Metric, Objective};
+use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::statistics::quantile::quantile;
+use plimsoll_model::units::{Period, Rate};
+use serde::Serialize;
+
+/// What became of an objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    /// The run has too few calls to tell.
+    NotSupported,
+}
+
+/// An objective with what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Judged {
+    pub(crate) objective: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) measured: String,
+}
+
+/// Judges `objectives` by the calls of `record` (warm-up left out), ended at `achieved_per_s`.
+pub(crate) fn judge(
+    objectives: &[Objective],
+    record: &StageRecord,
+    achieved_per_s: Option<f64>,
+) -> Vec<Judged> {
+    objectives
+        .iter()
+        .map(|objective| {
+            let (value, measured) = measure(objective.metric, record, achieved_per_s);
+            let verdict = match value {
+                None => Verdict::NotSupported,
+                Some(value) if objective.below && value <= objective.limit => Verdict::Met,
+                Some(value) if !objective.below && value >= objective.limit => Verdict::Met,
+                Some(_) => Verdict::Missed,
+            };
+            Judged {
+                objective: objective.text.clone(),
+                verdict,
+                measured,
+            }
+        })
+        .collect()
+}
+
+fn measure(
+    metric: Metric,
+    record: &StageRecord,
+    achieved_per_s: Option<f64>,
+) -> (Option<f64>, String) {
+    let all = record.ended() + record.not_started;
+    let time = |ns: Option<f64>| match ns {
+        Some(ns) if ns.is_infinite() => (Some(ns), "calls that failed".to_owned()),
+        Some(ns) => (
+            Some(ns),
+            Period(std::time::Duration::from_micros((ns / 1e3).round() as u64)).to_string(),
+        ),
+        None => (None, format!("too few calls to tell ({all})")),
+    };
+    match metric {
+        Metric::Percentile(p) => time(response_quantile(p / 100.0, record, all)),
+        Metric::Mean => time(record.response.histogram().map(|h| {
+            if record.ok() < all {
+                f64::INFINITY
+            } else {
+                h.mean()
+            }
+        })),
+        Metric::Lag(p) => time(at(&record.lag, p / 100.0)),
+        Metric::Errors => {
+            let share = (all > 0).then(|| (all - record.ok()) as f64 / all as f64);
+            let text = share.map_or("no calls".to_owned(), |s| format!("{:.4}%", s * 100.0));
+            (share, text)
+        }
+        Metric::Rate => {
+            let text = achieved_per_s.map_or("not known".to_owned(), |rate| {
+                Rate((rate * 10.0).round() / 10.0).to_string()
+            });
+            (achieved_per_s, text)
+        }
+    }
+}
+
+fn at(times: &Times, p: f64) -> Option<f64> {
+    Some(quantile(times.histogram()?, p)? as f64)
+}
+
+/// The percentile over all calls, with those that did not end ok at infinity.
+fn response_quantile(p: f64, record: &StageRecord, all: u64) -> Option<f64> {
+    let ok = record.ok();
+    if all == ok {
+        return at(&record.response, p);
+    }
+    let rank = p * all as f64;
+    if rank > ok as f64 {
+        return Some(f64::INFINITY);
+    }
+    at(&record.response, rank / ok as f64)
+}

@@ -1,0 +1,93 @@
+//! Spec → plan, with what the world adds: variables, files and message schemas.
+
+use std::io;
+use std::path::Path;
+
+use plimsoll_model::Plan;
+use plimsoll_model::spec::{self, EncodedCall, GrpcSpec, Problem, Spec, Surroundings};
+use plimsoll_protocols::grpc::schema::{Schema, SchemaError, Streaming};
+
+use crate::environment::Environment;
+use crate::failure::Failure;
+use crate::problems::{self, Source};
+
+/// Resolves `spec`.
+///
+/// # Errors
+/// Every problem, shown in `source`.
+pub(crate) fn plan(
+    spec: &Spec,
+    environment: &Environment,
+    source: &Source<'_>,
+) -> Result<Plan, Failure> {
+    spec::resolve(spec, &World { environment }).map_err(|mut found| {
+        if let Source::File { text, .. } = source {
+            spec::locate(text, &mut found);
+        }
+        problems::failure(found, source)
+    })
+}
+
+struct World<'a> {
+    environment: &'a Environment,
+}
+
+impl Surroundings for World<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        self.environment.get(name).map(|found| found.value)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn encode_grpc(
+        &self,
+        call: &GrpcSpec,
+        method: &str,
+        json: &str,
+    ) -> Result<EncodedCall, Problem> {
+        let wrong = |key: &str| {
+            let key = format!("call.grpc.{key}");
+            move |e: SchemaError| Problem::new(key, e.to_string())
+        };
+        let schema = match (&call.proto, &call.descriptor_set) {
+            (Some(files), _) => {
+                let imports = call.import_path.as_deref().unwrap_or(&[]);
+                Schema::from_protos(files, imports).map_err(wrong("proto"))?
+            }
+            (None, Some(path)) => {
+                Schema::from_descriptor_set(path).map_err(wrong("descriptor_set"))?
+            }
+            (None, None) => Schema::builtin().map_err(wrong("method"))?,
+        };
+        let method = schema.method(method).map_err(|e| {
+            let problem = wrong("method")(e);
+            match (&call.proto, &call.descriptor_set) {
+                (None, None) => problem.help("for a service of your own give its .proto files (proto) or a descriptor set (descriptor_set)"),
+                _ => problem,
+            }
+        })?;
+        if method.streaming() != Streaming::Unary {
+            return Err(Problem::new(
+                "call.grpc.method",
+                format!(
+                    "{} is a streaming method, and only unary ones can be called",
+                    method.path()
+                ),
+            ));
+        }
+        let message =
+            schema
+                .encode(&method, json)
+                .map_err(wrong(if call.message_file.is_some() {
+                    "message_file"
+                } else {
+                    "message"
+                }))?;
+        Ok(EncodedCall {
+            method: method.path(),
+            message,
+        })
+    }
+}
