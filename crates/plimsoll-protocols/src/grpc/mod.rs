@@ -8,6 +8,8 @@ mod head;
 pub mod hpack;
 mod message;
 mod request;
+#[cfg(feature = "schema")]
+pub mod schema;
 mod streams;
 #[cfg(feature = "targets")]
 pub mod target;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,6 +27,8 @@ use super::{Bound, ConnectionStats, ServeError};
 
 /// From accept to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// How long a refused client may take to read why.
+const LINGER: Duration = Duration::from_secs(1);
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -148,14 +150,15 @@ where
         return calls(stream, peer, &http, service, stop).await;
     };
     let handshake = tokio::select! {
-        result = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)) => result,
+        result = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream).into_fallible()) => result,
         _ = stop.changed() => return Ended::Well,
     };
     match handshake {
         // Boxed, so that a plaintext connection does not carry the room for this one.
         Ok(Ok(stream)) => Box::pin(calls(stream, peer, &http, service, stop)).await,
-        Ok(Err(e)) => {
+        Ok(Err((e, stream))) => {
             tracing::debug!("{peer}: tls handshake failed: {e}");
+            let _ = tokio::time::timeout(LINGER, linger(stream)).await;
             Ended::HandshakeFailed
         }
         Err(_) => {
@@ -163,6 +166,14 @@ where
             Ended::HandshakeFailed
         }
     }
+}
+
+/// Reads until the peer closes. Closing with bytes unread would reset the connection, and
+/// the alert that says what was wrong could be lost on its way.
+async fn linger(mut stream: TcpStream) {
+    let _ = stream.shutdown().await;
+    let mut rest = [0; 512];
+    while let Ok(1..) = stream.read(&mut rest).await {}
 }
 
 async fn calls<I, S>(

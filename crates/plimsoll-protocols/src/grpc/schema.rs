@@ -1,0 +1,360 @@
+//! What a service's methods and messages are, so that a person can write JSON.
+//!
+//! A schema comes from `.proto` files, from a compiled descriptor set, or is the one of
+//! the reference servers. All of them end up as one descriptor pool, and so will the
+//! descriptors of a server that can be asked (server reflection). It is read before a
+//! run: a run itself knows encoded bytes only. Whoever resolves a plan calls this.
+
+mod describe;
+mod message;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use prost_reflect::{DescriptorPool, MethodDescriptor};
+use protox::Compiler;
+use protox::file::{File, FileResolver};
+
+/// The reference servers' own protos.
+const BUILTIN: [(&str, &str); 2] = [
+    ("score.proto", include_str!("../../proto/score.proto")),
+    ("orders.proto", include_str!("../../proto/orders.proto")),
+];
+/// Names at least this like the one asked for are worth suggesting (0–1).
+const LIKENESS: f64 = 0.75;
+/// Names that are less like it by more than this than the best one are left out.
+const LIKENESS_MARGIN: f64 = 0.08;
+
+/// Services, methods and messages.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    pool: DescriptorPool,
+    /// Where it came from, for errors.
+    source: String,
+}
+
+/// A method of a [`Schema`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Method {
+    descriptor: MethodDescriptor,
+}
+
+/// Which sides of a call send a stream of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streaming {
+    Unary,
+    Server,
+    Client,
+    Bidirectional,
+}
+
+/// Why a schema, a method or a message can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    #[error("no proto file given")]
+    NoFiles,
+    #[error("proto file {}: no such file, neither here nor in {looked}", path.display())]
+    ProtoMissing { path: PathBuf, looked: String },
+    #[error("import path {}: not a directory", path.display())]
+    ImportPath { path: PathBuf },
+    /// The compiler's words, which begin with file, line and column.
+    #[error("proto {detail}{hint}")]
+    Proto { detail: String, hint: &'static str },
+    #[error("descriptor set {}: {source}", path.display())]
+    DescriptorSetRead { path: PathBuf, source: io::Error },
+    #[error("descriptor set {}: {problem}", path.display())]
+    DescriptorSet { path: PathBuf, problem: String },
+    #[error("method {name:?} is not of the form package.Service/Method")]
+    MethodForm { name: String },
+    #[error("method {name:?} is not in {source_name}{}", nearest(near))]
+    NoMethod {
+        name: String,
+        source_name: String,
+        near: Vec<String>,
+    },
+    #[error(
+        "{name:?} is neither a service, a method, a message nor an enum of {source_name}{}",
+        nearest(near)
+    )]
+    NoName {
+        name: String,
+        source_name: String,
+        near: Vec<String>,
+    },
+    #[error("message of {message}: not valid JSON: {problem}")]
+    Json { message: String, problem: String },
+    #[error("message of {message}: no field {path:?}{}", nearest(near))]
+    NoField {
+        message: String,
+        /// From the message's top, as `legs[2].price`.
+        path: String,
+        near: Vec<String>,
+    },
+    #[error("message of {message}: {}{problem}", at(path))]
+    Value {
+        message: String,
+        path: String,
+        problem: String,
+    },
+    #[error("answer of {message}: {problem}")]
+    Decode { message: String, problem: String },
+}
+
+fn nearest(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => format!("; did you mean {one}?"),
+        several => format!("; nearest are {}", several.join(", ")),
+    }
+}
+
+fn at(path: &str) -> String {
+    if path == "." {
+        String::new()
+    } else {
+        format!("field {path:?}: ")
+    }
+}
+
+impl Schema {
+    /// Compiles `.proto` files. Imports are looked for in `import_paths`, then beside the
+    /// files themselves; the protos that come with protobuf are always there.
+    ///
+    /// # Errors
+    /// When a file or an import is missing, or does not compile (with file and line).
+    pub fn from_protos(files: &[PathBuf], import_paths: &[PathBuf]) -> Result<Schema, SchemaError> {
+        if files.is_empty() {
+            return Err(SchemaError::NoFiles);
+        }
+        if let Some(path) = import_paths.iter().find(|path| !path.is_dir()) {
+            return Err(SchemaError::ImportPath { path: path.clone() });
+        }
+        let mut includes = import_paths.to_vec();
+        for file in files {
+            if file.is_file() {
+                if !import_paths.iter().any(|include| file.starts_with(include)) {
+                    includes.push(folder_of(file));
+                }
+            } else if !import_paths
+                .iter()
+                .any(|include| include.join(file).is_file())
+            {
+                return Err(SchemaError::ProtoMissing {
+                    path: file.clone(),
+                    looked: if import_paths.is_empty() {
+                        "an import path (none given)".to_owned()
+                    } else {
+                        list(import_paths)
+                    },
+                });
+            }
+        }
+        includes.dedup();
+        let compile = || -> Result<DescriptorPool, protox::Error> {
+            Ok(Compiler::new(&includes)?
+                .open_files(files)?
+                .descriptor_pool())
+        };
+        let pool = compile().map_err(|e| proto_error(&e))?;
+        Ok(Schema {
+            pool,
+            source: list(files),
+        })
+    }
+
+    /// Reads a compiled `FileDescriptorSet` (`protoc --descriptor_set_out
+    /// --include_imports`, `buf build`).
+    ///
+    /// # Errors
+    /// When the file can't be read, is not a descriptor set, or lacks its imports.
+    pub fn from_descriptor_set(path: &Path) -> Result<Schema, SchemaError> {
+        let bytes = std::fs::read(path).map_err(|source| SchemaError::DescriptorSetRead {
+            path: path.to_owned(),
+            source,
+        })?;
+        let bad = |problem: String| SchemaError::DescriptorSet {
+            path: path.to_owned(),
+            problem,
+        };
+        let pool = DescriptorPool::decode(bytes.as_slice()).map_err(|e| bad(format!("{e:?}")))?;
+        if pool.files().len() == 0 {
+            return Err(bad("holds no file descriptors".to_owned()));
+        }
+        Ok(Schema {
+            pool,
+            source: path.display().to_string(),
+        })
+    }
+
+    /// The protos of the reference servers `score` and `orders`.
+    ///
+    /// # Errors
+    /// Never in practice: the protos are part of this program.
+    pub fn builtin() -> Result<Schema, SchemaError> {
+        let mut compiler = Compiler::with_file_resolver(Embedded);
+        for (name, _) in BUILTIN {
+            compiler.open_file(name).map_err(|e| proto_error(&e))?;
+        }
+        Ok(Schema {
+            pool: compiler.descriptor_pool(),
+            source: "the built-in protos".to_owned(),
+        })
+    }
+
+    /// Finds a method by `package.Service/Method`, `/package.Service/Method` or
+    /// `package.Service.Method`.
+    ///
+    /// # Errors
+    /// When there is no such method; the nearest names are suggested.
+    pub fn method(&self, name: &str) -> Result<Method, SchemaError> {
+        let bare = name.strip_prefix('/').unwrap_or(name);
+        let split = bare.rsplit_once('/').or_else(|| bare.rsplit_once('.'));
+        let found = split.and_then(|(service, method)| {
+            self.pool
+                .get_service_by_name(service)?
+                .methods()
+                .find(|candidate| candidate.name() == method)
+        });
+        if let Some(descriptor) = found {
+            return Ok(Method { descriptor });
+        }
+        let all: Vec<String> = self.methods().map(|method| method.path()).collect();
+        if split.is_none_or(|(service, method)| service.is_empty() || method.is_empty())
+            && near(bare, all.iter()).is_empty()
+        {
+            return Err(SchemaError::MethodForm {
+                name: name.to_owned(),
+            });
+        }
+        Err(SchemaError::NoMethod {
+            name: bare.to_owned(),
+            source_name: self.source.clone(),
+            near: near(bare, all.iter()),
+        })
+    }
+
+    /// All methods of all services, imported ones too.
+    pub fn methods(&self) -> impl Iterator<Item = Method> + '_ {
+        self.pool.services().flat_map(|service| {
+            service
+                .methods()
+                .map(|descriptor| Method { descriptor })
+                .collect::<Vec<_>>()
+        })
+    }
+}
+
+impl Method {
+    /// `package.Service/Method`.
+    pub fn path(&self) -> String {
+        format!(
+            "{}/{}",
+            self.descriptor.parent_service().full_name(),
+            self.descriptor.name()
+        )
+    }
+
+    pub fn streaming(&self) -> Streaming {
+        match (
+            self.descriptor.is_client_streaming(),
+            self.descriptor.is_server_streaming(),
+        ) {
+            (false, false) => Streaming::Unary,
+            (false, true) => Streaming::Server,
+            (true, false) => Streaming::Client,
+            (true, true) => Streaming::Bidirectional,
+        }
+    }
+
+    /// The full name of the request message.
+    pub fn request(&self) -> String {
+        self.descriptor.input().full_name().to_owned()
+    }
+
+    /// The full name of the answer's message.
+    pub fn response(&self) -> String {
+        self.descriptor.output().full_name().to_owned()
+    }
+}
+
+impl fmt::Display for Streaming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Streaming::Unary => "unary",
+            Streaming::Server => "server streaming",
+            Streaming::Client => "client streaming",
+            Streaming::Bidirectional => "bidirectional streaming",
+        })
+    }
+}
+
+/// Finds the built-in protos by name.
+struct Embedded;
+
+impl FileResolver for Embedded {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match BUILTIN.iter().find(|(known, _)| *known == name) {
+            Some((_, source)) => File::from_source(name, source),
+            None => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+fn folder_of(file: &Path) -> PathBuf {
+    match file.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    let names: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    names.join(", ")
+}
+
+fn proto_error(error: &protox::Error) -> SchemaError {
+    SchemaError::Proto {
+        // Unlike its short form, the compiler's long form begins with file, line, column.
+        detail: format!("{error:?}"),
+        hint: if error.is_file_not_found() {
+            "; name the folder that imports are relative to as an import path"
+        } else {
+            ""
+        },
+    }
+}
+
+/// At most three of `names` that are like `wanted`: equal but for case, ending in it, or
+/// a few letters off. Best first.
+fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let wanted = wanted.to_lowercase();
+    let mut scored: Vec<(f64, &String)> = names
+        .filter_map(|name| {
+            let lower = name.to_lowercase();
+            let tail = lower.strip_suffix(wanted.as_str());
+            let score = if lower == wanted {
+                2.0
+            } else if tail.is_some_and(|before| before.ends_with(['.', '/'])) {
+                1.0
+            } else {
+                strsim::normalized_damerau_levenshtein(&lower, &wanted)
+            };
+            (score >= LIKENESS || (score >= 0.5 && wanted.len() <= 8)).then_some((score, name))
+        })
+        .collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    let best = scored.first().map_or(0.0, |(score, _)| *score);
+    scored
+        .into_iter()
+        .take_while(|(score, _)| *score >= best - LIKENESS_MARGIN)
+        .take(3)
+        .map(|(_, name)| name.clone())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

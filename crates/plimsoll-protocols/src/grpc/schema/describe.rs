@@ -1,0 +1,152 @@
+//! A schema in words: what there is to call, and what a message looks like.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt::Write as _;
+
+use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+
+use super::{Method, Schema, SchemaError, near};
+
+impl Schema {
+    /// A line a method: its path, kind, request and answer.
+    pub fn list(&self) -> String {
+        let mut text = String::new();
+        for method in self.methods() {
+            line(&mut text, &method);
+        }
+        if text.is_empty() {
+            let _ = writeln!(text, "{} defines no services", self.source);
+        }
+        text
+    }
+
+    /// A service, a method, a message or an enum, with every message and enum it is made
+    /// of.
+    ///
+    /// # Errors
+    /// When there is nothing of that name; the nearest names are suggested.
+    pub fn describe(&self, name: &str) -> Result<String, SchemaError> {
+        let mut text = String::new();
+        let mut queue = VecDeque::new();
+        let bare = name.strip_prefix('/').unwrap_or(name);
+        if let Some(service) = self.pool.get_service_by_name(bare) {
+            for descriptor in service.methods() {
+                line(&mut text, &Method { descriptor });
+            }
+            return Ok(text);
+        } else if let Some(message) = self.pool.get_message_by_name(bare) {
+            queue.push_back(Kind::Message(message));
+        } else if let Some(found) = self.pool.get_enum_by_name(bare) {
+            queue.push_back(Kind::Enum(found));
+        } else if let Ok(method) = self.method(bare) {
+            line(&mut text, &method);
+            text.push('\n');
+            queue.push_back(Kind::Message(method.descriptor.input()));
+            queue.push_back(Kind::Message(method.descriptor.output()));
+        } else {
+            let names: Vec<String> = self
+                .methods()
+                .map(|method| method.path())
+                .chain(self.pool.services().map(|s| s.full_name().to_owned()))
+                .chain(self.pool.all_messages().map(|m| m.full_name().to_owned()))
+                .chain(self.pool.all_enums().map(|e| e.full_name().to_owned()))
+                .collect();
+            return Err(SchemaError::NoName {
+                name: bare.to_owned(),
+                source_name: self.source.clone(),
+                near: near(bare, names.iter()),
+            });
+        }
+        types(&mut text, queue);
+        Ok(text)
+    }
+}
+
+fn line(text: &mut String, method: &Method) {
+    let _ = writeln!(
+        text,
+        "{} ({}): {} -> {}",
+        method.path(),
+        method.streaming(),
+        method.request(),
+        method.response()
+    );
+}
+
+/// Every type in the queue and every type those mention, each once.
+fn types(text: &mut String, mut queue: VecDeque<Kind>) {
+    let mut seen = BTreeSet::new();
+    while let Some(kind) = queue.pop_front() {
+        match kind {
+            Kind::Message(message) if seen.insert(message.full_name().to_owned()) => {
+                write_message(text, &message);
+                for field in message.fields() {
+                    queue.push_back(match field.kind() {
+                        Kind::Message(entry) if entry.is_map_entry() => {
+                            entry.map_entry_value_field().kind()
+                        }
+                        kind => kind,
+                    });
+                }
+            }
+            Kind::Enum(found) if seen.insert(found.full_name().to_owned()) => {
+                write_enum(text, &found);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn write_message(text: &mut String, message: &MessageDescriptor) {
+    let _ = writeln!(text, "message {} {{", message.full_name());
+    for field in message.fields() {
+        let choice = match field.containing_oneof() {
+            Some(oneof) if !oneof.is_synthetic() => format!("  // one of {}", oneof.name()),
+            _ => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "  {} {} = {};{choice}",
+            type_name(&field),
+            field.name(),
+            field.number()
+        );
+    }
+    text.push_str("}\n");
+}
+
+fn write_enum(text: &mut String, found: &EnumDescriptor) {
+    let _ = writeln!(text, "enum {} {{", found.full_name());
+    for value in found.values() {
+        let _ = writeln!(text, "  {} = {};", value.name(), value.number());
+    }
+    text.push_str("}\n");
+}
+
+fn type_name(field: &FieldDescriptor) -> String {
+    match field.kind() {
+        Kind::Message(entry) if entry.is_map_entry() => format!(
+            "map<{}, {}>",
+            kind_name(&entry.map_entry_key_field().kind()),
+            kind_name(&entry.map_entry_value_field().kind())
+        ),
+        kind if field.is_list() => format!("repeated {}", kind_name(&kind)),
+        kind if field.supports_presence()
+            && field
+                .containing_oneof()
+                .is_none_or(|oneof| oneof.is_synthetic())
+            && !matches!(kind, Kind::Message(_)) =>
+        {
+            format!("optional {}", kind_name(&kind))
+        }
+        kind => kind_name(&kind),
+    }
+}
+
+fn kind_name(kind: &Kind) -> String {
+    match kind {
+        Kind::Message(message) => message.full_name().to_owned(),
+        Kind::Enum(found) => found.full_name().to_owned(),
+        scalar => format!("{scalar:?}"),
+    }
+}

@@ -1,0 +1,161 @@
+//! A server that answers every call with the same bytes, as fast as it can: for
+//! benchmarks of clients, where the server must not be the limit.
+//!
+//! Worker threads each wait on their own epoll for their own connections; nothing is
+//! shared between them. All requests that one read brings are answered with one write
+//! (over TLS: one run of records). Buffers belong to the worker: a connection that is
+//! keeping up owns none. Whoever serves accepts, and deals connections out in turn, so
+//! that a few connections load all workers evenly.
+
+mod worker;
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+
+use self::worker::{Mailbox, Worker};
+use crate::grpc::canned::{Canned, CannedOptions};
+use crate::serving::{Bound, ConnectionStats, ServeError};
+
+/// Pause when the process has no descriptor left for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How the fast server behaves.
+#[derive(Clone, Debug)]
+pub struct FastOptions {
+    /// Threads. Each serves its share of the connections.
+    pub workers: usize,
+    /// The answer's message (protobuf), without the gRPC prefix.
+    pub message: Vec<u8>,
+}
+
+impl Default for FastOptions {
+    /// One worker; the answer is a `score.ScoreResponse`.
+    fn default() -> FastOptions {
+        FastOptions {
+            workers: 1,
+            message: CannedOptions::default().message,
+        }
+    }
+}
+
+/// What the fast server counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastStats {
+    pub connections: ConnectionStats,
+    pub answered: u64,
+}
+
+/// What workers count while they run.
+#[derive(Debug, Default)]
+struct Counters {
+    open: AtomicU64,
+    most_at_once: AtomicU64,
+    handshakes_failed: AtomicU64,
+    broken: AtomicU64,
+    answered: AtomicU64,
+}
+
+/// Serves until `shutdown` completes. Answers need no time, so there is nothing to drain:
+/// connections get a GOAWAY and are closed.
+///
+/// # Errors
+/// When an option makes no sense, or threads or the socket fail.
+pub async fn serve(
+    bound: Bound,
+    options: FastOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<FastStats, ServeError> {
+    if options.workers == 0 {
+        return Err(ServeError::Option {
+            option: "workers",
+            problem: "must be at least 1".to_owned(),
+        });
+    }
+    let failed = |doing| move |source| ServeError::Io { doing, source };
+    let canned = Canned::new(CannedOptions {
+        message: options.message,
+        max_concurrent_streams: bound.max_concurrent_streams,
+        check_requests: false,
+        ..CannedOptions::default()
+    });
+    let counters = Arc::new(Counters::default());
+    let mut mailboxes = Vec::with_capacity(options.workers);
+    let mut threads = Vec::with_capacity(options.workers);
+    for _ in 0..options.workers {
+        let (worker, mailbox) =
+            Worker::new(canned.clone(), bound.tls.clone(), Arc::clone(&counters))
+                .map_err(failed("making a worker's poller"))?;
+        let thread = thread::Builder::new()
+            .name("fast".to_owned())
+            .spawn(move || worker.run())
+            .map_err(failed("starting a worker thread"))?;
+        mailboxes.push(mailbox);
+        threads.push(thread);
+    }
+
+    let listener = TcpListener::from_std(bound.listener)
+        .map_err(failed("handing the listening socket over"))?;
+    let accepted = deal(&listener, &mailboxes, shutdown).await;
+    drop(listener);
+    // Workers end when nobody can send them connections any more.
+    drop(mailboxes);
+    let ended = tokio::task::spawn_blocking(move || {
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("panicked")))
+        })
+    });
+    ended
+        .await
+        .unwrap_or_else(|e| Err(io::Error::other(e)))
+        .map_err(failed("waiting in a worker"))?;
+
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Ok(FastStats {
+        connections: ConnectionStats {
+            accepted,
+            most_at_once: read(&counters.most_at_once),
+            handshakes_failed: read(&counters.handshakes_failed),
+            broken: read(&counters.broken),
+            cut_off: 0,
+        },
+        answered: read(&counters.answered),
+    })
+}
+
+/// Accepts connections and gives them to the workers in turn, until `shutdown`
+/// completes. Returns how many there were.
+async fn deal(
+    listener: &TcpListener,
+    mailboxes: &[Mailbox],
+    shutdown: impl Future<Output = ()>,
+) -> u64 {
+    let mut shutdown = pin!(shutdown);
+    let mut accepted = 0;
+    for mailbox in mailboxes.iter().cycle() {
+        let stream = loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => return accepted,
+                result = listener.accept() => match result.and_then(|(stream, _)| stream.into_std()) {
+                    Ok(stream) => break stream,
+                    Err(e) => {
+                        tracing::warn!("accepting a connection: {e}");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        };
+        accepted += 1;
+        mailbox.give(stream);
+    }
+    accepted
+}

@@ -1,0 +1,340 @@
+//! What calls get: answers, refusals, delays, stalls; and what stopping does to them.
+
+use std::time::{Duration, SystemTime};
+
+use plimsoll_protocols::grpc::target::generated::orders::Order;
+use plimsoll_protocols::grpc::target::generated::score::JsonVector;
+use plimsoll_protocols::grpc::target::orders::OrdersOptions;
+use plimsoll_protocols::grpc::target::score::ScoreOptions;
+use plimsoll_protocols::grpc::target::{Delay, Stall};
+use plimsoll_protocols::serving::Listen;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::Code;
+
+use crate::peer::{channel, listen, orders_client, plaintext, scores, serve_orders, serve_score};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn vector(json: &str) -> JsonVector {
+    JsonVector { json: json.into() }
+}
+
+fn instant() -> ScoreOptions {
+    ScoreOptions {
+        delay: Delay::Constant(Duration::ZERO),
+        ..ScoreOptions::default()
+    }
+}
+
+fn order(n: i64) -> Order {
+    Order {
+        instrument_id: n,
+        price: 100,
+        quantity: 1,
+        side: n % 2 == 0,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scores_vary_and_bad_vectors_are_invalid_arguments() {
+    let server = serve_score(&listen(), instant());
+    let mut client = scores(server.address, plaintext()).await;
+    let mut seen = Vec::new();
+    for json in ["[0.1, 0.2]", "[]", " [1e3,-2] "] {
+        let score = client
+            .get_score(vector(json))
+            .await
+            .unwrap()
+            .into_inner()
+            .score;
+        assert!((0.0..1.0).contains(&score), "{score}");
+        assert!(!seen.contains(&score));
+        seen.push(score);
+    }
+    for json in [
+        "",
+        "0.1",
+        "[0.1,",
+        "{\"a\": 1}",
+        "[\"0.1\"]",
+        "[0.1] x",
+        "[null]",
+    ] {
+        let status = client.get_score(vector(json)).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{json}: {status}");
+        assert!(status.message().contains("json"), "{status}");
+    }
+    drop(client);
+    let stats = server.stop().await;
+    assert_eq!((stats.scored, stats.invalid, stats.abandoned), (3, 7, 0));
+    assert_eq!(stats.connections.accepted, 1);
+    assert_eq!(stats.connections.broken, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_method_that_is_not_there_is_unimplemented() {
+    let server = serve_score(&listen(), instant());
+    let mut client = orders_client(server.address, plaintext()).await;
+    let status = client.submit(order(1)).await.unwrap_err();
+    assert_eq!(status.code(), Code::Unimplemented, "{status}");
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_delay_is_held() {
+    let server = serve_score(&listen(), ScoreOptions::default());
+    let mut client = scores(server.address, plaintext()).await;
+    let mut took = Vec::new();
+    for _ in 0..200 {
+        let start = Instant::now();
+        client.get_score(vector("[1]")).await.unwrap();
+        took.push(start.elapsed());
+    }
+    took.sort();
+    println!(
+        "5 ms through tonic: p50 {:?} p99 {:?}",
+        took[100], took[198]
+    );
+    assert!(took[0] >= 5 * MS, "{:?}", took[0]);
+    assert!(took[100] < 6 * MS, "{:?}", took[100]);
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stall_holds_exactly_the_answers_due_in_it() {
+    let stall = Stall {
+        after: 200 * MS,
+        duration: 300 * MS,
+    };
+    let options = ScoreOptions {
+        delay: Delay::Constant(5 * MS),
+        stall: Some(stall),
+        ..ScoreOptions::default()
+    };
+    let server = serve_score(&listen(), options);
+    let client = scores(server.address, plaintext()).await;
+    let mut calls = JoinSet::new();
+    let begin = Instant::now();
+    for i in 0..80u32 {
+        let mut client = client.clone();
+        calls.spawn(async move {
+            tokio::time::sleep_until(begin + i * 10 * MS).await;
+            let sent = begin.elapsed();
+            client.get_score(vector("[1]")).await.unwrap();
+            (sent, begin.elapsed())
+        });
+    }
+    let calls = calls.join_all().await;
+    let mut held = 0;
+    for (sent, done) in calls {
+        // The server's clock starts with its first request, a little after ours.
+        let slack = 30 * MS;
+        let due = sent + 5 * MS;
+        assert!(done >= due, "sent {sent:?} done {done:?}");
+        if due > stall.after + slack && due < stall.after + stall.duration {
+            held += 1;
+            assert!(
+                done >= stall.after + stall.duration,
+                "sent {sent:?} done {done:?}"
+            );
+            assert!(
+                done < stall.after + stall.duration + 2 * slack,
+                "sent {sent:?} done {done:?}"
+            );
+        } else if due < stall.after || due > stall.after + stall.duration + slack {
+            assert!(done < due + slack, "sent {sent:?} done {done:?}");
+        }
+    }
+    assert!(held >= 20, "{held}");
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopping_finishes_calls_in_flight_and_takes_no_more() {
+    let options = ScoreOptions {
+        delay: Delay::Constant(400 * MS),
+        ..ScoreOptions::default()
+    };
+    let server = serve_score(&listen(), options);
+    let address = server.address;
+    let mut client = scores(address, plaintext()).await;
+    // A second connection, idle: it must not hold the stop up.
+    let idle = channel(address, plaintext()).await.unwrap();
+    let call = tokio::spawn(async move { client.get_score(vector("[1]")).await });
+    tokio::time::sleep(100 * MS).await;
+    let begin = Instant::now();
+    let task = server.stop_later();
+    tokio::time::sleep(50 * MS).await;
+    assert!(
+        channel(address, plaintext()).await.is_err(),
+        "still accepting"
+    );
+    call.await.unwrap().expect("the call in flight ends well");
+    let stats = task.await.unwrap().unwrap();
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert_eq!((stats.scored, stats.abandoned), (1, 0));
+    assert_eq!(stats.connections.cut_off, 0);
+    assert_eq!(stats.connections.most_at_once, 2);
+    drop(idle);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stopping_is_bounded_by_the_drain_time() {
+    let listen = Listen {
+        drain: 200 * MS,
+        ..listen()
+    };
+    let options = ScoreOptions {
+        delay: Delay::Constant(Duration::from_secs(60)),
+        ..ScoreOptions::default()
+    };
+    let server = serve_score(&listen, options);
+    let mut client = scores(server.address, plaintext()).await;
+    let call = tokio::spawn(async move { client.get_score(vector("[1]")).await });
+    tokio::time::sleep(100 * MS).await;
+    let begin = Instant::now();
+    let stats = server.stop().await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert_eq!(stats.connections.cut_off, 1);
+    assert_eq!((stats.scored, stats.abandoned), (0, 1));
+    assert!(call.await.unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_pool_bounds_orders_in_progress() {
+    let options = OrdersOptions {
+        workers: 3,
+        processing: Delay::Constant(50 * MS),
+        ..OrdersOptions::default()
+    };
+    let server = serve_orders(&listen(), options);
+    let begin = Instant::now();
+    let mut calls = JoinSet::new();
+    for connection in 0..4 {
+        let client = orders_client(server.address, plaintext()).await;
+        for n in 0..3 {
+            let mut client = client.clone();
+            calls.spawn(async move { client.submit(order(connection * 3 + n)).await });
+        }
+    }
+    for answer in calls.join_all().await {
+        assert!(answer.unwrap().into_inner().received);
+    }
+    // Twelve orders of 50 ms by three workers.
+    assert!(begin.elapsed() >= 200 * MS, "{:?}", begin.elapsed());
+    let stats = server.stop().await;
+    assert_eq!(
+        (stats.received, stats.processed, stats.refused),
+        (12, 12, 0)
+    );
+    assert_eq!(stats.most_in_progress, 3);
+    assert!((6..=9).contains(&stats.most_waiting), "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_queue_refuses_and_a_cancelled_order_frees_its_place() {
+    let options = OrdersOptions {
+        workers: 1,
+        queue: 2,
+        processing: Delay::Constant(300 * MS),
+        ..OrdersOptions::default()
+    };
+    let server = serve_orders(&listen(), options);
+    let client = orders_client(server.address, plaintext()).await;
+    let submit = |n| {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.submit(order(n)).await })
+    };
+    let first: Vec<_> = (0..3).map(submit).collect();
+    tokio::time::sleep(50 * MS).await;
+    let status = submit(3).await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().contains("2 orders"), "{status}");
+
+    first[2].abort();
+    tokio::time::sleep(50 * MS).await;
+    submit(4).await.unwrap().expect("a place became free");
+    let stats = server.stop().await;
+    assert_eq!(
+        (
+            stats.received,
+            stats.processed,
+            stats.refused,
+            stats.abandoned
+        ),
+        (5, 3, 1, 1)
+    );
+    assert_eq!((stats.most_in_progress, stats.most_waiting), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stream_limit_is_announced() {
+    let listen = Listen {
+        max_concurrent_streams: Some(2),
+        ..listen()
+    };
+    let options = ScoreOptions {
+        delay: Delay::Constant(50 * MS),
+        ..ScoreOptions::default()
+    };
+    let server = serve_score(&listen, options);
+    let mut client = scores(server.address, plaintext()).await;
+    // After the first answer the client knows the limit, and holds the rest back.
+    client.get_score(vector("[1]")).await.unwrap();
+    let begin = Instant::now();
+    let mut calls = JoinSet::new();
+    for _ in 0..6 {
+        let mut client = client.clone();
+        calls.spawn(async move { client.get_score(vector("[1]")).await });
+    }
+    assert!(calls.join_all().await.iter().all(Result::is_ok));
+    assert!(begin.elapsed() >= 150 * MS, "{:?}", begin.elapsed());
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_connections_are_served_at_once() {
+    let server = serve_orders(&listen(), OrdersOptions::default());
+    let begin = SystemTime::now();
+    let mut clients = Vec::new();
+    for _ in 0..500 {
+        clients.push(orders_client(server.address, plaintext()).await);
+    }
+    let mut calls = JoinSet::new();
+    for (n, mut client) in clients.iter().cloned().enumerate() {
+        calls.spawn(async move { client.submit(order(n as i64)).await });
+    }
+    assert!(calls.join_all().await.iter().all(Result::is_ok));
+    println!("500 connections, a call each: {:?}", begin.elapsed());
+    let stats = server.stop().await;
+    assert_eq!(stats.connections.most_at_once, 500);
+    assert_eq!((stats.processed, stats.connections.broken), (500, 0));
+}
+
+#[tokio::test]
+async fn options_that_make_no_sense_are_named() {
+    let none = OrdersOptions {
+        workers: 0,
+        ..OrdersOptions::default()
+    };
+    let bound = listen().bind().unwrap();
+    let error = plimsoll_protocols::grpc::target::orders::serve(bound, none, async {})
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("at least 1"), "{error}");
+    let error = plimsoll_protocols::serving::runtime(Some(0)).unwrap_err();
+    assert!(error.to_string().contains("workers"), "{error}");
+}

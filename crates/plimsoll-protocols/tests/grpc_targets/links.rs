@@ -1,0 +1,413 @@
+//! Secure links: who gets in, who is refused, and mistakes in files and addresses.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use plimsoll_model::plan::{Group, Suite};
+use plimsoll_protocols::grpc::target::Delay;
+use plimsoll_protocols::grpc::target::generated::orders::Order;
+use plimsoll_protocols::grpc::target::generated::score::JsonVector;
+use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
+use plimsoll_protocols::grpc::target::orders::OrdersOptions;
+use plimsoll_protocols::grpc::target::score::ScoreOptions;
+use plimsoll_protocols::serving::{Listen, Tls};
+use plimsoll_stack::certificates::{Algorithm, CertificateSet, Options, Validity};
+use rustls::{CipherSuite, NamedGroup};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::peer::{
+    Secure, certificates, channel, listen, orders_client, plaintext, scores, secure, serve_orders,
+    serve_score,
+};
+
+pub(crate) fn tls(set: &CertificateSet) -> Listen {
+    Listen {
+        tls: Some(Tls {
+            cert: set.server_cert.clone(),
+            key: set.server_key.clone(),
+            client_ca: None,
+            suites: Vec::new(),
+            groups: Vec::new(),
+        }),
+        ..listen()
+    }
+}
+
+pub(crate) fn mutual(set: &CertificateSet) -> Listen {
+    let mut listen = tls(set);
+    listen.tls.as_mut().unwrap().client_ca = Some(set.ca_cert.clone());
+    listen
+}
+
+fn vector() -> JsonVector {
+    JsonVector {
+        json: "[1]".to_owned(),
+    }
+}
+
+fn instant() -> ScoreOptions {
+    ScoreOptions {
+        delay: Delay::Constant(Duration::ZERO),
+        ..ScoreOptions::default()
+    }
+}
+
+/// What the client learns of why it can't talk to the server.
+async fn refusal(address: SocketAddr, secure: Secure) -> String {
+    if secure.config.is_none() {
+        return match channel(address, secure).await {
+            Err(error) => error.to_string(),
+            Ok(channel) => ScoreServiceClient::new(channel)
+                .get_score(vector())
+                .await
+                .expect_err("the call must not work")
+                .to_string(),
+        };
+    }
+    let mut stream = match secure.connect_tls(address).await {
+        Err(error) => return error.to_string(),
+        Ok(stream) => stream,
+    };
+    // The handshake of TLS 1.3 is over for a client before the server has judged it: only
+    // an answer to the HTTP/2 greeting would tell.
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
+    match stream.read(&mut [0; 64]).await {
+        Err(error) => error.to_string(),
+        Ok(n) => panic!("{n} bytes of answer"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_targets_answer_over_plaintext_tls_and_mutual_tls() {
+    for algorithm in [Algorithm::EcdsaP256, Algorithm::Rsa2048] {
+        let (_dir, set) = certificates(&Options {
+            algorithm,
+            ..Options::default()
+        });
+        let anonymous = secure(&set.ca_cert, None);
+        let known = secure(&set.ca_cert, Some(&set));
+        for (listen, client) in [
+            (listen(), plaintext()),
+            (tls(&set), anonymous.clone()),
+            (tls(&set), known.clone()),
+            (mutual(&set), known.clone()),
+        ] {
+            let server = serve_score(&listen, instant());
+            let mut client_ = scores(server.address, client.clone()).await;
+            client_.get_score(vector()).await.unwrap();
+            drop(client_);
+            let stats = server.stop().await;
+            assert_eq!((stats.scored, stats.connections.handshakes_failed), (1, 0));
+
+            let server = serve_orders(&listen, OrdersOptions::default());
+            let mut client_ = orders_client(server.address, client).await;
+            let reply = client_.submit(Order::default()).await.unwrap();
+            assert!(reply.into_inner().received);
+            drop(client_);
+            assert_eq!(server.stop().await.processed, 1);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_are_refused() {
+    let (_dir, set) = certificates(&Options::default());
+    let (_other_dir, other) = certificates(&Options::default());
+    let day = SignedDuration::from_hours(24);
+    let (_old_dir, old) = certificates(&Options {
+        validity: Validity::Between {
+            not_before: Timestamp::now() - day * 30,
+            not_after: Timestamp::now() - day,
+        },
+        ..Options::default()
+    });
+    let server = serve_score(&mutual(&set), instant());
+    for (client, said) in [
+        (secure(&set.ca_cert, None), "CertificateRequired"),
+        (secure(&set.ca_cert, Some(&other)), "UnknownCA"),
+        (secure(&other.ca_cert, Some(&set)), "UnknownIssuer"),
+        (
+            Secure {
+                name: Some("elsewhere.test"),
+                ..secure(&set.ca_cert, Some(&set))
+            },
+            "elsewhere.test",
+        ),
+    ] {
+        let text = refusal(server.address, client).await;
+        assert!(text.contains(said), "expected {said} in {text}");
+    }
+    assert!(!refusal(server.address, plaintext()).await.is_empty());
+    // The right client still gets in.
+    let mut client = scores(server.address, secure(&set.ca_cert, Some(&set))).await;
+    client.get_score(vector()).await.unwrap();
+    drop(client);
+    let stats = server.stop().await;
+    assert_eq!(stats.scored, 1);
+    // The plaintext client tries more than once.
+    assert!(stats.connections.handshakes_failed >= 5, "{stats:?}");
+    assert_eq!(
+        stats.connections.handshakes_failed,
+        stats.connections.accepted - 1
+    );
+
+    let server = serve_score(&mutual(&old), instant());
+    let text = refusal(server.address, secure(&old.ca_cert, Some(&old))).await;
+    assert!(
+        text.contains("expired") || text.contains("Expired"),
+        "{text}"
+    );
+    server.stop().await;
+
+    // A good server, an expired client of the same CA as the server trusts.
+    let mut listen = tls(&set);
+    listen.tls.as_mut().unwrap().client_ca = Some(old.ca_cert.clone());
+    let server = serve_score(&listen, instant());
+    let text = refusal(server.address, secure(&set.ca_cert, Some(&old))).await;
+    assert!(text.contains("CertificateExpired"), "{text}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plaintext_server_is_not_taken_for_a_secure_one() {
+    let (_dir, set) = certificates(&Options::default());
+    let server = serve_score(&listen(), instant());
+    let text = refusal(server.address, secure(&set.ca_cert, None)).await;
+    assert!(!text.is_empty());
+    let stats = server.stop().await;
+    assert_eq!((stats.scored, stats.connections.broken), (0, 1), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn suites_and_groups_are_pinned() {
+    let (_dir, set) = certificates(&Options::default());
+    let client = secure(&set.ca_cert, None);
+    for (suite, group, wanted_suite, wanted_group) in [
+        (
+            Suite::Aes128GcmSha256,
+            Group::X25519,
+            CipherSuite::TLS13_AES_128_GCM_SHA256,
+            NamedGroup::X25519,
+        ),
+        (
+            Suite::Chacha20Poly1305Sha256,
+            Group::Secp256r1,
+            CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
+            NamedGroup::secp256r1,
+        ),
+        (
+            Suite::Aes256GcmSha384,
+            Group::X25519Mlkem768,
+            CipherSuite::TLS13_AES_256_GCM_SHA384,
+            NamedGroup::X25519MLKEM768,
+        ),
+    ] {
+        let mut listen = tls(&set);
+        let settings = listen.tls.as_mut().unwrap();
+        settings.suites = vec![suite];
+        settings.groups = vec![group];
+        let server = serve_score(&listen, instant());
+        let stream = client.connect_tls(server.address).await.unwrap();
+        let (_, session) = stream.get_ref();
+        assert_eq!(
+            session.negotiated_cipher_suite().unwrap().suite(),
+            wanted_suite
+        );
+        assert_eq!(
+            session.negotiated_key_exchange_group().unwrap().name(),
+            wanted_group
+        );
+        assert_eq!(session.alpn_protocol(), Some(&b"h2"[..]));
+        drop(stream);
+        server.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn older_tls_is_refused() {
+    let (_dir, set) = certificates(&Options::default());
+    let server = serve_score(&tls(&set), instant());
+    let address = server.address.to_string();
+    let run = |version: &'static str| {
+        let address = address.clone();
+        tokio::task::spawn_blocking(move || {
+            Command::new("openssl")
+                .args(["s_client", "-connect", &address, "-alpn", "h2", version])
+                .stdin(Stdio::null())
+                .output()
+                .expect("openssl is installed")
+        })
+    };
+    let old = run("-tls1_2").await.unwrap();
+    assert!(!old.status.success(), "{old:?}");
+    let new = run("-tls1_3").await.unwrap();
+    let said = String::from_utf8_lossy(&new.stdout).into_owned();
+    assert!(
+        said.contains("TLSv1.3") && said.contains("ALPN protocol: h2"),
+        "{said}"
+    );
+    let stats = server.stop().await;
+    assert_eq!(stats.connections.handshakes_failed, 1, "{stats:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_says_nothing_does_not_hold_others_or_the_stop_up() {
+    let (_dir, set) = certificates(&Options::default());
+    let server = serve_score(&tls(&set), instant());
+    let mut mute = TcpStream::connect(server.address).await.unwrap();
+    mute.write_all(&[0x16, 3, 1]).await.unwrap();
+    let mut client = scores(server.address, secure(&set.ca_cert, None)).await;
+    client.get_score(vector()).await.unwrap();
+    drop(client);
+    let begin = tokio::time::Instant::now();
+    server.stop().await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begin.elapsed()
+    );
+    let mut rest = Vec::new();
+    let _ = mute.read_to_end(&mut rest).await;
+}
+
+#[test]
+fn mistakes_in_files_name_the_file() {
+    let (dir, set) = certificates(&Options::default());
+    let (_other_dir, other) = certificates(&Options::default());
+    let file = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).unwrap();
+        path
+    };
+    let empty = file("empty.pem", "");
+    let garbage = file(
+        "garbage.pem",
+        "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n",
+    );
+    let missing = dir.path().join("missing.pem");
+    let good = tls(&set).tls.unwrap();
+    let with = |change: &dyn Fn(&mut Tls)| {
+        let mut tls = good.clone();
+        change(&mut tls);
+        tls
+    };
+    let mut cases: Vec<(Tls, PathBuf, &str)> = vec![
+        (
+            with(&|t| t.cert = missing.clone()),
+            missing.clone(),
+            "no such file",
+        ),
+        (
+            with(&|t| t.key = missing.clone()),
+            missing.clone(),
+            "no such file",
+        ),
+        (
+            with(&|t| t.client_ca = Some(missing.clone())),
+            missing.clone(),
+            "no such file",
+        ),
+        (
+            with(&|t| t.cert = empty.clone()),
+            empty.clone(),
+            "no PEM certificate",
+        ),
+        (
+            with(&|t| t.key = empty.clone()),
+            empty.clone(),
+            "no PEM private key",
+        ),
+        (
+            with(&|t| t.key = set.server_cert.clone()),
+            set.server_cert.clone(),
+            "no PEM private key",
+        ),
+        (
+            with(&|t| t.cert = set.server_key.clone()),
+            set.server_key.clone(),
+            "no PEM certificate",
+        ),
+        (
+            with(&|t| t.client_ca = Some(empty.clone())),
+            empty.clone(),
+            "no PEM certificate",
+        ),
+        (with(&|t| t.cert = garbage.clone()), garbage.clone(), "PEM"),
+        (
+            with(&|t| t.cert = dir.path().to_owned()),
+            dir.path().to_owned(),
+            "directory",
+        ),
+        (
+            with(&|t| t.key = other.server_key.clone()),
+            other.server_key.clone(),
+            "does not belong",
+        ),
+    ];
+    let locked = file("locked.key", "");
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0)).unwrap();
+    // The superuser reads everything.
+    if fs::read(&locked).is_err() {
+        cases.push((
+            with(&|t| t.key = locked.clone()),
+            locked.clone(),
+            "not readable",
+        ));
+    }
+    for (tls, path, problem) in cases {
+        let listen = Listen {
+            tls: Some(tls),
+            ..listen()
+        };
+        let error = listen.bind().unwrap_err().to_string();
+        assert!(
+            error.contains(path.to_str().unwrap()),
+            "{path:?} in {error}"
+        );
+        assert!(error.contains(problem), "{problem:?} in {error}");
+    }
+}
+
+#[test]
+fn mistakes_in_addresses_name_the_address() {
+    let taken = listen().bind().unwrap();
+    let again = Listen {
+        address: taken.address(),
+        ..listen()
+    };
+    let error = again.bind().unwrap_err().to_string();
+    assert!(
+        error.contains(&taken.address().to_string()) && error.contains("in use"),
+        "{error}"
+    );
+
+    let elsewhere = Listen {
+        address: "192.0.2.1:0".parse().unwrap(),
+        ..listen()
+    };
+    let error = elsewhere.bind().unwrap_err().to_string();
+    assert!(
+        error.contains("192.0.2.1:0") && error.contains("this machine"),
+        "{error}"
+    );
+
+    let shared = Listen {
+        reuse_port: true,
+        ..listen()
+    };
+    let first = shared.bind().unwrap();
+    let second = Listen {
+        address: first.address(),
+        ..shared
+    };
+    assert_eq!(second.bind().unwrap().address(), first.address());
+}

@@ -1,0 +1,193 @@
+//! A server in the background and a tonic client to call it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use plimsoll_protocols::grpc::target::generated::orders::order_service_client::OrderServiceClient;
+use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
+use plimsoll_protocols::grpc::target::{fast, orders, score};
+use plimsoll_protocols::serving::{Bound, Listen, ServeError};
+use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
+
+/// A running server. Stopping it gives what it counted.
+pub(crate) struct Running<T> {
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<T, ServeError>>,
+}
+
+impl<T> Running<T> {
+    pub(crate) async fn stop(self) -> T {
+        tokio::time::timeout(Duration::from_secs(20), self.stop_later())
+            .await
+            .expect("the server stops in time")
+            .unwrap()
+            .unwrap()
+    }
+
+    /// Tells the server to stop; the rest is waited for with the task returned.
+    pub(crate) fn stop_later(self) -> JoinHandle<Result<T, ServeError>> {
+        self.stop.send(()).unwrap();
+        self.task
+    }
+}
+
+pub(crate) fn listen() -> Listen {
+    Listen {
+        address: "127.0.0.1:0".parse().unwrap(),
+        ..Listen::default()
+    }
+}
+
+fn spawn<T, F>(listen: &Listen, serve: impl FnOnce(Bound, oneshot::Receiver<()>) -> F) -> Running<T>
+where
+    F: Future<Output = Result<T, ServeError>> + Send + 'static,
+    T: Send + 'static,
+{
+    let bound = listen.bind().unwrap();
+    let address = bound.address();
+    assert_ne!(address.port(), 0);
+    let (stop, stopped) = oneshot::channel();
+    Running {
+        address,
+        stop,
+        task: tokio::spawn(serve(bound, stopped)),
+    }
+}
+
+pub(crate) fn serve_score(
+    listen: &Listen,
+    options: score::ScoreOptions,
+) -> Running<score::ScoreStats> {
+    spawn(listen, |bound, stopped| {
+        score::serve(bound, options, async {
+            let _ = stopped.await;
+        })
+    })
+}
+
+pub(crate) fn serve_orders(
+    listen: &Listen,
+    options: orders::OrdersOptions,
+) -> Running<orders::OrdersStats> {
+    spawn(listen, |bound, stopped| {
+        orders::serve(bound, options, async {
+            let _ = stopped.await;
+        })
+    })
+}
+
+pub(crate) fn serve_fast(listen: &Listen, options: fast::FastOptions) -> Running<fast::FastStats> {
+    spawn(listen, |bound, stopped| {
+        fast::serve(bound, options, async {
+            let _ = stopped.await;
+        })
+    })
+}
+
+/// How a client secures its link.
+#[derive(Clone, Default)]
+pub(crate) struct Secure {
+    pub(crate) config: Option<Arc<ClientConfig>>,
+    pub(crate) name: Option<&'static str>,
+}
+
+pub(crate) fn plaintext() -> Secure {
+    Secure::default()
+}
+
+/// Trusts `ca`; shows the client certificate of `identity`.
+pub(crate) fn secure(ca: &Path, identity: Option<&CertificateSet>) -> Secure {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(
+        CertificateDer::pem_file_iter(ca)
+            .unwrap()
+            .map(Result::unwrap),
+    );
+    let builder = ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::aws_lc_rs::default_provider(),
+    ))
+    .with_protocol_versions(&[&rustls::version::TLS13])
+    .unwrap()
+    .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(set) => builder
+            .with_client_auth_cert(
+                CertificateDer::pem_file_iter(&set.client_cert)
+                    .unwrap()
+                    .map(Result::unwrap)
+                    .collect(),
+                PrivateKeyDer::from_pem_file(&set.client_key).unwrap(),
+            )
+            .unwrap(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Secure {
+        config: Some(Arc::new(config)),
+        name: None,
+    }
+}
+
+impl Secure {
+    pub(crate) async fn connect_tls(
+        &self,
+        address: SocketAddr,
+    ) -> std::io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        let config = self.config.clone().expect("a secure link");
+        let name = ServerName::try_from(self.name.unwrap_or("localhost")).unwrap();
+        let stream = TcpStream::connect(address).await?;
+        tokio_rustls::TlsConnector::from(config)
+            .connect(name, stream)
+            .await
+    }
+}
+
+/// A connection that fails now or with its first call.
+pub(crate) async fn channel(
+    address: SocketAddr,
+    secure: Secure,
+) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .unwrap()
+        .tcp_nodelay(true)
+        .connect_timeout(Duration::from_secs(10));
+    if secure.config.is_none() {
+        return endpoint.connect().await;
+    }
+    endpoint
+        .connect_with_connector(tower::service_fn(move |_| {
+            let secure = secure.clone();
+            async move { secure.connect_tls(address).await.map(TokioIo::new) }
+        }))
+        .await
+}
+
+pub(crate) async fn scores(address: SocketAddr, secure: Secure) -> ScoreServiceClient<Channel> {
+    ScoreServiceClient::new(channel(address, secure).await.unwrap())
+}
+
+pub(crate) async fn orders_client(
+    address: SocketAddr,
+    secure: Secure,
+) -> OrderServiceClient<Channel> {
+    OrderServiceClient::new(channel(address, secure).await.unwrap())
+}
+
+/// A set of certificates that lives as long as its directory.
+pub(crate) fn certificates(options: &Options) -> (tempfile::TempDir, CertificateSet) {
+    let dir = tempfile::tempdir().unwrap();
+    let set = make_certificates(dir.path(), options).unwrap();
+    (dir, set)
+}
