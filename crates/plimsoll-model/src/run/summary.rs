@@ -305,8 +305,15 @@ impl Summary {
         let accounted =
             check.ok + check.errors + check.not_started + check.in_flight + check.backlog;
         check.matches = check.due == accounted;
+        // Connections that warm-up could not make are missing in what follows it.
+        let mut judged = measured.record.clone();
+        for (stage, t) in &totals.stages {
+            if header.is_warmup(*stage) {
+                judged.connect_failures.merge(&t.record.connect_failures);
+            }
+        }
         let mut problems = match header.source {
-            Source::Measured => health(&measured.record, header.is_open(), &totals.observed),
+            Source::Measured => health(&judged, header.is_open(), &totals.observed),
             Source::Imported => Vec::new(),
         };
         if !check.matches {

@@ -1,0 +1,240 @@
+//! Two groups of runs compared: what differs, and whether chance alone could do it.
+//!
+//! The unit is the run: one figure a run, never single calls, because calls of one run
+//! share its luck. With fewer than four runs a side the difference is shown and nothing
+//! is claimed of it.
+
+use plimsoll_model::run::plan_text::{PlanDifference, differences};
+use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
+use plimsoll_model::statistics::rank::{self, Difference, FEWEST_RUNS};
+
+/// How a metric's values are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Microseconds.
+    Time,
+    PerSecond,
+    /// 0–1.
+    Share,
+}
+
+/// One metric in both groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    pub metric: &'static str,
+    pub unit: Unit,
+    pub lower_is_better: bool,
+    /// The median of the runs' values; a single run's own.
+    pub a: f64,
+    pub b: f64,
+    /// `None`: not enough runs to tell.
+    pub difference: Option<Difference>,
+}
+
+impl Row {
+    /// b − a: of the medians, or estimated from all pairs where there are enough runs.
+    pub fn shift(&self) -> f64 {
+        self.difference.map_or(self.b - self.a, |d| d.shift)
+    }
+
+    /// The shift in parts of a; `None` where a is zero.
+    pub fn relative(&self) -> Option<f64> {
+        (self.a != 0.0).then(|| self.shift() / self.a)
+    }
+
+    /// b is clearly better (true) or worse (false); `None`: can't be told.
+    pub fn better(&self) -> Option<bool> {
+        let d = self.difference.filter(Difference::is_clear)?;
+        (d.shift != 0.0).then_some((d.shift < 0.0) == self.lower_is_better)
+    }
+}
+
+/// Two groups of runs compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    pub a: Side,
+    pub b: Side,
+    pub rows: Vec<Row>,
+    /// Why the figures may not be comparable: loud sentences.
+    pub warnings: Vec<String>,
+    /// Keys in which the plans of the first runs differ.
+    pub plan_differences: Vec<PlanDifference>,
+}
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// The first run's name and directory.
+    pub name: String,
+    pub directory: String,
+    pub runs: usize,
+}
+
+impl Comparison {
+    /// Both groups have at least [`FEWEST_RUNS`] runs.
+    pub fn can_tell(&self) -> bool {
+        self.a.runs >= FEWEST_RUNS && self.b.runs >= FEWEST_RUNS
+    }
+}
+
+type Metric = (&'static str, Unit, bool, fn(&StageSummary) -> Option<f64>);
+
+fn connection(s: &StageSummary) -> Option<TimesSummary> {
+    s.phases?.connection
+}
+
+fn cold_total(s: &StageSummary) -> Option<TimesSummary> {
+    s.phases?.cold_total
+}
+
+const STEADY: &[Metric] = &[
+    ("response mean", Unit::Time, true, |s| {
+        Some(s.response?.mean_us)
+    }),
+    ("response p50", Unit::Time, true, |s| s.response?.p50_us),
+    ("response p90", Unit::Time, true, |s| s.response?.p90_us),
+    ("response p99", Unit::Time, true, |s| s.response?.p99_us),
+    ("response p99.9", Unit::Time, true, |s| s.response?.p99_9_us),
+];
+
+const COLD: &[Metric] = &[
+    ("t_connect mean", Unit::Time, true, |s| {
+        Some(connection(s)?.mean_us)
+    }),
+    ("t_connect p50", Unit::Time, true, |s| connection(s)?.p50_us),
+    ("t_first_rpc mean", Unit::Time, true, |s| {
+        Some(s.service?.mean_us)
+    }),
+    ("t_first_rpc p50", Unit::Time, true, |s| s.service?.p50_us),
+    ("t_total mean", Unit::Time, true, |s| {
+        Some(cold_total(s)?.mean_us)
+    }),
+    ("t_total p50", Unit::Time, true, |s| cold_total(s)?.p50_us),
+    ("t_total p99", Unit::Time, true, |s| cold_total(s)?.p99_us),
+];
+
+const BOTH: &[Metric] = &[
+    ("client CPU a call", Unit::Time, true, |s| {
+        s.client?.cpu_us_per_call
+    }),
+    ("server CPU a call", Unit::Time, true, |s| {
+        s.server?.cpu_us_per_call
+    }),
+    ("rate achieved", Unit::PerSecond, false, |s| {
+        s.achieved_per_s
+    }),
+    ("success", Unit::Share, false, |s| s.success_share),
+];
+
+/// Compare group `b` with group `a`. `None`: a group is empty.
+pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
+    let (first_a, first_b) = (a.first()?, b.first()?);
+    let metrics = if first_a.header.cold && first_b.header.cold {
+        COLD
+    } else {
+        STEADY
+    };
+    let rows = metrics
+        .iter()
+        .chain(BOTH)
+        .filter_map(|(metric, unit, lower_is_better, of)| {
+            let values = |runs: &[Run]| -> Option<Vec<f64>> {
+                let mut values: Vec<f64> = runs
+                    .iter()
+                    .map(|r| of(&r.summary.total))
+                    .collect::<Option<_>>()?;
+                values.sort_by(f64::total_cmp);
+                Some(values)
+            };
+            let (a, b) = (values(a)?, values(b)?);
+            Some(Row {
+                metric,
+                unit: *unit,
+                lower_is_better: *lower_is_better,
+                a: rank::median(&a),
+                b: rank::median(&b),
+                difference: rank::compare(&a, &b),
+            })
+        })
+        .collect();
+    let mut warnings = Vec::new();
+    warn_of_states(&mut warnings, "A", a);
+    warn_of_states(&mut warnings, "B", b);
+    for (name, group) in [("A", a), ("B", b)] {
+        let strangers = group[1..]
+            .iter()
+            .filter(|r| {
+                differences(&group[0].plan, &r.plan)
+                    .iter()
+                    .any(PlanDifference::matters)
+            })
+            .count();
+        if strangers > 0 {
+            warnings.push(format!(
+                "the runs of {name} are not replicates: {strangers} of {} have another plan than {}",
+                group.len(),
+                group[0].dir.display()
+            ));
+        }
+    }
+    if first_a.header.cold != first_b.header.cold {
+        warnings
+            .push("one side makes a new connection for every call, the other does not".to_owned());
+    }
+    if [first_a, first_b]
+        .iter()
+        .any(|r| r.header.source == Source::Imported)
+    {
+        warnings.push(
+            "an imported run has no plan: whether the two did the same can't be told".to_owned(),
+        );
+    }
+    let plan_differences = match (first_a.header.source, first_b.header.source) {
+        (Source::Measured, Source::Measured) => differences(&first_a.plan, &first_b.plan),
+        _ => Vec::new(),
+    };
+    let decisive: Vec<&str> = plan_differences
+        .iter()
+        .filter(|d| d.matters())
+        .map(|d| d.key.as_str())
+        .collect();
+    if !decisive.is_empty() {
+        warnings.push(format!(
+            "the plans differ in what they measure ({}): the difference may be theirs",
+            decisive.join(", ")
+        ));
+    }
+    if first_a.header.machine != first_b.header.machine
+        && first_a.header.machine.is_some()
+        && first_b.header.machine.is_some()
+    {
+        warnings.push(
+            "the load was made on machines that differ: see `machine` in both run.json".to_owned(),
+        );
+    }
+    let side = |runs: &[Run]| Side {
+        name: runs[0].header.name.clone(),
+        directory: runs[0].dir.display().to_string(),
+        runs: runs.len(),
+    };
+    Some(Comparison {
+        a: side(a),
+        b: side(b),
+        rows,
+        warnings,
+        plan_differences,
+    })
+}
+
+fn warn_of_states(warnings: &mut Vec<String>, name: &str, runs: &[Run]) {
+    for run in runs {
+        if run.state != State::Complete {
+            let reason = run.reason.as_deref().unwrap_or("no reason is given");
+            warnings.push(format!(
+                "{name} holds a run that is {}: {}: {reason}",
+                run.state.name(),
+                run.dir.display()
+            ));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Line-per-request files, as older harnesses write and read them.
+//!
+//! The first line names the test: `#TEST=01_steady` (calls over a kept connection) or
+//! `#TEST=02_coldconn` (a new connection for every call). Then one JSON object a call:
+//! `{"ok":true,"latency_ms":5.83}`, `{"ok":false,"code":"DEADLINE_EXCEEDED"}`, or
+//! `{"ok":true,"t_connect_ms":19.4,"t_first_rpc_ms":6.1,"t_total_ms":25.5}`.
+//! The latency is the response time, from the intended send. Warm-up is left out.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_model::Outcome;
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::header::PlannedStage;
+use plimsoll_model::run::{
+    Ending, IntervalRecord, Run, RunError, RunHeader, RunWriter, SCHEMA_VERSION, Source, Timestamp,
+};
+use serde::Deserialize;
+
+const STEADY: &str = "#TEST=01_steady";
+const COLD: &str = "#TEST=02_coldconn";
+
+#[derive(Debug, thiserror::Error)]
+pub enum LinesError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("writing the export failed")]
+    Write(#[source] io::Error),
+    #[error("{path}: {doing} failed")]
+    Read {
+        path: PathBuf,
+        doing: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path}:{line}: {problem}")]
+    Line {
+        path: PathBuf,
+        line: u64,
+        problem: String,
+    },
+}
+
+/// Write the calls of `run` that are not warm-up. The number of calls written.
+pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, LinesError> {
+    if !run.has_requests {
+        return Err(RunError::NoRequests(run.dir.clone()).into());
+    }
+    let cold = run.header.cold;
+    let mut failed = None;
+    let mut written = 0;
+    let mut line = |text: std::fmt::Arguments<'_>| match &failed {
+        None => match writeln!(out, "{text}") {
+            Ok(()) => true,
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        },
+        Some(_) => false,
+    };
+    line(format_args!("{}", if cold { COLD } else { STEADY }));
+    run.each_request(|r| {
+        let s = &r.sample;
+        if run.header.is_warmup(s.stage) {
+            return Ok(());
+        }
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let code = s.outcome.code();
+        let wrote = match (s.outcome.is_ok(), &r.phases) {
+            (false, _) => line(format_args!(r#"{{"ok":false,"code":"{code}"}}"#)),
+            (true, Some(p)) if cold => line(format_args!(
+                r#"{{"ok":true,"t_connect_ms":{},"t_first_rpc_ms":{},"t_total_ms":{}}}"#,
+                ms(p.total_ns()),
+                ms(s.service_ns()),
+                ms(p.total_ns() + s.service_ns())
+            )),
+            (true, _) => line(format_args!(
+                r#"{{"ok":true,"latency_ms":{}}}"#,
+                ms(s.response_ns())
+            )),
+        };
+        written += u64::from(wrote);
+        Ok(())
+    })?;
+    match failed {
+        None => Ok(written),
+        Some(error) => Err(LinesError::Write(error)),
+    }
+}
+
+/// One line, whichever of the three it is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    ok: bool,
+    code: Option<String>,
+    latency_ms: Option<f64>,
+    t_connect_ms: Option<f64>,
+    t_first_rpc_ms: Option<f64>,
+    t_total_ms: Option<f64>,
+}
+
+/// A time in a line as nanoseconds.
+fn nanoseconds(key: &str, ms: Option<f64>) -> Result<u64, String> {
+    match ms {
+        None => Err(format!("{key} is missing: a call that is ok has its time")),
+        Some(ms) if ms.is_finite() && ms >= 0.0 => Ok((ms * 1e6).round() as u64),
+        Some(ms) => Err(format!("{key} is {ms}; expected milliseconds, 0 or more")),
+    }
+}
+
+fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
+    let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    record.due += 1;
+    if !line.ok {
+        let code = line
+            .code
+            .ok_or("code is missing: a call that is not ok has one")?;
+        let outcome = Outcome::from_code(&code)
+            .filter(|o| !o.is_ok())
+            .ok_or_else(|| {
+                format!("{code:?} is not the code of a failure; expected one like \"UNAVAILABLE\"")
+            })?;
+        record.outcomes.add(outcome, 1);
+        return Ok(());
+    }
+    record.outcomes.add(Outcome::Ok, 1);
+    if cold {
+        let phases = record.phases.get_or_insert_default();
+        phases
+            .total
+            .record(nanoseconds("t_connect_ms", line.t_connect_ms)?);
+        phases
+            .cold_total
+            .record(nanoseconds("t_total_ms", line.t_total_ms)?);
+        record
+            .service
+            .record(nanoseconds("t_first_rpc_ms", line.t_first_rpc_ms)?);
+    } else {
+        record
+            .response
+            .record(nanoseconds("latency_ms", line.latency_ms)?);
+    }
+    Ok(())
+}
+
+/// Make a run directory `dir` of the line-per-request file `path`. What the file doesn't
+/// hold (rate, duration, service time, resources) is not known of the run either.
+/// `imported_at` stands for the start, which the file doesn't hold.
+pub fn import(
+    path: &Path,
+    dir: &Path,
+    tool_version: &str,
+    imported_at: Timestamp,
+) -> Result<Run, LinesError> {
+    let read = |doing| {
+        move |source| LinesError::Read {
+            path: path.to_owned(),
+            doing,
+            source,
+        }
+    };
+    let mut reader = BufReader::new(File::open(path).map_err(read("opening it"))?);
+    let mut record = StageRecord::default();
+    let mut cold = None;
+    let mut text = String::new();
+    for number in 1.. {
+        text.clear();
+        if reader.read_line(&mut text).map_err(read("reading it"))? == 0 {
+            break;
+        }
+        let line = text.trim();
+        let wrong = |problem: String| LinesError::Line {
+            path: path.to_owned(),
+            line: number,
+            problem,
+        };
+        match (cold, line) {
+            (None, STEADY) => cold = Some(false),
+            (None, COLD) => cold = Some(true),
+            (None, other) => {
+                let seen: String = other.chars().take(40).collect();
+                return Err(wrong(format!(
+                    "the first line is {seen:?}; expected \"{STEADY}\" or \"{COLD}\""
+                )));
+            }
+            (Some(_), "") => {}
+            (Some(cold), call) => add(&mut record, cold, call).map_err(wrong)?,
+        }
+    }
+    let Some(cold) = cold else {
+        return Err(LinesError::Line {
+            path: path.to_owned(),
+            line: 1,
+            problem: format!("the file is empty; expected \"{STEADY}\" or \"{COLD}\""),
+        });
+    };
+    let file_name = path.file_name().unwrap_or(path.as_os_str());
+    let header = RunHeader {
+        schema_version: SCHEMA_VERSION,
+        source: Source::Imported,
+        name: file_name.to_string_lossy().into_owned(),
+        target: None,
+        protocol: None,
+        call: None,
+        security: None,
+        load_loop: None,
+        arrivals: None,
+        clients: None,
+        connections: None,
+        cold,
+        calls: None,
+        seed: None,
+        plan_hash: None,
+        tool_version: tool_version.to_owned(),
+        started_at: imported_at,
+        machine: None,
+        planned_stages: vec![PlannedStage {
+            name: "imported".to_owned(),
+            warmup: false,
+            duration_us: None,
+            rate_from_per_s: None,
+            rate_to_per_s: None,
+        }],
+    };
+    let mut writer = RunWriter::create(dir, header, "", false)?;
+    writer.interval(
+        &IntervalRecord {
+            length: Duration::ZERO,
+            stages: vec![(0, record)],
+            ..IntervalRecord::default()
+        },
+        &[],
+    )?;
+    Ok(writer.finish(Ending::complete())?)
+}

@@ -1,0 +1,121 @@
+//! Numbers with units, as every report prints them.
+
+/// `1234567` as `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Microseconds with the unit that suits, to three or four figures.
+pub fn time(us: f64) -> String {
+    match us.abs() {
+        a if a < 9.995 => format!("{us:.1} µs"),
+        a if a < 999.5 => format!("{us:.0} µs"),
+        a if a < 99_995.0 => format!("{:.2} ms", us / 1e3),
+        a if a < 999_950.0 => format!("{:.1} ms", us / 1e3),
+        a if a < 100e6 => format!("{:.2} s", us / 1e6),
+        _ => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// A difference of times, with its sign.
+pub fn signed_time(us: f64) -> String {
+    signed(us, time)
+}
+
+/// Anything with its sign; a zero has none.
+pub fn signed(value: f64, show: impl Fn(f64) -> String) -> String {
+    match value.partial_cmp(&0.0) {
+        Some(std::cmp::Ordering::Greater) => format!("+{}", show(value)),
+        Some(std::cmp::Ordering::Less) => format!("−{}", show(-value)),
+        _ => show(0.0),
+    }
+}
+
+/// Calls a second.
+pub fn rate(per_s: f64) -> String {
+    if per_s >= 99.95 {
+        format!("{}/s", count(per_s.round().max(0.0) as u64))
+    } else {
+        format!("{}/s", trimmed(format!("{per_s:.2}")))
+    }
+}
+
+/// A share of 1 in per cent; never `100 %` or `0 %` of something that isn't all or nothing.
+pub fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "–".to_owned();
+    }
+    if part == whole {
+        return "100 %".to_owned();
+    }
+    let percent = part as f64 * 100.0 / whole as f64;
+    let text = format!("{percent:.2}");
+    match text.as_str() {
+        "100.00" => "> 99.99 %".to_owned(),
+        "0.00" if part > 0 => "< 0.01 %".to_owned(),
+        _ => format!("{} %", trimmed(text)),
+    }
+}
+
+/// Bytes in units of 1000.
+pub fn bytes(n: u64) -> String {
+    match n {
+        0..10_000 => format!("{} B", count(n)),
+        10_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        _ => format!("{:.2} GB", n as f64 / 1e9),
+    }
+}
+
+/// `1.50` as `1.5`, `2.00` as `2`.
+fn trimmed(text: String) -> String {
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
+}
+
+/// `1 call`, `2 calls`.
+pub fn plural(n: u64, one: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {one}{s}", count(n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_as_people_write_them() {
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(count),
+            ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [0.25, 42.4, 999.7, 5_213.0, 305_000.0, 1_500_000.0].map(time),
+            [
+                "0.2 µs", "42 µs", "1.00 ms", "5.21 ms", "305.0 ms", "1.50 s"
+            ]
+        );
+        assert_eq!(
+            [0.5, 99.9, 1_000.0, 50_000.4].map(rate),
+            ["0.5/s", "99.9/s", "1,000/s", "50,000/s"]
+        );
+        assert_eq!(share(1, 1_000_000), "< 0.01 %");
+        assert_eq!(share(999_999, 1_000_000), "> 99.99 %");
+        assert_eq!(share(1_995, 2_000), "99.75 %");
+        assert_eq!(share(2, 2), "100 %");
+        assert_eq!(share(0, 2), "0 %");
+        assert_eq!(signed_time(-42.0), "−42 µs");
+        assert_eq!(plural(1, "call"), "1 call");
+    }
+}

@@ -1,0 +1,577 @@
+//! A run on the terminal.
+//!
+//! [`render`] shows one run; [`render_comparison`] two groups of them. What makes the
+//! figures worthless stands first; a percentile that the sample can't support is a dash.
+
+mod comparison;
+mod table;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use plimsoll_model::run::header::{Loop, Security};
+use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
+use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
+use plimsoll_model::statistics::quantile::is_supported;
+
+use crate::json::overhead;
+use crate::quantity::{bytes, count, plural, rate, share, signed_time, time};
+
+pub use comparison::render_comparison;
+use table::{Align, Table, wrap};
+
+/// How to print.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Columns of the terminal.
+    pub width: usize,
+    pub colour: bool,
+    /// The server's own delay, where it is known: show what was added to it.
+    pub overhead_over: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            width: 100,
+            colour: false,
+            overhead_over: None,
+        }
+    }
+}
+
+impl Options {
+    fn loud(&self, text: &str) -> String {
+        self.painted("1;31", text)
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.painted("1", text)
+    }
+
+    fn painted(&self, code: &str, text: &str) -> String {
+        if self.colour {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// The report of one run, with a line's end at its end.
+pub fn render(run: &Run, options: &Options) -> String {
+    let mut out = String::new();
+    verdict(&mut out, run, options);
+    headline(&mut out, run, options);
+    totals(&mut out, run, options);
+    times(&mut out, run, options);
+    phases(&mut out, run, options);
+    errors(&mut out, run, options);
+    resources(&mut out, run, options);
+    notes(&mut out, run, options);
+    out
+}
+
+/// Lists of sentences, each with a dash, wrapped and indented.
+fn sentences<'a>(out: &mut String, lines: impl IntoIterator<Item = &'a str>, options: &Options) {
+    for line in lines {
+        for (i, part) in wrap(line, options.width.saturating_sub(4))
+            .iter()
+            .enumerate()
+        {
+            let lead = if i == 0 { "  - " } else { "    " };
+            let _ = writeln!(out, "{lead}{part}");
+        }
+    }
+}
+
+/// First of all, whatever makes the figures less than they seem.
+fn verdict(out: &mut String, run: &Run, options: &Options) {
+    let summary = &run.summary;
+    let invalid: Vec<&str> = summary
+        .health
+        .problems
+        .iter()
+        .filter(|p| p.invalidates)
+        .map(|p| p.text.as_str())
+        .collect();
+    if !invalid.is_empty() {
+        let limited = summary
+            .health
+            .problems
+            .iter()
+            .any(|p| p.invalidates && p.kind.is_generator_limit());
+        let title = if limited {
+            "INVALID: generator-limited. These figures describe the load generator, not the target."
+        } else {
+            "INVALID. These figures can't be relied on."
+        };
+        let _ = writeln!(out, "{}", options.loud(title));
+        sentences(out, invalid, options);
+        out.push('\n');
+    }
+    let title = match run.state {
+        State::Partial | State::Running => "PARTIAL",
+        State::Aborted => "ABORTED",
+        State::Complete | State::Invalid => return,
+    };
+    let _ = writeln!(out, "{}", options.loud(title));
+    sentences(out, run.reason.as_deref(), options);
+    out.push('\n');
+}
+
+fn headline(out: &mut String, run: &Run, options: &Options) {
+    let h = &run.header;
+    let _ = writeln!(out, "{}", options.bold(&h.name));
+    let mut what: Vec<&str> = Vec::new();
+    what.extend(h.call.as_deref());
+    if let Some(target) = &h.target {
+        what.push("at");
+        what.push(target);
+    }
+    if !what.is_empty() {
+        let _ = writeln!(out, "{}", what.join(" "));
+    }
+    let mut parts: Vec<String> = Vec::new();
+    match h.load_loop {
+        Some(Loop::Open) => {
+            let arrivals = h.arrivals.as_deref().unwrap_or("");
+            parts.push(format!("open loop, {arrivals} arrivals"));
+        }
+        Some(Loop::Closed) => {
+            let clients = plural(u64::from(h.clients.unwrap_or(0)), "client");
+            parts.push(format!("closed loop, {clients}"));
+        }
+        None => {}
+    }
+    if h.cold {
+        parts.push("a new connection for every call".to_owned());
+    } else if let Some(n) = h.connections {
+        parts.push(plural(u64::from(n), "connection"));
+    }
+    parts.extend(h.security.map(|s| {
+        match s {
+            Security::Plaintext => "plaintext",
+            Security::Tls => "TLS",
+            Security::MutualTls => "mutual TLS",
+        }
+        .to_owned()
+    }));
+    let warmup: u64 = h
+        .planned_stages
+        .iter()
+        .filter(|s| s.warmup)
+        .filter_map(|s| s.duration_us)
+        .sum();
+    if warmup > 0 {
+        parts.push(format!("after {} of warm-up", time(warmup as f64)));
+    }
+    if h.source == Source::Imported {
+        parts.push("imported: what the file doesn't hold is not known".to_owned());
+    }
+    if !parts.is_empty() {
+        for line in wrap(&parts.join(", "), options.width) {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+    out.push('\n');
+}
+
+/// The rate that the plan asked for over its measured stages.
+fn asked(run: &Run) -> Option<String> {
+    let stages: Vec<_> = run
+        .header
+        .planned_stages
+        .iter()
+        .filter(|s| !s.warmup)
+        .collect();
+    let (first, last) = (stages.first()?, stages.last()?);
+    let (from, to) = (first.rate_from_per_s?, last.rate_to_per_s?);
+    Some(if from == to {
+        rate(from)
+    } else {
+        format!("{} to {}", rate(from), rate(to))
+    })
+}
+
+fn totals(out: &mut String, run: &Run, options: &Options) {
+    let t = &run.summary.total;
+    let mut calls = vec![
+        format!("{} due", count(t.due)),
+        format!("{} ok", count(t.ok)),
+        plural(t.errors, "error"),
+    ];
+    if t.not_started > 0 {
+        calls.push(format!("{} not started", count(t.not_started)));
+    }
+    if t.late > 0 {
+        calls.push(format!("{} answered after the deadline", count(t.late)));
+    }
+    calls.push(format!(
+        "{} successful",
+        share(t.ok, t.ok + t.errors + t.not_started)
+    ));
+    row(out, "calls", &calls.join(", "), options);
+    if let Some(achieved) = t.achieved_per_s {
+        let mut text = String::new();
+        if run.header.is_open()
+            && let Some(asked) = asked(run)
+        {
+            let _ = write!(text, "{asked} asked, ");
+        }
+        let _ = write!(text, "{} achieved", rate(achieved));
+        if let Some(elapsed) = t.elapsed_us {
+            let _ = write!(text, " over {}", time(elapsed as f64));
+        }
+        row(out, "rate", &text, options);
+    }
+    if t.bytes_sent + t.bytes_received > 0 {
+        let text = format!(
+            "{} sent, {} received",
+            bytes(t.bytes_sent),
+            bytes(t.bytes_received)
+        );
+        row(out, "messages", &text, options);
+    }
+    // Shared connections are made before the first call, mostly in warm-up: count them all.
+    let stages = &run.summary.stages;
+    let full: u64 = stages.iter().map(|s| s.connections_full).sum();
+    let resumed: u64 = stages.iter().map(|s| s.connections_resumed).sum();
+    if full + resumed > 0 {
+        let mut text = format!("{} made", plural(full + resumed, "connection"));
+        if resumed > 0 {
+            let _ = write!(
+                text,
+                ": {} with a full handshake, {} resumed",
+                count(full),
+                count(resumed)
+            );
+        }
+        row(out, "links", &text, options);
+    }
+    let c = &run.summary.count_check;
+    let mut sum = format!(
+        "{} due = {} ok + {}",
+        count(c.due),
+        count(c.ok),
+        plural(c.errors, "error")
+    );
+    for (n, what) in [
+        (c.not_started, "not started"),
+        (c.in_flight, "in flight"),
+        (c.backlog, "waiting"),
+    ] {
+        if n > 0 {
+            let _ = write!(sum, " + {} {what}", count(n));
+        }
+    }
+    if run.summary.stages.iter().any(|s| s.warmup) {
+        sum.push_str(", warm-up included");
+    }
+    if c.matches {
+        row(out, "check", &sum, options);
+    } else {
+        row(
+            out,
+            "check",
+            &options.loud(&format!("{sum}: THE COUNTS DIFFER")),
+            options,
+        );
+    }
+    out.push('\n');
+}
+
+/// A name and what there is to say, wrapped under itself.
+fn row(out: &mut String, name: &str, text: &str, options: &Options) {
+    const INDENT: usize = 11;
+    for (i, line) in wrap(text, options.width.saturating_sub(INDENT))
+        .iter()
+        .enumerate()
+    {
+        let name = if i == 0 { name } else { "" };
+        let _ = writeln!(out, "{name:<INDENT$}{line}");
+    }
+}
+
+type Column<'a> = (&'a str, Option<TimesSummary>);
+
+/// The times that were measured, side by side: a column each, a row a percentile.
+fn times(out: &mut String, run: &Run, options: &Options) {
+    let t = &run.summary.total;
+    let phases = t.phases.as_ref();
+    let columns: Vec<Column<'_>> = if run.header.cold {
+        vec![
+            ("t_connect", phases.and_then(|p| p.connection)),
+            ("t_first_rpc", t.service),
+            ("t_total", phases.and_then(|p| p.cold_total)),
+            ("response", t.response),
+            ("lag", t.lag),
+            ("pacing", t.pacing),
+        ]
+    } else if run.header.load_loop == Some(Loop::Closed) {
+        // Nothing is due before it is sent: response and service time are the same.
+        vec![("response", t.response), ("first byte", t.first_byte)]
+    } else {
+        vec![
+            ("response", t.response),
+            ("service", t.service),
+            ("first byte", t.first_byte),
+            ("lag", t.lag),
+            ("pacing", t.pacing),
+        ]
+    };
+    let columns: Vec<(&str, TimesSummary)> = columns
+        .into_iter()
+        .filter_map(|(name, times)| Some((name, times?)))
+        .chain(t.failed.map(|f| ("failed", f)))
+        .collect();
+    if columns.is_empty() {
+        return;
+    }
+    let mut table = Table::new(options.width);
+    let mut head = vec![String::new()];
+    head.extend(columns.iter().map(|(name, _)| (*name).to_owned()));
+    table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+    let mut add = |name: &str, of: &dyn Fn(&TimesSummary) -> Option<f64>| {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(
+            columns
+                .iter()
+                .map(|(_, t)| of(t).map_or_else(|| "–".to_owned(), time)),
+        );
+        table.row(cells);
+    };
+    add("mean", &|t| Some(t.mean_us));
+    add("sd", &|t| Some(t.sd_us));
+    add("min", &|t| Some(t.min_us));
+    for (i, (name, _)) in columns[0].1.percentiles().into_iter().enumerate() {
+        add(name, &|t| t.percentiles()[i].1);
+    }
+    add("max", &|t| Some(t.max_us));
+    out.push_str(&table.to_string());
+    dash(out, columns[0].1.count, options);
+    if let Some(delay) = options.overhead_over {
+        let o = overhead(run, delay);
+        let what = if run.header.cold {
+            "the first call"
+        } else {
+            "response time"
+        };
+        let part = |name: &str, us: Option<f64>| us.map(|us| format!("{name} {}", signed_time(us)));
+        let parts: Vec<String> = [
+            part("mean", o.mean_us),
+            part("p50", o.p50_us),
+            part("p99", o.p99_us),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let text = format!(
+            "{what} over the server's own {}: {}",
+            time(o.over_us),
+            parts.join(", ")
+        );
+        for line in wrap(&text, options.width) {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+    out.push('\n');
+}
+
+/// What a dash among the percentiles means.
+fn dash(out: &mut String, n: u64, options: &Options) {
+    let needed = [
+        (0.5, "p50", 6),
+        (0.75, "p75", 13),
+        (0.9, "p90", 36),
+        (0.95, "p95", 72),
+        (0.99, "p99", 368),
+        (0.999, "p99.9", 3_688),
+        (0.9999, "p99.99", 36_887),
+    ];
+    if let Some((_, name, calls)) = needed.into_iter().find(|(p, ..)| !is_supported(n, *p)) {
+        let text = format!(
+            "–: {} can't tell; {name} needs {}",
+            plural(n, "call"),
+            count(calls)
+        );
+        for line in wrap(&text, options.width) {
+            let _ = writeln!(out, "{line}");
+        }
+    }
+}
+
+/// Making the connections, phase by phase.
+fn phases(out: &mut String, run: &Run, options: &Options) {
+    // Connections that calls share are made before the first of them, often in warm-up.
+    let stages = &run.summary.stages;
+    let of = |s: &StageSummary| s.phases;
+    let Some(p) = of(&run.summary.total).or_else(|| stages.iter().find_map(of)) else {
+        return;
+    };
+    let mut table = Table::new(options.width);
+    let head = ["connections", "count", "mean", "p50", "p90", "p99", "max"];
+    table.head(head.map(str::to_owned).to_vec(), |i| {
+        if i == 0 { Align::Left } else { Align::Right }
+    });
+    let show = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
+    let mut rows = 0;
+    for (name, times) in [
+        ("resolve", p.resolve),
+        ("connect", p.connect),
+        ("handshake", p.handshake),
+        ("ready", p.ready),
+        ("all phases", p.connection),
+    ] {
+        if let Some(t) = times {
+            rows += 1;
+            table.row(vec![
+                name.to_owned(),
+                count(t.count),
+                time(t.mean_us),
+                show(t.p50_us),
+                show(t.p90_us),
+                show(t.p99_us),
+                time(t.max_us),
+            ]);
+        }
+    }
+    if rows > 0 {
+        out.push_str(&table.to_string());
+        out.push('\n');
+    }
+}
+
+fn errors(out: &mut String, run: &Run, options: &Options) {
+    let summary = &run.summary;
+    let t = &summary.total;
+    let mut show = |title: &str, errors: &[ErrorSummary], whole: u64| {
+        if errors.is_empty() {
+            return;
+        }
+        let mut table = Table::new(options.width);
+        let head = [title, "count", "share", "whose", "what happened"];
+        table.head(head.map(str::to_owned).to_vec(), |i| {
+            if i == 1 || i == 2 {
+                Align::Right
+            } else {
+                Align::Left
+            }
+        });
+        for e in errors {
+            table.row(vec![
+                e.code.clone(),
+                count(e.count),
+                share(e.count, whole),
+                e.blame.clone(),
+                e.explanation.clone(),
+            ]);
+        }
+        out.push_str(&table.to_string());
+        for detail in &summary.details {
+            if errors.iter().any(|e| e.code == detail.code) {
+                let line = format!("{}: {}", detail.code, printable(&detail.text));
+                sentences(out, [line.as_str()], options);
+            }
+        }
+        out.push('\n');
+    };
+    show("error", &t.errors_by_code, t.ok + t.errors);
+    // Attempts at shared connections happen in any stage, and before the first call.
+    let mut failures: Vec<ErrorSummary> = Vec::new();
+    let mut attempts = 0;
+    for stage in &summary.stages {
+        attempts += stage.connections_full + stage.connections_resumed;
+        for e in &stage.connect_failures_by_code {
+            attempts += e.count;
+            match failures.iter_mut().find(|f| f.code == e.code) {
+                Some(known) => known.count += e.count,
+                None => failures.push(e.clone()),
+            }
+        }
+    }
+    show("connection failed", &failures, attempts);
+}
+
+/// Text from the network must not steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+fn resources(out: &mut String, run: &Run, options: &Options) {
+    let t = &run.summary.total;
+    let ends: Vec<(&str, ResourcesSummary)> = [("client", t.client), ("server", t.server)]
+        .into_iter()
+        .filter_map(|(name, r)| Some((name, r?)))
+        .collect();
+    if ends.is_empty() {
+        return;
+    }
+    let mut table = Table::new(options.width);
+    let head = [
+        "process",
+        "CPU a call",
+        "CPU user",
+        "CPU system",
+        "memory",
+        "descriptors",
+        "threads",
+    ];
+    table.head(head.map(str::to_owned).to_vec(), |i| {
+        if i == 0 { Align::Left } else { Align::Right }
+    });
+    for (name, r) in &ends {
+        table.row(vec![
+            (*name).to_owned(),
+            r.cpu_us_per_call
+                .map_or_else(|| "–".to_owned(), |us| format!("{us:.2} µs")),
+            time(r.cpu_user_us),
+            time(r.cpu_system_us),
+            bytes(r.rss_bytes_max),
+            count(r.descriptors_max),
+            count(r.threads_max),
+        ]);
+    }
+    out.push_str(&table.to_string());
+    // Below this the process itself outweighs its connections.
+    const MANY_CONNECTIONS: u64 = 1_000;
+    if t.connections_open_max >= MANY_CONNECTIONS
+        && let Some(client) = t.client
+    {
+        let _ = writeln!(
+            out,
+            "client memory over {} open: {} each, the process itself included",
+            plural(t.connections_open_max, "connection"),
+            bytes(client.rss_bytes_max / t.connections_open_max)
+        );
+    }
+    out.push('\n');
+}
+
+/// What a reader should know besides, and what to do next.
+fn notes(out: &mut String, run: &Run, options: &Options) {
+    let mut texts: Vec<&str> = run
+        .summary
+        .health
+        .problems
+        .iter()
+        .filter(|p| !p.invalidates)
+        .map(|p| p.text.as_str())
+        .collect();
+    if run.header.load_loop == Some(Loop::Closed) {
+        texts.push(
+            "closed loop: a slow target slows the arrivals, so times say nothing of calls that would have come meanwhile",
+        );
+    }
+    if !texts.is_empty() {
+        let _ = writeln!(out, "notes");
+        sentences(out, texts, options);
+        out.push('\n');
+    }
+    let dir = run.dir.display();
+    let _ = writeln!(out, "run: {dir}");
+    let _ = writeln!(out, "next: plimsoll report {dir} --json");
+    let _ = writeln!(out, "      plimsoll compare {dir} ANOTHER_RUN");
+}

@@ -1,0 +1,84 @@
+//! Columns that line up, within the terminal's width.
+
+use std::fmt;
+
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
+/// A table without lines: a head, rows, two spaces between columns.
+pub(super) struct Table(comfy_table::Table);
+
+impl Table {
+    pub(super) fn new(width: usize) -> Table {
+        let mut table = comfy_table::Table::new();
+        table
+            .load_preset(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        Table(table)
+    }
+
+    pub(super) fn head(&mut self, cells: Vec<String>, align: impl Fn(usize) -> Align) {
+        self.0.set_header(cells);
+        for (i, column) in self.0.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            column.set_cell_alignment(match align(i) {
+                Align::Left => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
+        }
+    }
+
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        self.0.add_row(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.0.lines() {
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `text` in lines of at most `width` characters, broken at spaces. A longer word has a
+/// line of its own.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            if used > 0 {
+                line.push(' ');
+                used += 1;
+            }
+            line.push_str(word);
+            used += length;
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_at_spaces() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("extraordinary", 5), ["extraordinary"]);
+        assert_eq!(wrap("", 5), [""]);
+    }
+}
