@@ -82,6 +82,8 @@ pub(crate) struct Connection<D, S> {
     written: usize,
     traced: usize,
     pub(crate) in_flight: u32,
+    /// The call that the connection was made for has been handed to the driver.
+    pub(crate) attempt_started: bool,
     /// Stands in the worker's queue of connections with capacity.
     pub(crate) queued: bool,
     pub(crate) dirty: bool,
@@ -112,6 +114,7 @@ impl<D: Driver, S> Connection<D, S> {
             written: 0,
             traced: 0,
             in_flight: 0,
+            attempt_started: false,
             queued: false,
             dirty: false,
             write_failed: false,

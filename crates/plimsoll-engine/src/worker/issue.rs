@@ -178,7 +178,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Hand a call to a connection's driver.
     #[inline]
-    fn start_call(&mut self, index: u32, number: u64, due: Time, sent: Time, now: Time, stage: u8) {
+    pub(super) fn start_call(&mut self, index: u32, number: u64, due: Time, sent: Time, now: Time, stage: u8) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -435,18 +435,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A connection was made for this call; it is up.
-    pub(super) fn start_attempt(&mut self, index: u32, attempt: Attempt, now: Time) {
-        self.start_call(
-            index,
-            attempt.number,
-            attempt.arrival,
-            attempt.begun,
-            now,
-            attempt.stage,
-        );
-    }
-
     /// A connection made for one call was lost before the call could start.
     pub(super) fn attempt_failed(
         &mut self,
@@ -544,8 +532,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 connection.driver.abort(outcome, now, &mut self.events);
                 self.take_events(role, phases, now);
             } else if let Role::Attempt(attempt) = role
-                && connection.state != State::Open
-                && connection.state != State::Draining
+                && !connection.attempt_started
             {
                 let loss = Loss {
                     outcome,

@@ -260,9 +260,29 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.top_up(lane, now);
                 }
             }
-            Role::Attempt(_) if connection.state == State::Open && connection.in_flight == 0 => {
-                self.retire(control, index);
-                return;
+            Role::Attempt(attempt) if connection.state == State::Open => {
+                if connection.attempt_started {
+                    if connection.in_flight == 0 {
+                        self.retire(control, index);
+                        return;
+                    }
+                } else if connection.driver.is_draining() {
+                    let loss = Loss {
+                        outcome: Outcome::Goaway,
+                        detail: "the server went away before the connection's first call".to_owned(),
+                    };
+                    return self.lost(control, index, &loss, now);
+                } else if connection.capacity() > 0 {
+                    connection.attempt_started = true;
+                    self.start_call(
+                        index,
+                        attempt.number,
+                        attempt.arrival,
+                        attempt.begun,
+                        now,
+                        attempt.stage,
+                    );
+                }
             }
             _ => {}
         }
@@ -361,7 +381,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.established.open += 1;
                 }
             }
-            Role::Attempt(attempt) => self.start_attempt(index, attempt, now),
+            Role::Attempt(_) => {}
         }
     }
 
@@ -418,10 +438,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             "connection lost"
         );
         let was_up = matches!(state, State::Open | State::Draining);
+        let attempt_started = connection.attempt_started;
         if connection.in_flight > 0 {
             connection.driver.abort(loss.outcome, now, &mut self.events);
             self.take_events(role, phases, now);
-        } else if !was_up && let Role::Attempt(attempt) = role {
+        } else if !attempt_started && let Role::Attempt(attempt) = role {
             self.attempt_failed(attempt, phases, loss, now);
         }
         self.recorder.detail(loss.outcome, &loss.detail);
@@ -498,6 +519,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let waiting_for = match connection.state {
+            State::Open if matches!(connection.role, Role::Attempt(_)) && !connection.attempt_started => {
+                "the server to allow a call"
+            }
             State::Open | State::Draining => return,
             State::Resolving => "the host name to resolve",
             State::Connecting => "the TCP connection",
