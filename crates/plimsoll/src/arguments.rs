@@ -33,15 +33,15 @@ pub(crate) struct Cli {
     pub(crate) command: Chosen,
 
     /// Only results and errors: no progress.
-    #[arg(short, long, global = true, env = "PLIMSOLL_QUIET", value_parser = boolish())]
+    #[arg(short, long, global = true, env = "PLIMSOLL_QUIET", value_parser = boolish(), help_heading = "Messages")]
     pub(crate) quiet: bool,
 
     /// Tell what happens: connections, TLS, decisions.
-    #[arg(short, long, global = true, env = "PLIMSOLL_VERBOSE", value_parser = boolish())]
+    #[arg(short, long, global = true, env = "PLIMSOLL_VERBOSE", value_parser = boolish(), help_heading = "Messages")]
     pub(crate) verbose: bool,
 
     /// Tell everything: TLS events, frames and state changes of each connection.
-    #[arg(long, global = true, env = "PLIMSOLL_TRACE", value_parser = boolish())]
+    #[arg(long, global = true, env = "PLIMSOLL_TRACE", value_parser = boolish(), help_heading = "Messages")]
     pub(crate) trace: bool,
 }
 
@@ -54,6 +54,9 @@ pub(crate) fn boolish() -> BoolishValueParser {
 pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Grpc(commands::grpc::Arguments),
+    Report(commands::report::Arguments),
+    Compare(commands::compare::Arguments),
+    Import(commands::import::Arguments),
     Serve(commands::serve::Arguments),
     Certs(commands::certs::Arguments),
 }

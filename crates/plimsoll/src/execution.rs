@@ -14,7 +14,7 @@ use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use crate::arguments::boolish;
 use crate::console;
 use crate::descriptors;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, chain};
 use crate::objectives::{self, Judged, Verdict};
 use crate::presentation;
 use crate::progress::Progress;
@@ -327,19 +327,8 @@ fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
     }
 }
 
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
-}
-
 /// `runs/20261121T064200Z-getscore-steady`, with a number behind it where that is taken.
-fn default_dir(name: &str) -> PathBuf {
+pub(crate) fn default_dir(name: &str) -> PathBuf {
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let words: Vec<String> = name
         .split(|c: char| !c.is_ascii_alphanumeric())

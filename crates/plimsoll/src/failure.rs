@@ -82,3 +82,14 @@ impl Failure {
         crate::console::tell(format_args!("Error: {}", text.trim_start_matches('\n')));
     }
 }
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,8 +1,10 @@
 //! A run's result on stdout, for a person or as JSON.
 
 use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
 
 use plimsoll_model::run::Run;
+use plimsoll_report::{json, terminal};
 
 use crate::console;
 use crate::failure::Failure;
@@ -11,25 +13,20 @@ use crate::objectives::{Judged, Verdict};
 /// Shows `run`, and what became of its objectives.
 ///
 /// # Errors
-/// When the run can't be shown as JSON, or stdout can't be written.
-pub(crate) fn show(run: &Run, judged: &[Judged], json: bool) -> Result<(), Failure> {
-    if json {
-        return console::result(document(run, judged)?);
+/// When stdout can't be written.
+pub(crate) fn show(run: &Run, judged: &[Judged], as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        let mut document = json::document(run, None);
+        document["objectives"] = serde_json::to_value(judged).map_err(Failure::error)?;
+        let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
+        return console::result(format_args!("{text}\n"));
     }
-    let total = &run.summary.total;
-    let mut text = format!(
-        "{}: {} ok, {} errors, {} not started\n",
-        run.header.name, total.ok, total.errors, total.not_started
-    );
-    for problem in &run.summary.health.problems {
-        let _ = writeln!(text, "{}", problem.text);
-    }
-    text += &objectives(judged);
-    console::result(text)
+    let report = terminal::render(run, &options());
+    console::result(format_args!("{report}{}", objectives(judged)))
 }
 
 /// A line an objective.
-pub(crate) fn objectives(judged: &[Judged]) -> String {
+fn objectives(judged: &[Judged]) -> String {
     let mut text = String::new();
     for one in judged {
         let verdict = match one.verdict {
@@ -43,19 +40,23 @@ pub(crate) fn objectives(judged: &[Judged]) -> String {
             one.objective, one.measured
         );
     }
-    text
+    if text.is_empty() {
+        text
+    } else {
+        format!("\n{text}")
+    }
 }
 
-/// `run.json`, with the directory and the objectives.
-fn document(run: &Run, judged: &[Judged]) -> Result<String, Failure> {
-    let path = run.dir.join(plimsoll_model::run::file::RUN);
-    let text = std::fs::read_to_string(&path)
-        .map_err(|e| Failure::error(format_args!("can't read {}: {e}", path.display())))?;
-    let mut document: serde_json::Value = serde_json::from_str(&text).map_err(Failure::error)?;
-    document["dir"] = run.dir.display().to_string().into();
-    document["objectives"] = serde_json::to_value(judged).map_err(Failure::error)?;
-    Ok(format!(
-        "{}\n",
-        serde_json::to_string_pretty(&document).map_err(Failure::error)?
-    ))
+/// As wide as the terminal, and in colour only there.
+pub(crate) fn options() -> terminal::Options {
+    let out = io::stdout();
+    let width = rustix::termios::tcgetwinsize(&out)
+        .ok()
+        .map(|size| usize::from(size.ws_col))
+        .filter(|&columns| columns > 0);
+    terminal::Options {
+        width: width.unwrap_or_else(|| terminal::Options::default().width),
+        colour: out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        ..terminal::Options::default()
+    }
 }

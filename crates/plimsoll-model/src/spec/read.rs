@@ -156,7 +156,10 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
             problem.help = Some(match suggest(name, known) {
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => match elsewhere(name) {
-                    Some(section) => format!("`{name}` belongs in [{section}]"),
+                    Some((section, key)) if key == name => {
+                        format!("`{name}` belongs in [{section}]")
+                    }
+                    Some((section, key)) => format!("did you mean `{key}` in [{section}]?"),
                     None => format!("the keys here are {}", known.join(", ")),
                 },
             });
@@ -176,16 +179,31 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The section that does have a key of this name.
-fn elsewhere(name: &str) -> Option<&'static str> {
-    ["load", "call.grpc", "tls", "watch"]
-        .into_iter()
-        .find(|section| known_keys(section).is_some_and(|keys| keys.contains(&name)))
+/// The section that does have a key of this name, or one like it.
+fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
+    let sections = ["load", "call.grpc", "tls", "watch"];
+    let keys = || {
+        sections
+            .into_iter()
+            .flat_map(|s| known_keys(s).into_iter().flatten().map(move |k| (s, *k)))
+    };
+    keys().find(|(_, key)| *key == name).or_else(|| {
+        let all: Vec<&'static str> = keys().map(|(_, key)| key).collect();
+        let nearest = suggest(name, &all)?;
+        keys().find(|(_, key)| *key == nearest)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_another_section_is_found_there() {
+        assert_eq!(elsewhere("ca"), Some(("tls", "ca")));
+        assert_eq!(elsewhere("raet"), Some(("load", "rate")));
+        assert_eq!(elsewhere("nothing_like_it"), None);
+    }
 
     fn problems(text: &str) -> Vec<String> {
         read(text)

@@ -243,7 +243,8 @@ impl Problems {
             match named(name, known) {
                 Ok(value) => values.push(value),
                 Err(help) => self.0.push(
-                    Problem::new(format!("{key}.{i}"), format!("`{name}` is not {what}")).help(help),
+                    Problem::new(format!("{key}.{i}"), format!("`{name}` is not {what}"))
+                        .help(help),
                 ),
             }
         }

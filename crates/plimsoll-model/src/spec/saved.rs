@@ -119,7 +119,12 @@ impl Spec {
     #[must_use]
     pub fn without_secrets(&self) -> Spec {
         let mut spec = self.clone();
-        for (name, value) in spec.call.grpc.iter_mut().flat_map(|call| &mut call.metadata) {
+        for (name, value) in spec
+            .call
+            .grpc
+            .iter_mut()
+            .flat_map(|call| &mut call.metadata)
+        {
             if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
                 *value = MetadataSpec::Env(secret_variable(name));
             }

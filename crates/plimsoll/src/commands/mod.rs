@@ -1,7 +1,10 @@
 //! One file a command.
 
 pub(crate) mod certs;
+pub(crate) mod compare;
 pub(crate) mod grpc;
+pub(crate) mod import;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 
@@ -32,6 +35,9 @@ pub(crate) fn execute(
     match cli.command {
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
+        Chosen::Report(arguments) => report::execute(&arguments),
+        Chosen::Compare(arguments) => compare::execute(&arguments),
+        Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Serve(arguments) => serve::execute(arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
     }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use plimsoll_model::plan::{Group, Suite};
 use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::grpc::target::{Delay, Stall, orders, score};
+use plimsoll_protocols::grpc::target::{Delay, Stall, fast, orders, score};
 use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 
 use crate::arguments::{Json, boolish};
@@ -36,6 +36,7 @@ pub(crate) struct Arguments {
 enum Server {
     Score(ScoreArguments),
     Orders(OrdersArguments),
+    Fast(FastArguments),
 }
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -92,6 +93,15 @@ struct OrdersArguments {
         default_value = "0s"
     )]
     processing: DelayText,
+}
+
+/// Answers every unary call at once, with the same bytes: for measuring clients.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: on one thread\n  \
+    plimsoll serve fast --listen 127.0.0.1:50053 --workers 1")]
+struct FastArguments {
+    #[command(flatten)]
+    listen: ListenFlags,
 }
 
 #[derive(Debug, Args)]
@@ -163,7 +173,7 @@ struct ListenFlags {
     #[arg(long, env = "PLIMSOLL_GROUP", value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
     group: Vec<Group>,
 
-    /// Threads [default: one a core].
+    /// Threads [default: one a core; fast: one].
     #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
     workers: Option<usize>,
 
@@ -337,6 +347,7 @@ pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
     match arguments.server {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
+        Server::Fast(arguments) => serve_fast(&arguments),
     }
 }
 
@@ -418,5 +429,22 @@ fn serve_orders(arguments: &OrdersArguments) -> Result<Exit, Failure> {
             ("most waiting", stats.most_waiting),
         ],
     )?;
+    Ok(Exit::Done)
+}
+
+fn serve_fast(arguments: &FastArguments) -> Result<Exit, Failure> {
+    let listen = &arguments.listen;
+    let bound = listen.bind()?;
+    let options = fast::FastOptions {
+        workers: listen.workers.unwrap_or(1),
+        ..fast::FastOptions::default()
+    };
+    let stats = until_stopped(listen, async move |stopped| {
+        listen.announce("fast", &bound)?;
+        fast::serve(bound, options, stopped)
+            .await
+            .map_err(Failure::error)
+    })?;
+    listen.conclude(&stats.connections, &[("answered", stats.answered)])?;
     Ok(Exit::Done)
 }

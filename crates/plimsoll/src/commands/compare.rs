@@ -1,0 +1,109 @@
+//! `plimsoll compare`: what differs between runs, and whether chance alone could do it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::run::Run;
+use plimsoll_report::compare::{Comparison, Row, Side, compare};
+use plimsoll_report::terminal;
+use serde_json::{Value, json};
+
+use super::report::load;
+use crate::arguments::Json;
+use crate::console;
+use crate::failure::{Exit, Failure};
+use crate::presentation;
+
+/// Compare two runs, or two groups of runs of the same test.
+///
+/// The unit is the run, never the single call: with fewer than four runs a side the
+/// difference is shown, and nothing is claimed of it.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: two runs; and two builds with four runs each
+  plimsoll compare runs/before runs/after
+  plimsoll compare --baseline runs/a1 runs/a2 runs/a3 runs/a4 --candidate runs/b1 runs/b2 runs/b3 runs/b4")]
+pub(crate) struct Arguments {
+    /// The run to compare with.
+    #[arg(value_name = "A", requires = "b", required_unless_present = "baseline")]
+    a: Option<PathBuf>,
+
+    /// The run to judge.
+    #[arg(value_name = "B")]
+    b: Option<PathBuf>,
+
+    /// Runs to compare with.
+    #[arg(long, env = "PLIMSOLL_BASELINE", value_name = "RUN", num_args = 1.., requires = "candidate", conflicts_with = "a")]
+    baseline: Vec<PathBuf>,
+
+    /// Runs to judge.
+    #[arg(long, env = "PLIMSOLL_CANDIDATE", value_name = "RUN", num_args = 1.., requires = "baseline", conflicts_with = "a")]
+    candidate: Vec<PathBuf>,
+
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let runs = |single: &Option<PathBuf>, several: &[PathBuf]| {
+        single
+            .iter()
+            .chain(several)
+            .map(|dir| load(dir))
+            .collect::<Result<Vec<Run>, Failure>>()
+    };
+    let a = runs(&arguments.a, &arguments.baseline)?;
+    let b = runs(&arguments.b, &arguments.candidate)?;
+    let comparison = compare(&a, &b).ok_or_else(|| {
+        Failure::usage(
+            "nothing to compare",
+            "give two runs, or --baseline and --candidate",
+        )
+    })?;
+    if arguments.json.json {
+        let text = serde_json::to_string_pretty(&document(&comparison)).map_err(Failure::error)?;
+        console::result(format_args!("{text}\n"))?;
+    } else {
+        console::result(terminal::render_comparison(
+            &comparison,
+            &presentation::options(),
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The comparison for a program. Times are in µs.
+fn document(comparison: &Comparison) -> Value {
+    let side =
+        |side: &Side| json!({ "name": side.name, "directory": side.directory, "runs": side.runs });
+    json!({
+        "a": side(&comparison.a),
+        "b": side(&comparison.b),
+        "enough_runs": comparison.can_tell(),
+        "warnings": comparison.warnings,
+        "plan_differences": comparison
+            .plan_differences
+            .iter()
+            .map(|d| json!({ "key": d.key, "a": d.a, "b": d.b, "matters": d.matters() }))
+            .collect::<Vec<_>>(),
+        "metrics": comparison.rows.iter().map(row).collect::<Vec<_>>(),
+    })
+}
+
+fn row(row: &Row) -> Value {
+    json!({
+        "metric": row.metric,
+        "unit": match row.unit {
+            plimsoll_report::compare::Unit::Time => "us",
+            plimsoll_report::compare::Unit::PerSecond => "1/s",
+            plimsoll_report::compare::Unit::Share => "share",
+        },
+        "a": row.a,
+        "b": row.b,
+        "shift": row.shift(),
+        "relative": row.relative(),
+        "p_value": row.difference.map(|d| d.p_value),
+        "interval": row.difference.map(|d| [d.low, d.high]),
+        "better": row.better(),
+    })
+}
