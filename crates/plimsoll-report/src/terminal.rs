@@ -18,7 +18,7 @@ use crate::json::overhead;
 use crate::quantity::{bytes, count, plural, rate, share, signed_time, time};
 
 pub use comparison::render_comparison;
-use table::{Align, Table, wrap};
+use table::{Align, GAP, Table, wrap};
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -207,10 +207,10 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     if t.late > 0 {
         calls.push(format!("{} answered after the deadline", count(t.late)));
     }
-    calls.push(format!(
-        "{} successful",
-        share(t.ok, t.ok + t.errors + t.not_started)
-    ));
+    let settled = t.ok + t.errors + t.not_started;
+    if settled > 0 {
+        calls.push(format!("{} successful", share(t.ok, settled)));
+    }
     row(out, "calls", &calls.join(", "), options);
     if let Some(achieved) = t.achieved_per_s {
         let mut text = String::new();
@@ -328,27 +328,40 @@ fn times(out: &mut String, run: &Run, options: &Options) {
     if columns.is_empty() {
         return;
     }
-    let mut table = Table::new(options.width);
-    let mut head = vec![String::new()];
-    head.extend(columns.iter().map(|(name, _)| (*name).to_owned()));
-    table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
-    let mut add = |name: &str, of: &dyn Fn(&TimesSummary) -> Option<f64>| {
-        let mut cells = vec![name.to_owned()];
+    let names = columns[0].1.percentiles().map(|(name, _)| name);
+    let mut rows = vec!["", "mean", "sd", "min"];
+    rows.extend(names);
+    rows.push("max");
+    let cells = columns.iter().map(|(name, t)| {
+        let mut cells = vec![
+            (*name).to_owned(),
+            time(t.mean_us),
+            time(t.sd_us),
+            time(t.min_us),
+        ];
         cells.extend(
-            columns
-                .iter()
-                .map(|(_, t)| of(t).map_or_else(|| "–".to_owned(), time)),
+            t.percentiles()
+                .map(|(_, us)| us.map_or_else(|| "–".to_owned(), time)),
         );
-        table.row(cells);
-    };
-    add("mean", &|t| Some(t.mean_us));
-    add("sd", &|t| Some(t.sd_us));
-    add("min", &|t| Some(t.min_us));
-    for (i, (name, _)) in columns[0].1.percentiles().into_iter().enumerate() {
-        add(name, &|t| t.percentiles()[i].1);
+        cells.push(time(t.max_us));
+        cells
+    });
+    // Columns that don't fit beside the others go below them.
+    let widest = |cells: &[String]| cells.iter().map(|c| c.chars().count()).max().unwrap_or(0);
+    let first = rows.iter().map(|c| c.len()).max().unwrap_or(0);
+    let mut beside: Vec<Vec<String>> = Vec::new();
+    let mut used = first;
+    for column in cells {
+        let needed = widest(&column) + GAP;
+        if used + needed > options.width && !beside.is_empty() {
+            out.push_str(&side_by_side(&rows, &beside, options));
+            beside.clear();
+            used = first;
+        }
+        used += needed;
+        beside.push(column);
     }
-    add("max", &|t| Some(t.max_us));
-    out.push_str(&table.to_string());
+    out.push_str(&side_by_side(&rows, &beside, options));
     dash(out, columns[0].1.count, options);
     if let Some(delay) = options.overhead_over {
         let o = overhead(run, delay);
@@ -376,6 +389,21 @@ fn times(out: &mut String, run: &Run, options: &Options) {
         }
     }
     out.push('\n');
+}
+
+/// A table of columns, each with its head, beside the names of the rows.
+fn side_by_side(rows: &[&str], columns: &[Vec<String>], options: &Options) -> String {
+    let mut table = Table::new(options.width);
+    for (i, name) in rows.iter().enumerate() {
+        let mut cells = vec![(*name).to_owned()];
+        cells.extend(columns.iter().map(|column| column[i].clone()));
+        if i == 0 {
+            table.head(cells, |i| if i == 0 { Align::Left } else { Align::Right });
+        } else {
+            table.row(cells);
+        }
+    }
+    table.to_string()
 }
 
 /// What a dash among the percentiles means.
@@ -509,8 +537,7 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
     if ends.is_empty() {
         return;
     }
-    let mut table = Table::new(options.width);
-    let head = [
+    let rows = [
         "process",
         "CPU a call",
         "CPU user",
@@ -519,22 +546,22 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
         "descriptors",
         "threads",
     ];
-    table.head(head.map(str::to_owned).to_vec(), |i| {
-        if i == 0 { Align::Left } else { Align::Right }
-    });
-    for (name, r) in &ends {
-        table.row(vec![
-            (*name).to_owned(),
-            r.cpu_us_per_call
-                .map_or_else(|| "–".to_owned(), |us| format!("{us:.2} µs")),
-            time(r.cpu_user_us),
-            time(r.cpu_system_us),
-            bytes(r.rss_bytes_max),
-            count(r.descriptors_max),
-            count(r.threads_max),
-        ]);
-    }
-    out.push_str(&table.to_string());
+    let columns: Vec<Vec<String>> = ends
+        .iter()
+        .map(|(name, r)| {
+            vec![
+                (*name).to_owned(),
+                r.cpu_us_per_call
+                    .map_or_else(|| "–".to_owned(), |us| format!("{us:.2} µs")),
+                time(r.cpu_user_us),
+                time(r.cpu_system_us),
+                bytes(r.rss_bytes_max),
+                count(r.descriptors_max),
+                count(r.threads_max),
+            ]
+        })
+        .collect();
+    out.push_str(&side_by_side(&rows, &columns, options));
     // Below this the process itself outweighs its connections.
     const MANY_CONNECTIONS: u64 = 1_000;
     if t.connections_open_max >= MANY_CONNECTIONS

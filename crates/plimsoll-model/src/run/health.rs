@@ -38,6 +38,8 @@ pub enum ProblemKind {
     WaitedForConnection,
     /// Calls that were due were never sent.
     NotStarted,
+    /// Calls that failed took longer than the times of those that didn't let one think.
+    SlowFailures,
     /// The counts don't add up.
     CountsDiffer,
 }
@@ -231,6 +233,29 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
             ),
         );
     }
+    if let (Some((name, ok)), false) = (high(&record.response), record.failed.is_empty()) {
+        let mut all = record.response.clone();
+        all.merge(&record.failed);
+        // The same percentile as of the calls that ended ok: more calls support no less.
+        let same = match name {
+            "p99" => 0.99,
+            "p90" => 0.9,
+            "p50" => 0.5,
+            _ => 1.0,
+        };
+        let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(same));
+        if with_failed > ok + ok / 10 {
+            say(
+                ProblemKind::SlowFailures,
+                false,
+                format!(
+                    "response times are of calls that ended ok; the failed ones took longer: with them the {name} is {}, not {}",
+                    Ns(with_failed),
+                    Ns(ok)
+                ),
+            );
+        }
+    }
     problems.sort_by_key(|p| !p.invalidates);
     problems
 }
@@ -287,6 +312,28 @@ mod tests {
         assert_eq!(
             kinds(&health(&record(1, 1), false, &busy)),
             [(ProblemKind::WorkerBusy, false), stalled]
+        );
+    }
+
+    #[test]
+    fn slow_failures_are_told_and_fast_ones_need_not_be() {
+        let calm = Observed::default();
+        let mut r = record(1, 1);
+        for _ in 0..20 {
+            r.failed.record(100_000);
+        }
+        assert_eq!(health(&r, true, &calm), []);
+        for _ in 0..20 {
+            r.failed.record(1_000_000_000);
+        }
+        let problems = health(&r, true, &calm);
+        assert_eq!(kinds(&problems), [(ProblemKind::SlowFailures, false)]);
+        assert!(
+            problems[0]
+                .text
+                .ends_with("with them the p99 is 1.00 s, not 5.00 ms"),
+            "{}",
+            problems[0].text
         );
     }
 

@@ -29,10 +29,10 @@ fn heading(out: &mut String, name: &str, side: &Side) {
 /// What a row says, in a word.
 fn word(row: &Row) -> &'static str {
     match (row.difference, row.better()) {
-        (None, _) => "",
+        (None, _) => "unclear",
         (Some(_), Some(true)) => "better",
         (Some(_), Some(false)) => "worse",
-        (Some(_), None) => "no clear difference",
+        (Some(_), None) => "unclear",
     }
 }
 
@@ -57,12 +57,23 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
     out.push('\n');
     let tells = c.can_tell();
     let mut table = Table::new(options.width);
-    let mut head = vec!["", "A", "B", "B − A", "%"];
-    if tells {
-        head.extend(["95 % interval", "p", "B is"]);
+    // What is left out where the terminal is narrow follows from the rest.
+    let wide = options.width >= 92 || !tells;
+    let mut head = vec!["", "A", "B"];
+    if wide {
+        head.push("B − A");
     }
+    head.push("%");
+    if tells {
+        head.push("95 % interval");
+        if wide {
+            head.push("p");
+        }
+        head.push("B is");
+    }
+    let last = head.len() - 1;
     table.head(head.into_iter().map(str::to_owned).collect(), |i| {
-        if i == 0 || i == 7 {
+        if i == 0 || (tells && i == last) {
             Align::Left
         } else {
             Align::Right
@@ -70,32 +81,32 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
     });
     for row in &c.rows {
         let show = |v: f64| show(row.unit, v);
-        let mut cells = vec![
-            row.metric.to_owned(),
-            show(row.a),
-            show(row.b),
-            signed(row.shift(), show),
-            row.relative().map_or_else(
-                || "–".to_owned(),
-                |r| signed(r * 100.0, |v| format!("{v:.1} %")),
-            ),
-        ];
+        let percent = |part: f64| signed(part * 100.0, |v| format!("{v:.1}"));
+        let dash = || "–".to_owned();
+        let mut cells = vec![row.metric.to_owned(), show(row.a), show(row.b)];
+        if wide {
+            cells.push(signed(row.shift(), show));
+        }
+        cells.push(row.relative().map_or_else(dash, percent));
         if tells {
-            cells.extend(match row.difference {
-                Some(d) => [
-                    format!("{} … {}", signed(d.low, show), signed(d.high, show)),
-                    format!("{:.3}", d.p_value),
-                    word(row).to_owned(),
-                ],
-                None => ["–".to_owned(), "–".to_owned(), "can't be told".to_owned()],
+            let d = row.difference;
+            cells.push(match d {
+                Some(d) if row.a != 0.0 => {
+                    format!("{} … {}", percent(d.low / row.a), percent(d.high / row.a))
+                }
+                _ => dash(),
             });
+            if wide {
+                cells.push(d.map_or_else(dash, |d| format!("{:.3}", d.p_value)));
+            }
+            cells.push(word(row).to_owned());
         }
         table.row(cells);
     }
     out.push_str(&table.to_string());
     out.push('\n');
     let closing = if tells {
-        "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann). “better” and “worse” where chance alone would differ as much in fewer than 5 % of cases.".to_owned()
+        "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would differ as much in fewer than 5 % of cases.".to_owned()
     } else if c.a.runs == 1 && c.b.runs == 1 {
         format!(
             "one run a side: not enough runs to tell ({FEWEST_RUNS} or more a side): this difference may be chance"

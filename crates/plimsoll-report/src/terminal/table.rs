@@ -2,13 +2,16 @@
 
 use std::fmt;
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
     Right,
 }
+
+/// Characters between two columns.
+pub(super) const GAP: usize = 2;
 
 /// A table without lines: a head, rows, two spaces between columns.
 pub(super) struct Table(comfy_table::Table);
@@ -26,11 +29,15 @@ impl Table {
     pub(super) fn head(&mut self, cells: Vec<String>, align: impl Fn(usize) -> Align) {
         self.0.set_header(cells);
         for (i, column) in self.0.column_iter_mut().enumerate() {
-            column.set_padding((0, 2));
-            column.set_cell_alignment(match align(i) {
-                Align::Left => CellAlignment::Left,
-                Align::Right => CellAlignment::Right,
-            });
+            column.set_padding((0, GAP as u16));
+            match align(i) {
+                Align::Left => column.set_cell_alignment(CellAlignment::Left),
+                // A number broken over two lines is no number.
+                Align::Right => {
+                    column.set_cell_alignment(CellAlignment::Right);
+                    column.set_constraint(ColumnConstraint::ContentWidth);
+                }
+            }
         }
     }
 

@@ -1,0 +1,228 @@
+//! What people see of runs, kept as golden files (`SNAPSHOTS=overwrite` blesses them).
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod runs;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll_model::run::{Ending, Run, Timestamp};
+use plimsoll_report::terminal::{Options, render, render_comparison};
+use plimsoll_report::{compare, json, lines};
+use runs::{Fixture, finished};
+use snapbox::{assert_data_eq, file};
+
+fn shown(run: &Run) -> String {
+    render(run, &Options::default())
+}
+
+#[test]
+fn steady() {
+    let run = finished(Fixture::steady("steady"), Ending::complete());
+    let options = Options {
+        overhead_over: Some(Duration::from_millis(5)),
+        ..Options::default()
+    };
+    assert_data_eq!(render(&run, &options), file!["golden/steady.txt"]);
+}
+
+#[test]
+fn narrow_and_in_colour() {
+    let run = finished(Fixture::errors("errors"), Ending::complete());
+    let options = Options {
+        width: 60,
+        colour: true,
+        ..Options::default()
+    };
+    let text = render(&run, &options);
+    let widest = text.lines().map(|l| l.chars().count()).max().unwrap();
+    // Escape codes take 8 characters of the only lines that have them.
+    assert!(widest <= 68, "{widest}");
+    assert_data_eq!(text, file!["golden/narrow.txt"]);
+}
+
+#[test]
+fn cold() {
+    let run = finished(Fixture::cold("cold"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/cold.txt"]);
+}
+
+#[test]
+fn fleet() {
+    let run = finished(Fixture::fleet("fleet"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/fleet.txt"]);
+}
+
+#[test]
+fn errors() {
+    let run = finished(Fixture::errors("errors"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/errors.txt"]);
+}
+
+#[test]
+fn invalid() {
+    let run = finished(Fixture::invalid("invalid"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/invalid.txt"]);
+}
+
+#[test]
+fn partial() {
+    let run = finished(
+        Fixture::interrupted("partial"),
+        Ending::partial("run.json: writing to it failed: No space left on device (os error 28)"),
+    );
+    assert_data_eq!(shown(&run), file!["golden/partial.txt"]);
+}
+
+#[test]
+fn tiny() {
+    let run = finished(Fixture::tiny("tiny"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/tiny.txt"]);
+}
+
+#[test]
+fn nothing_at_all() {
+    let run = finished(Fixture::empty("empty"), Ending::aborted("interrupted"));
+    assert_data_eq!(shown(&run), file!["golden/empty.txt"]);
+}
+
+#[test]
+fn compare_one_with_one() {
+    let a = finished(Fixture::steady("a"), Ending::complete());
+    let mut b = finished(Fixture::steady("b").slower(1.15), Ending::complete());
+    b.plan = b.plan.replace("1000/s", "2000/s");
+    let compared = compare::compare(&[a], &[b]).unwrap();
+    assert_eq!(compared.rows[0].better(), None);
+    assert_data_eq!(
+        render_comparison(&compared, &Options::default()),
+        file!["golden/compare_single.txt"]
+    );
+}
+
+#[test]
+fn compare_replicates() {
+    let group = |name: &str, by: f64| -> Vec<Run> {
+        (0..6)
+            .map(|i| {
+                let luck = 1.0 + 0.004 * f64::from(i * 7 % 6);
+                finished(
+                    Fixture::steady(&format!("{name}{i}")).slower(by * luck),
+                    Ending::complete(),
+                )
+            })
+            .collect()
+    };
+    let (a, b) = (group("a", 1.0), group("b", 0.85));
+    let compared = compare::compare(&a, &b).unwrap();
+    assert!(compared.can_tell());
+    assert_eq!(compared.rows[0].better(), Some(true));
+    assert_data_eq!(
+        render_comparison(&compared, &Options::default()),
+        file!["golden/compare_replicates.txt"]
+    );
+    let same = compare::compare(&a, &a).unwrap();
+    assert!(same.rows.iter().all(|r| r.better().is_none()));
+}
+
+#[test]
+fn the_json_document_is_run_json_and_more() {
+    let run = finished(Fixture::steady("steady"), Ending::complete());
+    let document = json::document(&run, Some(Duration::from_millis(5)));
+    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["state"], "complete");
+    assert_eq!(document["directory"], "runs/steady");
+    assert_eq!(document["overhead"]["over_us"], 5_000.0);
+    let p50 = document["total"]["response"]["p50_us"].as_f64().unwrap();
+    let over = document["overhead"]["p50_us"].as_f64().unwrap();
+    assert!((p50 - 5_000.0 - over).abs() < 1e-6);
+    assert!(json::document(&run, None).get("overhead").is_none());
+}
+
+#[test]
+fn an_export_read_back_has_the_same_response_times() {
+    let parent = tempfile::tempdir().unwrap();
+    for (fixture, first) in [
+        (Fixture::errors("exported"), "#TEST=01_steady"),
+        (Fixture::cold("exported"), "#TEST=02_coldconn"),
+    ] {
+        let dir = parent.path().join(&first[6..]);
+        let run = fixture.write(&dir, Ending::complete());
+        let mut bytes = Vec::new();
+        let written = lines::export(&run, &mut bytes).unwrap();
+        let total = &run.summary.total;
+        assert_eq!(written, total.ok + total.errors);
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text.lines().next(), Some(first));
+        let path = dir.join("export.jsonl");
+        fs::write(&path, &text).unwrap();
+
+        let target = dir.join("imported");
+        let imported = lines::import(&path, &target, "0.1.0", Timestamp::UNIX_EPOCH).unwrap();
+        let read = &imported.summary.total;
+        assert_eq!(imported.state.name(), "complete");
+        assert_eq!((read.ok, read.errors), (total.ok, total.errors));
+        assert_eq!(read.errors_by_code, total.errors_by_code);
+        if run.header.cold {
+            assert_eq!(read.service, total.service);
+            assert_eq!(
+                read.phases.unwrap().cold_total,
+                total.phases.unwrap().cold_total
+            );
+        } else {
+            assert_eq!(read.response, total.response);
+        }
+        assert_eq!(
+            (read.achieved_per_s, read.elapsed_us, read.client),
+            (None, None, None)
+        );
+        assert_eq!(Run::load(&target).unwrap().summary, imported.summary);
+        let again = lines::export(&imported, &mut Vec::new()).unwrap_err();
+        assert!(
+            again
+                .to_string()
+                .contains("kept no record of its single calls")
+        );
+    }
+}
+
+#[test]
+fn an_imported_run_says_so() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("steady.txt");
+    let calls =
+        "{\"ok\":true,\"latency_ms\":5.83}\n{\"ok\":false,\"code\":\"DEADLINE_EXCEEDED\"}\n";
+    fs::write(&path, format!("#TEST=01_steady\n{}", calls.repeat(40))).unwrap();
+    let dir = parent.path().join("run");
+    let mut run = lines::import(&path, &dir, "0.1.0", Timestamp::UNIX_EPOCH).unwrap();
+    run.dir = Path::new("runs/imported").to_owned();
+    assert_data_eq!(shown(&run), file!["golden/imported.txt"]);
+}
+
+#[test]
+fn bad_lines_are_named() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("bad.txt");
+    let problem = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let dir = parent.path().join("run");
+        let error = lines::import(&path, &dir, "0.1.0", Timestamp::UNIX_EPOCH).unwrap_err();
+        assert!(!dir.exists(), "nothing is made of a bad file");
+        error
+            .to_string()
+            .rsplit("bad.txt:")
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(problem("").starts_with("1: the file is empty; expected"));
+    assert!(problem("#TEST=03\n").starts_with("1: the first line is \"#TEST=03\"; expected"));
+    let steady = |line: &str| problem(&format!("#TEST=01_steady\n{line}\n"));
+    assert!(steady("{\"ok\":true}").starts_with("2: latency_ms is missing"));
+    assert!(steady("{\"ok\":true,\"latency_ms\":-1}").contains("latency_ms is -1"));
+    assert!(steady("{\"ok\":false}").contains("code is missing"));
+    assert!(steady("{\"ok\":false,\"code\":\"OK\"}").contains("not the code of a failure"));
+    assert!(steady("{\"ok\":true,\"lat\":1}").contains("unknown field `lat`"));
+    assert!(steady("{\"ok\":").starts_with("2: EOF"));
+}

@@ -1,0 +1,290 @@
+//! Runs made up for tests: written by the real writer from calls with known times.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_model::run::header::{Loop, Machine, PlannedStage, Security};
+use plimsoll_model::run::{Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source};
+use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// What a made-up run is made of.
+pub struct Fixture {
+    name: String,
+    header: RunHeader,
+    /// Measured seconds, and calls in each.
+    seconds: u64,
+    calls: u64,
+    /// The generator's own lateness.
+    pacing_ns: u64,
+    slower: f64,
+    failing: bool,
+    in_flight: u64,
+    server: bool,
+}
+
+impl Fixture {
+    pub fn steady(name: &str) -> Fixture {
+        let stage = |name: &str, warmup, seconds: u64| PlannedStage {
+            name: name.to_owned(),
+            warmup,
+            duration_us: Some(seconds * 1_000_000),
+            rate_from_per_s: Some(1_000.0),
+            rate_to_per_s: Some(1_000.0),
+        };
+        Fixture {
+            name: name.to_owned(),
+            header: RunHeader {
+                schema_version: 1,
+                source: Source::Measured,
+                name: "score, steady".to_owned(),
+                target: Some("grpcs://localhost:50051".to_owned()),
+                protocol: Some("grpc".to_owned()),
+                call: Some("score.ScoreService/GetScore".to_owned()),
+                security: Some(Security::MutualTls),
+                load_loop: Some(Loop::Open),
+                arrivals: Some("constant".to_owned()),
+                clients: None,
+                connections: Some(1),
+                cold: false,
+                calls: None,
+                seed: Some(1),
+                plan_hash: Some("fnv1a64:0".to_owned()),
+                tool_version: "0.1.0".to_owned(),
+                started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
+                machine: Some(Machine::default()),
+                planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
+            },
+            seconds: 4,
+            calls: 1_000,
+            pacing_ns: 12 * US,
+            slower: 1.0,
+            failing: false,
+            in_flight: 0,
+            server: true,
+        }
+    }
+
+    pub fn cold(name: &str) -> Fixture {
+        let mut f = Fixture::steady(name);
+        f.header.name = "score, cold".to_owned();
+        f.header.cold = true;
+        f.header.connections = None;
+        f.calls = 10;
+        f.header.planned_stages[0].rate_from_per_s = Some(10.0);
+        for stage in &mut f.header.planned_stages {
+            stage.rate_from_per_s = Some(10.0);
+            stage.rate_to_per_s = Some(10.0);
+        }
+        f
+    }
+
+    pub fn fleet(name: &str) -> Fixture {
+        let mut f = Fixture::steady(name);
+        f.header.name = "orders, fleet".to_owned();
+        f.header.call = Some("orders.OrderService/Submit".to_owned());
+        f.header.security = Some(Security::Plaintext);
+        f.header.load_loop = Some(Loop::Closed);
+        f.header.arrivals = None;
+        f.header.clients = Some(2_000);
+        f.header.connections = Some(2_000);
+        f.header.calls = Some(20_000);
+        f.header.planned_stages = vec![PlannedStage {
+            name: "calls".to_owned(),
+            warmup: false,
+            duration_us: None,
+            rate_from_per_s: None,
+            rate_to_per_s: None,
+        }];
+        f.seconds = 2;
+        f.calls = 10_000;
+        f
+    }
+
+    pub fn errors(name: &str) -> Fixture {
+        Fixture {
+            failing: true,
+            ..Fixture::steady(name)
+        }
+    }
+
+    pub fn invalid(name: &str) -> Fixture {
+        Fixture {
+            pacing_ns: 3 * MS,
+            ..Fixture::steady(name)
+        }
+    }
+
+    pub fn interrupted(name: &str) -> Fixture {
+        Fixture {
+            in_flight: 3,
+            seconds: 2,
+            ..Fixture::steady(name)
+        }
+    }
+
+    pub fn tiny(name: &str) -> Fixture {
+        let mut f = Fixture::steady(name);
+        f.header.planned_stages.remove(0);
+        f.header.planned_stages[0].duration_us = Some(1_000_000);
+        f.header.planned_stages[0].rate_from_per_s = Some(5.0);
+        f.header.planned_stages[0].rate_to_per_s = Some(5.0);
+        Fixture {
+            seconds: 1,
+            calls: 5,
+            server: false,
+            ..f
+        }
+    }
+
+    pub fn empty(name: &str) -> Fixture {
+        Fixture {
+            seconds: 0,
+            ..Fixture::tiny(name)
+        }
+    }
+
+    /// Service times multiplied.
+    pub fn slower(mut self, by: f64) -> Fixture {
+        self.slower = by;
+        self
+    }
+
+    /// Call `i` of a second: most take 5.1–5.6 ms, one in a hundred up to 20 ms more.
+    fn service_ns(&self, i: u64) -> u64 {
+        let spread = i * 7_919 % 1_000;
+        let tail = if i % 100 == 99 { i % 7 * 3 * MS } else { 0 };
+        ((5_100 * US + spread * 500 + tail) as f64 * self.slower) as u64
+    }
+
+    fn outcome(&self, i: u64) -> Outcome {
+        match i {
+            _ if !self.failing => Outcome::Ok,
+            i if i % 50 == 3 => Outcome::DeadlineExceeded,
+            i if i % 200 == 4 => Outcome::Unavailable,
+            777 => Outcome::Reset,
+            _ => Outcome::Ok,
+        }
+    }
+
+    fn second(&self, recorder: &mut Recorder, stage: u8, index: u64) {
+        let open = self.header.load_loop == Some(Loop::Open);
+        for i in 0..self.calls {
+            let due = Time(index * 1_000 * MS + i * 1_000 * MS / self.calls);
+            let phases = ConnectPhases {
+                resolve_ns: 30 * US,
+                connect_ns: 90 * US + i % 10 * US,
+                handshake_ns: 1_900 * US + i % 9 * 20 * US,
+                ready_ns: 300 * US,
+                resumed: false,
+            };
+            let begun = due.plus_nanos(if open { self.pacing_ns + 8 * US } else { 0 });
+            let sent = if self.header.cold {
+                begun.plus_nanos(phases.total_ns())
+            } else {
+                begun
+            };
+            let outcome = self.outcome(i);
+            let took = match outcome {
+                Outcome::DeadlineExceeded => 1_000 * MS,
+                _ => self.service_ns(i),
+            };
+            let sample = Sample {
+                number: index * self.calls + i,
+                arrival: if open { due } else { sent },
+                sent,
+                first_byte: sent.plus_nanos(took - 80 * US),
+                done: sent.plus_nanos(took),
+                stage,
+                outcome,
+                bytes_sent: 27,
+                bytes_received: 14,
+            };
+            recorder.due(stage, 1);
+            if open {
+                recorder.pacing(stage, self.pacing_ns);
+            }
+            if self.header.cold {
+                recorder.cold_call(&sample, &phases);
+            } else {
+                recorder.call(&sample);
+            }
+            match outcome {
+                Outcome::DeadlineExceeded if i == 3 => recorder.late(stage),
+                Outcome::Unavailable => {
+                    recorder.detail(outcome, "upstream connect error\u{1b}[31m or disconnect")
+                }
+                _ => {}
+            }
+        }
+        recorder.due(stage, self.in_flight);
+    }
+
+    /// Write the run to `dir` with a warm-up of one second, where one is planned.
+    pub fn write(&self, dir: &Path, ending: Ending) -> Run {
+        const PLAN: &str = "name = \"score\"\n[load]\nrate = \"1000/s\"\nconnections = 1\n";
+        let mut writer = RunWriter::create(dir, self.header.clone(), PLAN, true).unwrap();
+        let warmup = u64::from(self.header.planned_stages[0].warmup);
+        let last = self.header.planned_stages.len() as u8 - 1;
+        let mut recorder = Recorder::new(2, true);
+        let connections = self.header.connections.unwrap_or(0);
+        for i in 0..u64::from(connections) {
+            recorder.connection(
+                0,
+                &ConnectPhases {
+                    resolve_ns: 0,
+                    connect_ns: 95 * US + i % 50 * US,
+                    handshake_ns: match self.header.security {
+                        Some(Security::Plaintext) => 0,
+                        _ => 2_100 * US,
+                    },
+                    ready_ns: 250 * US,
+                    resumed: false,
+                },
+            );
+        }
+        if self.failing {
+            recorder.connect_failure(0, Outcome::ConnectRefused);
+        }
+        for index in 0..self.seconds + warmup {
+            let stage = if index < warmup { 0 } else { last };
+            self.second(&mut recorder, stage, index);
+            let taken = recorder.take(None);
+            let used = |per_call: u64| Resources {
+                cpu_user_us: self.calls * per_call,
+                cpu_system_us: self.calls * per_call / 2,
+                rss_bytes: 9_400_000,
+                descriptors: 12 + u64::from(connections),
+                threads: 2,
+            };
+            let interval = IntervalRecord {
+                index,
+                start_offset: Duration::from_secs(index),
+                length: Duration::from_secs(1),
+                stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+                // Each second leaves its own calls in flight.
+                in_flight: self.in_flight * (index + 1),
+                connections_open: u64::from(connections),
+                busiest_worker_ratio: 0.12,
+                client: Some(used(8)),
+                server: self.server.then(|| used(40)),
+                details: taken.details,
+                ..IntervalRecord::default()
+            };
+            writer.interval(&interval, &taken.requests).unwrap();
+        }
+        writer.finish(ending).unwrap()
+    }
+}
+
+/// The fixture as a finished run that says it is in `runs/NAME`.
+pub fn finished(fixture: Fixture, ending: Ending) -> Run {
+    let parent = tempfile::tempdir().unwrap();
+    let written = fixture.write(&parent.path().join("run"), ending);
+    let mut run = Run::load(&written.dir).unwrap();
+    assert_eq!(run.summary, written.summary, "read back as written");
+    run.dir = PathBuf::from("runs").join(&fixture.name);
+    run
+}
