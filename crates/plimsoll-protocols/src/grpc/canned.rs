@@ -201,6 +201,8 @@ struct Stream {
     /// Bytes of the answer's message that wait for a window.
     unsent: usize,
     phase: Phase,
+    /// The client has reset it, and is answered all the same.
+    reset: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -453,7 +455,10 @@ impl CannedConnection {
         if self.last_stream.is_some_and(|last| id > last) {
             return Ok(());
         }
-        let open = self.streams.len();
+        let open = match options.max_concurrent_streams {
+            Some(_) => self.streams.iter().filter(|stream| !stream.reset).count(),
+            None => 0,
+        };
         if options
             .max_concurrent_streams
             .is_some_and(|limit| open >= limit as usize)
@@ -478,6 +483,7 @@ impl CannedConnection {
             send_window: self.client_initial_window,
             unsent: 0,
             phase: Phase::Receiving,
+            reset: false,
         });
         if end_stream {
             return self.whole_request(open, out, held);
@@ -695,7 +701,11 @@ impl CannedConnection {
         self.resets += 1;
         if let Ok(place) = self.streams.binary_search_by_key(&id, |stream| stream.id) {
             match self.streams[place].phase {
-                Phase::Held if self.prepared.options.ignore_resets => return Ok(()),
+                Phase::Held if self.prepared.options.ignore_resets => {
+                    // Closed as far as limits go (RFC 9113, 5.1.2); the answer still comes.
+                    self.streams[place].reset = true;
+                    return Ok(());
+                }
                 Phase::Answering => self.blocked -= 1,
                 Phase::Held | Phase::Receiving => {}
             }

@@ -19,12 +19,12 @@ use super::h2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW,
     Settings, Violation, flags, kind, setting, write,
 };
-use super::head::{self, HeadReader, Texts, printable};
+use super::head::{self, HeadReader, printable};
 use super::hpack::{BlockChoice, HpackError, PeerTable};
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::streams::{State, Stream, Streams};
 use super::trace::FrameTracer;
-use super::unary::{Answer, Step};
+use super::unary::{Answer, Failure, Step};
 
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 const WINDOW_STEP: u32 = 1 << 29;
@@ -225,7 +225,7 @@ impl GrpcDriver {
             }
             let mut whole = &partial[..];
             if let Some((head, payload)) = h2::split(&mut whole, DEFAULT_MAX_FRAME)? {
-                self.frame(head, payload, now, out, events)?;
+                self.mended_frame(head, payload, now, out, events)?;
             }
             if partial.capacity() <= KEPT_PARTIAL {
                 partial.clear();
@@ -239,6 +239,20 @@ impl GrpcDriver {
         Ok(())
     }
 
+    /// A frame that came in several pieces; apart, so that the loop over whole ones has
+    /// [`GrpcDriver::frame`] in line.
+    #[inline(never)]
+    fn mended_frame(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        self.frame(head, payload, now, out, events)
+    }
+
     #[inline]
     fn frame(
         &mut self,
@@ -248,13 +262,12 @@ impl GrpcDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let result = if self.stage == Stage::Greeting || self.block.is_some() {
-            self.check_order(head)
-                .and_then(|()| self.act(head, payload, now, out, events))
-        } else {
-            self.act(head, payload, now, out, events)
-        };
-        match result {
+        if (self.stage == Stage::Greeting || self.block.is_some())
+            && let Err(violation) = self.check_order(head)
+        {
+            return Err(violation);
+        }
+        match self.act(head, payload, now, out, events) {
             Ok(()) => Ok(()),
             Err(violation) => self.contain(violation, out, events),
         }
@@ -332,11 +345,7 @@ impl GrpcDriver {
     ) -> Result<(), Violation> {
         match self.streams.find(id) {
             Some(stream) if stream.state == State::Open => {
-                let mut texts = Texts::default();
-                let head = self
-                    .heads
-                    .read(block, &mut texts)
-                    .map_err(lost_compression)?;
+                let (head, texts) = self.heads.read(block).map_err(lost_compression)?;
                 if stream.answer.first_byte == Time::NEVER {
                     stream.answer.first_byte = now;
                 }
@@ -348,7 +357,7 @@ impl GrpcDriver {
             other => {
                 let state = other.map(|stream| stream.state);
                 // The block may change the table that later ones refer to.
-                self.heads.skip(block).map_err(lost_compression)?;
+                self.heads.read(block).map_err(lost_compression)?;
                 self.on_closed(id, state, "HEADERS", end_stream, events)
             }
         }
@@ -366,17 +375,31 @@ impl GrpcDriver {
     ) -> Result<(), Violation> {
         match step {
             Step::Continue => Ok(()),
-            Step::End(outcome, detail) => {
-                let unsent = self.end(id, outcome, detail, State::Ended, events);
-                // An answer before the request's end needs no more of it (RFC 9113, 8.1).
-                match (end_stream, unsent) {
-                    (true, 0) => {}
-                    (true, _) => self.reset(id, ErrorCode::NO_ERROR, State::Ended, out),
-                    (false, _) => self.reset(id, ErrorCode::CANCEL, State::Abandoned, out),
+            Step::Succeed => {
+                let unsent = self.end(id, Outcome::Ok, None, State::Ended, events);
+                self.stop_sending(id, unsent, out);
+                Ok(())
+            }
+            Step::Fail(failure) => {
+                let Failure { outcome, detail } = *failure;
+                if end_stream {
+                    let unsent = self.end(id, outcome, detail, State::Ended, events);
+                    self.stop_sending(id, unsent, out);
+                } else {
+                    self.end(id, outcome, detail, State::Abandoned, events);
+                    self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
                 }
                 Ok(())
             }
             Step::Malformed(why) => Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why)),
+        }
+    }
+
+    /// An answer before the request's end needs no more of it (RFC 9113, 8.1).
+    #[inline]
+    fn stop_sending(&mut self, id: u32, unsent: u32, out: &mut Vec<u8>) {
+        if unsent > 0 {
+            self.reset(id, ErrorCode::NO_ERROR, State::Ended, out);
         }
     }
 

@@ -34,22 +34,18 @@ pub struct Head {
     pub content_length: Option<u32>,
     /// A rule of RFC 9113, 8.2 and 8.3, that the block breaks.
     pub malformed: Option<&'static str>,
-    /// A failure's text was found in the block.
-    has_texts: bool,
 }
 
-impl Default for Head {
-    fn default() -> Head {
-        Head {
-            http_status: 0,
-            grpc_status: None,
-            content_type: ContentType::Absent,
-            compressed: false,
-            content_length: None,
-            malformed: None,
-            has_texts: false,
-        }
-    }
+impl Head {
+    /// What a block without any of these fields says.
+    const NONE: Head = Head {
+        http_status: 0,
+        grpc_status: None,
+        content_type: ContentType::Absent,
+        compressed: false,
+        content_length: None,
+        malformed: None,
+    };
 }
 
 /// What a server said of a failure, fit for a terminal: control characters replaced,
@@ -72,15 +68,30 @@ const MEMO_BLOCK_LEN: usize = 39;
 
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
+    head: Head,
     length: u8,
     block: [u8; MEMO_BLOCK_LEN],
-    head: Head,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Memo {
-    next: u8,
-    blocks: [Option<Remembered>; MEMO_BLOCKS],
+    /// How many were remembered; the next goes to this place, modulo their number.
+    count: usize,
+    blocks: [Remembered; MEMO_BLOCKS],
+}
+
+impl Default for Memo {
+    fn default() -> Memo {
+        let empty = Remembered {
+            head: Head::NONE,
+            length: 0,
+            block: [0; MEMO_BLOCK_LEN],
+        };
+        Memo {
+            count: 0,
+            blocks: [empty; MEMO_BLOCKS],
+        }
+    }
 }
 
 /// One connection's answers: decoding state and memo.
@@ -100,27 +111,21 @@ impl Default for HeadReader {
 }
 
 impl HeadReader {
-    /// Reads a whole header block. `texts` is filled where the block has any, on the way
-    /// of failures only.
+    /// Reads a whole header block. Texts come with it where it has any, on the way of
+    /// failures only.
     ///
     /// # Errors
     /// As [`Decoder::decode`].
     #[inline]
-    pub fn read(&mut self, block: &[u8], texts: &mut Texts) -> Result<Head, HpackError> {
+    pub fn read(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
         if let Some(memo) = &self.memo {
-            for remembered in memo.blocks.iter().flatten() {
+            for remembered in memo.blocks.iter().take(memo.count) {
                 if remembered.block.get(..remembered.length as usize) == Some(block) {
-                    return Ok(remembered.head);
+                    return Ok((remembered.head, None));
                 }
             }
         }
-        self.read_anew(block, texts)
-    }
-
-    /// Reads a block whose result nobody needs: keeps the decoder's state right.
-    pub fn skip(&mut self, block: &[u8]) -> Result<(), HpackError> {
-        let mut texts = Texts::default();
-        self.read(block, &mut texts).map(drop)
+        self.read_anew(block)
     }
 
     /// [`HeadReader::read`], and shows every field to `visit`.
@@ -130,41 +135,40 @@ impl HeadReader {
     pub fn read_all<F>(
         &mut self,
         block: &[u8],
-        texts: &mut Texts,
         mut visit: F,
-    ) -> Result<Head, HpackError>
+    ) -> Result<(Head, Option<Box<Texts>>), HpackError>
     where
         F: FnMut(Field<'_>),
     {
         let mut reading = Reading {
-            head: Head::default(),
-            texts,
+            head: Head::NONE,
+            texts: None,
             regular_began: false,
         };
         let decoded = self.decoder.decode(block, |field| {
             reading.field(field);
             visit(field);
         })?;
-        let mut head = reading.head;
+        let Reading {
+            mut head, texts, ..
+        } = reading;
         if decoded.list_too_large {
             head.malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
         }
         if decoded.changed_table {
             self.memo = None;
-        }
-        if !decoded.changed_table && !head.has_texts && block.len() <= MEMO_BLOCK_LEN {
+        } else if texts.is_none() && block.len() <= MEMO_BLOCK_LEN {
             let memo = self.memo.get_or_insert_default();
-            let mut bytes = [0; MEMO_BLOCK_LEN];
-            bytes[..block.len()].copy_from_slice(block);
-            let place = memo.next as usize % MEMO_BLOCKS;
-            memo.next = memo.next.wrapping_add(1);
-            memo.blocks[place] = Some(Remembered {
-                length: block.len() as u8,
-                block: bytes,
+            let place = &mut memo.blocks[memo.count % MEMO_BLOCKS];
+            memo.count += 1;
+            *place = Remembered {
                 head,
-            });
+                length: block.len() as u8,
+                block: [0; MEMO_BLOCK_LEN],
+            };
+            place.block[..block.len()].copy_from_slice(block);
         }
-        Ok(head)
+        Ok((head, texts))
     }
 
     /// Bytes on the heap.
@@ -173,18 +177,18 @@ impl HeadReader {
     }
 
     #[inline(never)]
-    fn read_anew(&mut self, block: &[u8], texts: &mut Texts) -> Result<Head, HpackError> {
-        self.read_all(block, texts, |_| ())
+    fn read_anew(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
+        self.read_all(block, |_| ())
     }
 }
 
-struct Reading<'a> {
+struct Reading {
     head: Head,
-    texts: &'a mut Texts,
+    texts: Option<Box<Texts>>,
     regular_began: bool,
 }
 
-impl Reading<'_> {
+impl Reading {
     fn field(&mut self, field: Field<'_>) {
         let Field { name, value, .. } = field;
         if let Err(why) = self.check(name, value) {
@@ -198,19 +202,17 @@ impl Reading<'_> {
                 self.head.grpc_status = Some(status.unwrap_or(u8::MAX));
             }
             b"grpc-message" if !value.is_empty() => {
-                self.head.has_texts = true;
-                self.texts.message = Some(printable(&percent_decoded(value)));
+                self.texts.get_or_insert_default().message =
+                    Some(printable(&percent_decoded(value)));
             }
             b"content-type" if is_grpc(value) => self.head.content_type = ContentType::Grpc,
             b"content-type" => {
                 self.head.content_type = ContentType::Other;
-                self.head.has_texts = true;
-                self.texts.content_type = Some(printable(value));
+                self.texts.get_or_insert_default().content_type = Some(printable(value));
             }
             b"grpc-encoding" if value != b"identity" => {
                 self.head.compressed = true;
-                self.head.has_texts = true;
-                self.texts.encoding = Some(printable(value));
+                self.texts.get_or_insert_default().encoding = Some(printable(value));
             }
             b"content-length" => match number(value) {
                 Some(length) => self.head.content_length = Some(length),
@@ -320,10 +322,9 @@ mod tests {
     use super::*;
 
     fn read(fields: &[(&str, &str)]) -> (Head, Texts) {
-        let mut texts = Texts::default();
         let block = Encoder::encode_plain(fields.iter().copied());
-        let head = HeadReader::default().read(&block, &mut texts).unwrap();
-        (head, texts)
+        let (head, texts) = HeadReader::default().read(&block).unwrap();
+        (head, texts.map_or_else(Texts::default, |texts| *texts))
     }
 
     #[test]
@@ -396,12 +397,7 @@ mod tests {
             "index 62 means the newest entry both times"
         );
         let mut reader = HeadReader::default();
-        let mut status = |block: &[u8]| {
-            reader
-                .read(block, &mut Texts::default())
-                .unwrap()
-                .grpc_status
-        };
+        let mut status = |block: &[u8]| reader.read(block).unwrap().0.grpc_status;
         assert_eq!(status(&insert_ok), Some(0));
         assert_eq!(status(&index_ok), Some(0));
         assert_eq!(status(&index_ok), Some(0));

@@ -13,11 +13,22 @@ use super::message::{MessageError, MessageReader};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Continue,
-    /// The call has ended; if the stream has not, it is to be cancelled.
-    End(Outcome, Option<String>),
+    /// The call has succeeded, and the stream has ended.
+    Succeed,
+    /// The call has failed; if the stream has not ended, it is to be cancelled.
+    Fail(Box<Failure>),
     /// A stream error of type PROTOCOL_ERROR (RFC 9113, 8.1.1).
     Malformed(&'static str),
 }
+
+/// How a call failed, and what was said of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) outcome: Outcome,
+    pub(super) detail: Option<String>,
+}
+
+type MaybeTexts = Option<Box<Texts>>;
 
 /// An answer as far as it has arrived.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +53,7 @@ impl Answer {
 
     /// A header block has arrived: the head, or the trailers.
     #[inline]
-    pub(super) fn head(&mut self, head: &Head, texts: Texts, end_stream: bool) -> Step {
+    pub(super) fn head(&mut self, head: &Head, texts: MaybeTexts, end_stream: bool) -> Step {
         if let Some(why) = head.malformed {
             return Step::Malformed(why);
         }
@@ -73,7 +84,7 @@ impl Answer {
         // A status in the same block goes before HTTP's (gRPC, http-grpc-status-mapping).
         let failed = head.grpc_status.is_some_and(|status| status != 0);
         if head.http_status != 200 && !(end_stream && failed) {
-            return http_failure(head.http_status, &texts);
+            return http_failure(head.http_status, texts);
         }
         if end_stream {
             return self.verdict(head, texts);
@@ -83,7 +94,9 @@ impl Answer {
             ContentType::Absent => bad_answer("an answer without content-type".to_owned()),
             ContentType::Other => bad_answer(format!(
                 "content-type `{}`, not application/grpc",
-                texts.content_type.unwrap_or_default()
+                texts
+                    .and_then(|texts| texts.content_type)
+                    .unwrap_or_default()
             )),
         }
     }
@@ -101,7 +114,7 @@ impl Answer {
                 MessageError::Compressed => Outcome::CompressionUnsupported,
                 MessageError::BadFlag(_) => Outcome::BadAnswer,
             };
-            return Step::End(outcome, Some(error.to_string()));
+            return fail(outcome, Some(error.to_string()));
         }
         if !end_stream {
             return Step::Continue;
@@ -114,11 +127,9 @@ impl Answer {
 
     /// The stream has ended with a header block.
     #[inline]
-    fn verdict(&self, head: &Head, texts: Texts) -> Step {
+    fn verdict(&self, head: &Head, texts: MaybeTexts) -> Step {
         match head.grpc_status {
-            Some(0) if self.is_one_message() && self.content_length == u32::MAX => {
-                Step::End(Outcome::Ok, None)
-            }
+            Some(0) if self.is_one_message() && self.content_length == u32::MAX => Step::Succeed,
             other => self.failure(other, texts),
         }
     }
@@ -129,13 +140,13 @@ impl Answer {
     }
 
     #[inline(never)]
-    fn failure(&self, status: Option<u8>, texts: Texts) -> Step {
+    fn failure(&self, status: Option<u8>, texts: MaybeTexts) -> Step {
         if let Some(step) = self.wrong_length() {
             return step;
         }
         match status {
             None => missing_status(),
-            Some(0) if self.is_one_message() => Step::End(Outcome::Ok, None),
+            Some(0) if self.is_one_message() => Step::Succeed,
             Some(0) if self.messages.is_inside() => {
                 bad_answer("status OK, and a message cut short".to_owned())
             }
@@ -143,7 +154,10 @@ impl Answer {
                 "status OK with {} messages, not 1, for a unary call",
                 self.messages.whole()
             )),
-            Some(status) => Step::End(Outcome::from_grpc_status(u32::from(status)), texts.message),
+            Some(status) => fail(
+                Outcome::from_grpc_status(u32::from(status)),
+                texts.and_then(|texts| texts.message),
+            ),
         }
     }
 
@@ -156,17 +170,22 @@ impl Answer {
 }
 
 #[cold]
-fn http_failure(status: u16, texts: &Texts) -> Step {
-    let text = match &texts.content_type {
+fn fail(outcome: Outcome, detail: Option<String>) -> Step {
+    Step::Fail(Box::new(Failure { outcome, detail }))
+}
+
+#[cold]
+fn http_failure(status: u16, texts: MaybeTexts) -> Step {
+    let text = match texts.and_then(|texts| texts.content_type) {
         Some(content_type) => format!("HTTP status {status}, content-type `{content_type}`"),
         None => format!("HTTP status {status}"),
     };
-    Step::End(Outcome::HttpStatus, Some(text))
+    fail(Outcome::HttpStatus, Some(text))
 }
 
 #[cold]
 fn missing_status() -> Step {
-    Step::End(
+    fail(
         Outcome::MissingStatus,
         Some("the stream ended without grpc-status".to_owned()),
     )
@@ -174,5 +193,5 @@ fn missing_status() -> Step {
 
 #[cold]
 fn bad_answer(why: String) -> Step {
-    Step::End(Outcome::BadAnswer, Some(why))
+    fail(Outcome::BadAnswer, Some(why))
 }

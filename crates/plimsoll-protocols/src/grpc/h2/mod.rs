@@ -35,8 +35,14 @@ pub const MAX_STREAM_ID: u32 = 0x7fff_ffff;
 pub const MAX_HEADER_BLOCK: usize = 64 * 1024;
 
 /// The peer broke RFC 9113.
+///
+/// One pointer wide, because every frame's handling returns one or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
+pub struct Violation(Box<Fault>);
+
+/// What a [`Violation`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
     /// 0: the whole connection is lost (5.4.1). Else the stream that is (5.4.2).
     pub stream: u32,
     pub code: ErrorCode,
@@ -48,21 +54,20 @@ impl Violation {
     /// A connection error.
     #[cold]
     pub fn connection(code: ErrorCode, why: impl Into<String>) -> Violation {
-        Violation {
-            stream: 0,
-            code,
-            why: why.into(),
-        }
+        Violation::stream(0, code, why)
     }
 
     /// A stream error.
     #[cold]
     pub fn stream(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
-        Violation {
-            stream,
-            code,
-            why: why.into(),
-        }
+        Violation(Box::new(Fault { stream, code, why: why.into() }))
+    }
+}
+
+impl std::ops::Deref for Violation {
+    type Target = Fault;
+    fn deref(&self) -> &Fault {
+        &self.0
     }
 }
 

@@ -1,0 +1,125 @@
+//! What a unary call costs in the client driver, without sockets: start and answer of
+//! 100 calls a batch on one connection, and of 10 on each of 10. The canned server runs
+//! between the stopwatch's readings.
+//!
+//! `cargo bench -p plimsoll-protocols --no-default-features --bench grpc_call`
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a benchmark reads the clock itself"
+)]
+#![expect(clippy::print_stdout, reason = "its result")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::driver::{CallId, Driver, Event, Protocol};
+use plimsoll_model::Time;
+use plimsoll_model::plan::GrpcCall;
+use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
+
+const ROUNDS: usize = 2_000;
+const RUNS: usize = 50;
+
+struct Link {
+    driver: GrpcDriver,
+    server: CannedConnection,
+    out: Vec<u8>,
+    to_client: Vec<u8>,
+}
+
+fn measure(protocol: &GrpcProtocol, connections: usize, calls: u32) -> (f64, f64) {
+    let options = CannedOptions {
+        check_requests: false,
+        ..CannedOptions::default()
+    };
+    let canned = Canned::new(options);
+    let mut links: Vec<Link> = (0..connections)
+        .map(|_| {
+            let mut link = Link {
+                driver: protocol.driver(),
+                server: canned.connection(),
+                out: Vec::new(),
+                to_client: Vec::new(),
+            };
+            link.driver.open(Time(0), &mut link.out);
+            link.server.open(&mut link.to_client);
+            link
+        })
+        .collect();
+    let (mut events, mut held) = (Vec::new(), Vec::new());
+    let (mut client_time, mut server_time) = (Duration::ZERO, Duration::ZERO);
+    let mut done = 0;
+    for round in 0..ROUNDS {
+        for link in &mut links {
+            let begin = Instant::now();
+            events.clear();
+            link.driver
+                .receive(
+                    &link.to_client,
+                    Time(round as u64),
+                    &mut link.out,
+                    &mut events,
+                )
+                .expect("the canned server keeps the rules");
+            done += events
+                .iter()
+                .filter(|event| matches!(event, Event::Done(d) if d.outcome.is_ok()))
+                .count();
+            for call in 0..calls {
+                link.driver
+                    .start(CallId(call), 0, Time(round as u64), &mut link.out);
+            }
+            let middle = Instant::now();
+            link.to_client.clear();
+            link.server
+                .receive(black_box(&link.out), &mut link.to_client, &mut held)
+                .expect("the driver keeps the rules");
+            link.out.clear();
+            let end = Instant::now();
+            client_time += middle - begin;
+            server_time += end - middle;
+        }
+    }
+    assert_eq!(
+        done,
+        (ROUNDS - 1) * connections * calls as usize,
+        "every call succeeds"
+    );
+    let per_call =
+        |time: Duration| time.as_nanos() as f64 / (ROUNDS * connections * calls as usize) as f64;
+    (per_call(client_time), per_call(server_time))
+}
+
+fn main() {
+    let call = GrpcCall {
+        method: "score.ScoreService/GetScore".to_owned(),
+        message: vec![1; 128],
+        message_json: None,
+        metadata: Vec::new(),
+        authority: None,
+        max_message: 1 << 22,
+    };
+    let authority = "localhost:50051";
+    let request = GrpcRequest {
+        call: &call,
+        authority,
+        secure: false,
+        deadline: None,
+    };
+    let protocol = GrpcProtocol::new(&request).expect("a good call");
+    for (connections, calls) in [(1, 100), (10, 10), (1, 1)] {
+        // The least of many short runs is what the code costs; the rest is the machine's.
+        let runs: Vec<_> = (0..RUNS)
+            .map(|_| measure(&protocol, connections, calls))
+            .collect();
+        let least =
+            |pick: fn(&(f64, f64)) -> f64| runs.iter().map(pick).fold(f64::INFINITY, f64::min);
+        println!(
+            "{connections}x{calls}: client driver {:.1} ns a call, canned server {:.1} ns",
+            least(|run| run.0),
+            least(|run| run.1)
+        );
+    }
+}
