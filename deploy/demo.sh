@@ -24,19 +24,21 @@ echo "== certificates"
 "$plimsoll" certs "$demo/certs" --force
 
 echo "== score server with mutual TLS and a delay of 5 ms"
+log=$demo/server.log
+: >"$log"
 "$plimsoll" serve score --listen 127.0.0.1:0 --delay 5ms \
     --tls-cert "$demo/certs/server.crt" --tls-key "$demo/certs/server.key" \
-    --tls-client-ca "$demo/certs/ca.crt" >"$demo/server.log" 2>&1 &
+    --tls-client-ca "$demo/certs/ca.crt" >"$log" 2>&1 &
 server=$!
 port=
 for _ in {1..100}; do
-    port=$(sed -nE 's/.*127\.0\.0\.1:([0-9]+).*/\1/p;/127\.0\.0\.1:/q' "$demo/server.log")
+    port=$(sed -nE 's/.*127\.0\.0\.1:([0-9]+).*/\1/p' "$log")
     [[ -n $port ]] && break
     if ! kill -0 "$server" 2>/dev/null; then break; fi
     sleep 0.1
 done
 if [[ -z $port ]]; then
-    cat "$demo/server.log" >&2
+    cat "$log" >&2
     echo "demo: the server did not start (its output is above)" >&2
     exit 1
 fi
