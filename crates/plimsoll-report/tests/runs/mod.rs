@@ -11,7 +11,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 /// What a made-up run is made of.
-pub struct Fixture {
+pub(crate) struct Fixture {
     name: String,
     header: RunHeader,
     /// Measured seconds, and calls in each.
@@ -26,7 +26,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    pub fn steady(name: &str) -> Fixture {
+    pub(crate) fn steady(name: &str) -> Fixture {
         let stage = |name: &str, warmup, seconds: u64| PlannedStage {
             name: name.to_owned(),
             warmup,
@@ -67,7 +67,7 @@ impl Fixture {
         }
     }
 
-    pub fn cold(name: &str) -> Fixture {
+    pub(crate) fn cold(name: &str) -> Fixture {
         let mut f = Fixture::steady(name);
         f.header.name = "score, cold".to_owned();
         f.header.cold = true;
@@ -81,7 +81,7 @@ impl Fixture {
         f
     }
 
-    pub fn fleet(name: &str) -> Fixture {
+    pub(crate) fn fleet(name: &str) -> Fixture {
         let mut f = Fixture::steady(name);
         f.header.name = "orders, fleet".to_owned();
         f.header.call = Some("orders.OrderService/Submit".to_owned());
@@ -103,21 +103,21 @@ impl Fixture {
         f
     }
 
-    pub fn errors(name: &str) -> Fixture {
+    pub(crate) fn errors(name: &str) -> Fixture {
         Fixture {
             failing: true,
             ..Fixture::steady(name)
         }
     }
 
-    pub fn invalid(name: &str) -> Fixture {
+    pub(crate) fn invalid(name: &str) -> Fixture {
         Fixture {
             pacing_ns: 3 * MS,
             ..Fixture::steady(name)
         }
     }
 
-    pub fn interrupted(name: &str) -> Fixture {
+    pub(crate) fn interrupted(name: &str) -> Fixture {
         Fixture {
             in_flight: 3,
             seconds: 2,
@@ -125,7 +125,7 @@ impl Fixture {
         }
     }
 
-    pub fn tiny(name: &str) -> Fixture {
+    pub(crate) fn tiny(name: &str) -> Fixture {
         let mut f = Fixture::steady(name);
         f.header.planned_stages.remove(0);
         f.header.planned_stages[0].duration_us = Some(1_000_000);
@@ -139,7 +139,7 @@ impl Fixture {
         }
     }
 
-    pub fn empty(name: &str) -> Fixture {
+    pub(crate) fn empty(name: &str) -> Fixture {
         Fixture {
             seconds: 0,
             ..Fixture::tiny(name)
@@ -147,7 +147,7 @@ impl Fixture {
     }
 
     /// Service times multiplied.
-    pub fn slower(mut self, by: f64) -> Fixture {
+    pub(crate) fn slower(mut self, by: f64) -> Fixture {
         self.slower = by;
         self
     }
@@ -223,7 +223,7 @@ impl Fixture {
     }
 
     /// Write the run to `dir` with a warm-up of one second, where one is planned.
-    pub fn write(&self, dir: &Path, ending: Ending) -> Run {
+    pub(crate) fn write(&self, dir: &Path, ending: Ending) -> Run {
         const PLAN: &str = "name = \"score\"\n[load]\nrate = \"1000/s\"\nconnections = 1\n";
         let mut writer = RunWriter::create(dir, self.header.clone(), PLAN, true).unwrap();
         let warmup = u64::from(self.header.planned_stages[0].warmup);
@@ -280,7 +280,7 @@ impl Fixture {
 }
 
 /// The fixture as a finished run that says it is in `runs/NAME`.
-pub fn finished(fixture: Fixture, ending: Ending) -> Run {
+pub(crate) fn finished(fixture: Fixture, ending: Ending) -> Run {
     let parent = tempfile::tempdir().unwrap();
     let written = fixture.write(&parent.path().join("run"), ending);
     let mut run = Run::load(&written.dir).unwrap();
