@@ -135,7 +135,7 @@ impl FromStr for Period {
                     units: "ns, us, ms, s, m or h",
                 })?;
             total += value * scale;
-            if !(total < LONGEST) {
+            if total >= LONGEST {
                 return Err(UnitError::TooLarge {
                     text: text.into(),
                     most: "ten years",

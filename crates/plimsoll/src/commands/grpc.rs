@@ -129,12 +129,11 @@ impl Arguments {
             max_message: self.max_message,
             ..GrpcSpec::default()
         };
-        match &self.data {
-            Some(data) => match data.strip_prefix('@') {
+        if let Some(data) = &self.data {
+            match data.strip_prefix('@') {
                 Some(path) => call.message_file = Some(path.into()),
                 None => call.message = Some(MessageSpec(data.clone())),
-            },
-            None => {}
+            }
         }
         for typed in &self.metadata {
             let (name, value) = typed.split_once(':').ok_or_else(|| {

@@ -1,0 +1,555 @@
+//! Whole commands against the reference servers: files, exit codes, signals, variables.
+//!
+//! Machines that build are busy, so nothing here depends on how fast a call is.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const SCORE: [&str; 4] = [
+    "-m",
+    "score.ScoreService/GetScore",
+    "-d",
+    r#"{"json": "[0.1, 0.2]"}"#,
+];
+
+/// A folder to work in. The variables of whoever runs the tests are not seen there.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_clear();
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("plimsoll starts")
+    }
+
+    /// Runs a command that must end with `code`; its result from stdout.
+    #[track_caller]
+    fn expect(&self, code: i32, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}\n{out}\n{err}"
+        );
+        out
+    }
+
+    #[track_caller]
+    fn expect_json(&self, code: i32, arguments: &[&str]) -> Value {
+        let out = self.expect(code, arguments);
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    fn run_json(&self, run: &str) -> Value {
+        serde_json::from_str(&self.read(&format!("{run}/run.json"))).expect("run.json is JSON")
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Server {
+        let mut child = self
+            .command(&["serve"])
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("plimsoll starts");
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        out.read_line(&mut line)
+            .expect("the server tells its address");
+        let port = line
+            .split("127.0.0.1:")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next()?.trim().parse().ok())
+            .unwrap_or_else(|| panic!("no address in {line:?}"));
+        Server {
+            child,
+            port,
+            _out: out,
+        }
+    }
+}
+
+struct Server {
+    child: Child,
+    port: u16,
+    _out: BufReader<std::process::ChildStdout>,
+}
+
+impl Server {
+    fn plaintext(&self) -> String {
+        format!("grpc://127.0.0.1:{}", self.port)
+    }
+
+    fn tls(&self) -> String {
+        format!("grpcs://localhost:{}", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).expect("the child is there");
+}
+
+/// Waits, but not for ever.
+fn wait(child: &mut Child) -> i32 {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            return status.code().unwrap_or(-1);
+        }
+        assert!(Instant::now() < end, "plimsoll did not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All files below a folder, as one text.
+fn everything_in(dir: &Path) -> String {
+    fs::read_dir(dir)
+        .expect("a folder")
+        .map(|entry| text(&fs::read(entry.expect("an entry").path()).expect("a file")))
+        .collect()
+}
+
+#[test]
+fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
+    let place = Place::new();
+    place.expect(0, &["certs", "certs"]);
+    let server = place.serve(&[
+        "score",
+        "--delay",
+        "1ms",
+        "--tls-cert",
+        "certs/server.crt",
+        "--tls-key",
+        "certs/server.key",
+        "--tls-client-ca",
+        "certs/ca.crt",
+    ]);
+    let url = server.tls();
+    let tls = [
+        "--ca",
+        "certs/ca.crt",
+        "--cert",
+        "certs/client.crt",
+        "--key",
+        "certs/client.key",
+    ];
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--rate",
+        "200/s",
+        "--warmup",
+        "200ms",
+        "--duration",
+        "1s",
+        "--out",
+        "run",
+        "--json",
+        "-q",
+    ];
+    arguments.extend(SCORE);
+    arguments.extend(tls);
+    let run = place.expect_json(0, &arguments);
+    assert_eq!(run["total"]["due"], 200, "{run}");
+    assert_eq!(run["total"]["ok"], 200, "{run}");
+    assert_eq!(run["security"], "mutual-tls");
+    assert_eq!(run["count_check"]["matches"], true);
+    assert_eq!(run["count_check"]["due"], 240);
+    assert!(place.read("run/plan.toml").contains("rate = \"200/s\""));
+    // The same directory is not written to again.
+    place.expect(1, &arguments);
+
+    // Without its certificate the client is told so, by code.
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--clients",
+        "1",
+        "--calls",
+        "3",
+        "--ca",
+        "certs/ca.crt",
+        "--out",
+        "refused",
+        "-q",
+    ];
+    arguments.extend(SCORE);
+    let output = place.run(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stdout) + &text(&output.stderr);
+    assert!(told.contains("TLS_CLIENT_CERTIFICATE_REQUIRED"), "{told}");
+}
+
+#[test]
+fn ready_plans_run() {
+    let place = Place::new();
+    place.expect(0, &["certs", "certs"]);
+    let score = place.serve(&[
+        "score",
+        "--delay",
+        "1ms",
+        "--tls-cert",
+        "certs/server.crt",
+        "--tls-key",
+        "certs/server.key",
+        "--tls-client-ca",
+        "certs/ca.crt",
+    ]);
+    let orders = place.serve(&["orders", "--pool", "10"]);
+    let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+    let mut seen = 0;
+    for entry in fs::read_dir(plans).expect("plans/ is there") {
+        let path = entry.expect("an entry").path();
+        let name = path
+            .file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let (target, shorter, calls): (_, &[&str], u64) = match name.as_str() {
+            "score-steady" => (
+                score.tls(),
+                &[
+                    "--rate",
+                    "100/s",
+                    "--warmup",
+                    "100ms",
+                    "--duration",
+                    "500ms",
+                ],
+                50,
+            ),
+            "score-cold" => (score.tls(), &["--rate", "20/s", "--calls", "6"], 6),
+            "orders-fleet" => (
+                orders.plaintext(),
+                &["--fleet", "20", "--calls", "2000"],
+                2000,
+            ),
+            other => panic!("plans/{other}.toml is not run by this test"),
+        };
+        let path = path.display().to_string();
+        let mut arguments = vec!["run", &path, "--target", &target, "--out", &name, "-q"];
+        arguments.extend(shorter);
+        // A plan with objectives may end with 90 or 99 on a busy machine.
+        let code = place.run(&arguments).status.code();
+        assert!(matches!(code, Some(0 | 90 | 99)), "{name}: {code:?}");
+        let run = place.run_json(&name);
+        assert_eq!(run["total"]["ok"], calls, "{name}: {run}");
+        assert_eq!(run["count_check"]["matches"], true, "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
+}
+
+#[test]
+fn cold_calls_are_kept_exported_and_read_back() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--cold",
+        "--rate",
+        "50/s",
+        "--calls",
+        "10",
+        "--requests",
+        "--out",
+        "cold",
+        "-q",
+    ];
+    arguments.extend(SCORE);
+    let out = place.expect(0, &arguments);
+    assert!(
+        out.contains("t_connect") && out.contains("t_first_rpc") && out.contains("t_total"),
+        "{out}"
+    );
+    place.expect(0, &["report", "cold", "--export", "lines", "cold.txt"]);
+    let lines = place.read("cold.txt");
+    assert_eq!(lines.lines().next(), Some("#TEST=02_coldconn"));
+    assert_eq!(
+        lines
+            .lines()
+            .filter(|l| l.contains("\"ok\":true") && l.contains("t_total_ms"))
+            .count(),
+        10
+    );
+    let back = place.expect_json(0, &["import", "cold.txt", "--out", "back", "--json"]);
+    assert_eq!(back["total"]["ok"], 10);
+    assert_eq!(back["source"], "imported");
+    let both = place.expect_json(0, &["compare", "cold", "back", "--json"]);
+    assert_eq!(both["enough_runs"], false);
+    // A run without kept calls can't be exported, and says why.
+    let output = place.run(&["report", "back", "--export", "lines", "x.txt"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("kept no record of its single calls"));
+}
+
+#[test]
+fn objectives_decide_the_exit_code() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "2ms"]);
+    let url = server.plaintext();
+    for (objective, code, verdict) in [
+        ("p50 < 10s", 0, "met"),
+        ("p50 < 1ms", 99, "missed"),
+        ("errors < 1%", 0, "met"),
+        ("rate > 1000000/s", 99, "missed"),
+        // 300 calls say nothing of one in ten thousand.
+        ("p99.99 < 10s", 90, "not_supported"),
+    ] {
+        let out = format!("run {}", objective.replace('/', " "));
+        let mut arguments = vec![
+            "grpc",
+            &url,
+            "--clients",
+            "2",
+            "--calls",
+            "300",
+            "--objective",
+            objective,
+            "--out",
+            &out,
+            "--json",
+            "-q",
+        ];
+        arguments.extend(SCORE);
+        let run = place.expect_json(code, &arguments);
+        assert_eq!(run["objectives"][0]["verdict"], verdict, "{objective}");
+    }
+}
+
+#[test]
+fn a_run_without_one_success_is_an_error() {
+    let place = Place::new();
+    let server = place.serve(&["orders"]);
+    let url = server.plaintext();
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--clients",
+        "1",
+        "--calls",
+        "5",
+        "--out",
+        "run",
+        "-q",
+    ];
+    arguments.extend(SCORE);
+    let out = place.expect(1, &arguments);
+    assert!(out.contains("UNIMPLEMENTED"), "{out}");
+    // Nobody listens there any more: each cold call fails, by code.
+    drop(server);
+    let mut arguments = vec![
+        "grpc", &url, "--cold", "--rate", "50/s", "--calls", "5", "--out", "gone", "-q",
+    ];
+    arguments.extend(SCORE);
+    let out = place.expect(1, &arguments);
+    assert!(out.contains("CONNECT_REFUSED"), "{out}");
+    assert_eq!(place.run_json("gone")["total"]["errors"], 5);
+}
+
+#[test]
+fn an_interrupted_run_is_written_and_ends_with_130() {
+    for stop in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let place = Place::new();
+        let server = place.serve(&["score", "--delay", "1ms"]);
+        let url = server.plaintext();
+        let mut arguments = vec![
+            "grpc",
+            &url,
+            "--rate",
+            "100/s",
+            "--duration",
+            "60s",
+            "--out",
+            "run",
+            "--requests",
+        ];
+        arguments.extend(SCORE);
+        let mut child = place
+            .command(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("plimsoll starts");
+        // The first line of progress says that a second is over.
+        let mut progress = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        progress.next().expect("a line").expect("text");
+        signal(&child, stop);
+        for _rest in progress.by_ref() {}
+        assert_eq!(wait(&mut child), 130);
+        let run = place.run_json("run");
+        assert_eq!(run["state"], "aborted");
+        assert_eq!(run["count_check"]["matches"], true);
+        assert!(run["total"]["ok"].as_u64() > Some(50), "{run}");
+    }
+}
+
+#[test]
+fn a_server_stops_gracefully_and_tells_what_it_counted() {
+    let place = Place::new();
+    let mut server = place.serve(&["score"]);
+    let taken = place.run(&[
+        "serve",
+        "score",
+        "--listen",
+        &format!("127.0.0.1:{}", server.port),
+    ]);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(text(&taken.stderr).contains("already in use"));
+    signal(&server.child, rustix::process::Signal::TERM);
+    assert_eq!(wait(&mut server.child), 0);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut server._out, &mut rest).expect("text");
+    assert!(rest.contains("scored 0"), "{rest}");
+}
+
+#[test]
+fn variables_and_the_env_file_stand_in_for_flags() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    fs::write(
+        place.path(".env"),
+        format!("DF_HOST=127.0.0.1\nDF_PORT={}\nN_RPS=1\nT_DURATION_SEC=1\nT_WARMUP_SEC=0\nPLIMSOLL_OUT=run\nTOKEN=hush\n", server.port),
+    )
+    .expect("writable");
+    let mut command = place.command(&["grpc", "--quiet", "--metadata", "authorization: $TOKEN"]);
+    // The process's variable wins over .env, and a flag's own over an alias.
+    command
+        .args(SCORE)
+        .env("N_RPS", "100")
+        .env("PLIMSOLL_DURATION", "500ms");
+    let output = command.output().expect("plimsoll starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(place.run_json("run")["total"]["ok"], 50);
+}
+
+#[test]
+fn secrets_stay_out_of_the_run_directory() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--clients",
+        "1",
+        "--calls",
+        "5",
+        "--out",
+        "run",
+        "--requests",
+        "-q",
+        "--metadata",
+        "authorization: Bearer hush",
+        "--save-plan",
+        "saved.toml",
+    ];
+    arguments.extend(SCORE);
+    place.expect(0, &arguments);
+    let kept = everything_in(&place.path("run")) + &place.read("saved.toml");
+    assert!(!kept.contains("hush"), "{kept}");
+    assert!(kept.contains("PLIMSOLL_METADATA_AUTHORIZATION"), "{kept}");
+    // The saved plan asks for the secret, and then is the same.
+    let output = place.run(&["run", "saved.toml", "--out", "again", "-q"]);
+    assert_eq!(output.status.code(), Some(2));
+    let mut command = place.command(&["run", "run/plan.toml", "--out", "again", "-q"]);
+    let output = command
+        .env("PLIMSOLL_METADATA_AUTHORIZATION", "Bearer hush")
+        .output()
+        .expect("plimsoll starts");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(place.read("again/plan.toml"), place.read("run/plan.toml"));
+}
+
+#[test]
+fn a_fleet_reports_its_progress_by_calls() {
+    let place = Place::new();
+    let server = place.serve(&["orders"]);
+    let url = server.plaintext();
+    let output = place.run(&[
+        "grpc",
+        &url,
+        "-m",
+        "orders.OrderService/Submit",
+        "-d",
+        r#"{"price": 5}"#,
+        "--fleet",
+        "50",
+        "--calls",
+        "5000",
+        "--progress-every",
+        "1000",
+        "--out",
+        "run",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told = text(&output.stderr);
+    assert!(told.contains("5,000 of 5,000 calls"), "{told}");
+    let run = place.run_json("run");
+    assert_eq!(
+        (&run["total"]["ok"], &run["connections"], &run["clients"]),
+        (&5000.into(), &50.into(), &50.into())
+    );
+}
+
+#[test]
+fn too_few_descriptors_are_told_before_the_load() {
+    let place = Place::new();
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -n 100; exec \"$0\" grpc grpc://127.0.0.1:1 -m score.ScoreService/GetScore --fleet 1000 --calls 1 --out run -q"])
+        .arg(env!("CARGO_BIN_EXE_plimsoll"))
+        .current_dir(place.0.path())
+        .output()
+        .expect("a shell");
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(
+        told.contains("1000 connections need") && told.contains("ulimit -n"),
+        "{told}"
+    );
+    assert!(!place.path("run").exists());
+}
