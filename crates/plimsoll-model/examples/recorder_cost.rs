@@ -13,7 +13,8 @@ use std::time::Instant;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::{Outcome, Recorder, Sample, Time};
 
-const CALLS: u64 = 5_000_000;
+/// A batch is shorter than a time slice, so that the best one had the core to itself.
+const CALLS: u64 = 100_000;
 
 fn main() {
     let mut recorder = Recorder::new(2, false);
@@ -35,8 +36,9 @@ fn main() {
         })
         .collect();
     let mut best = f64::INFINITY;
+    let mut best_clear = f64::INFINITY;
     let mut spare = None;
-    for _ in 0..7 {
+    for _ in 0..200 {
         let start = Instant::now();
         for i in 0..CALLS {
             let sample = &samples[(i & 65_535) as usize];
@@ -47,10 +49,7 @@ fn main() {
         let mut taken = recorder.take(spare.take());
         let start = Instant::now();
         taken.clear();
-        println!(
-            "clearing an interval: {:.0} µs",
-            start.elapsed().as_nanos() as f64 / 1e3
-        );
+        best_clear = best_clear.min(start.elapsed().as_nanos() as f64 / 1e3);
         spare = Some(taken);
     }
     for i in 0..10_000 {
@@ -69,5 +68,6 @@ fn main() {
         start.elapsed().as_nanos() as f64 / 1e3,
         line.len()
     );
+    println!("clearing an interval: {best_clear:.0} µs");
     println!("recording one call: {best:.1} ns");
 }
