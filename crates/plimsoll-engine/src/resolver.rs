@@ -45,6 +45,8 @@ impl Resolver {
     pub(crate) fn ask(&mut self, token: Token) {
         if self.literal.is_some() {
             self.at_once.push(token);
+            // The worker asks before it waits and looks for answers after: don't let it sleep.
+            self.waker.wake();
             return;
         }
         let (host, port, waker) = (self.host.clone(), self.port, self.waker.clone());

@@ -4,10 +4,12 @@
 //! Read from /proc once an interval by the conductor, never by a worker.
 
 use std::collections::HashSet;
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use procfs::net::TcpState;
-use procfs::process::{self, FDTarget, Process};
+use procfs::process::Process;
 
 /// What a process has used so far, and holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,16 +65,15 @@ impl Watched {
             return None;
         }
         let mut pids = Vec::new();
-        for process in process::all_processes().ok()?.flatten() {
-            // Other users' processes hide their descriptors: they are passed over.
-            let Ok(descriptors) = process.fd() else {
-                continue;
-            };
-            let listens = descriptors
-                .flatten()
-                .any(|fd| matches!(fd.target, FDTarget::Socket(inode) if sockets.contains(&inode)));
-            if listens {
-                pids.push(process.pid);
+        for entry in fs::read_dir("/proc").ok()?.flatten() {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            if let Some(pid) = pid
+                && holds_one_of(&entry.path().join("fd"), &sockets)
+            {
+                pids.push(pid);
             }
         }
         (!pids.is_empty()).then_some(Watched { pids })
@@ -105,6 +106,29 @@ fn listening_sockets(address: SocketAddr) -> HashSet<u64> {
         })
         .map(|entry| entry.inode)
         .collect()
+}
+
+/// Whether a process's descriptors lead to one of the sockets. Other users' processes
+/// hide theirs and are passed over. One `readlink` a descriptor and nothing more: a busy
+/// machine has tens of thousands.
+fn holds_one_of(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
+    let Ok(entries) = fs::read_dir(descriptors) else {
+        return false;
+    };
+    entries.flatten().any(|entry| {
+        let Ok(target) = fs::read_link(entry.path()) else {
+            return false;
+        };
+        target
+            .to_str()
+            .and_then(|name| {
+                name.strip_prefix("socket:[")?
+                    .strip_suffix(']')?
+                    .parse()
+                    .ok()
+            })
+            .is_some_and(|inode| sockets.contains(&inode))
+    })
 }
 
 fn same_host(a: IpAddr, b: IpAddr) -> bool {

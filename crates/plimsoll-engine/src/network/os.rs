@@ -104,7 +104,8 @@ impl OsNetwork {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
-    fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
+    /// True where there is something to do: sockets in `ready`, a waker, or a signal.
+    fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let timeout = timeout.map(|t| Timespec {
             tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: t.subsec_nanos().into(),
@@ -116,14 +117,16 @@ impl OsNetwork {
             timeout.as_ref(),
         ) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(()),
+            Err(Errno::INTR) => return Ok(true),
             Err(e) => return Err(e.into()),
         }
+        let mut woken = false;
         for event in &self.events {
             let (flags, data) = (event.flags, event.data.u64());
             if data == WAKER {
                 let mut count = [0u8; 8];
                 let _ = rustix::io::read(&*self.waker.0, &mut count);
+                woken = true;
                 continue;
             }
             let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
@@ -134,7 +137,7 @@ impl OsNetwork {
                 hangup: failed || flags.contains(epoll::EventFlags::RDHUP),
             });
         }
-        Ok(())
+        Ok(woken || !ready.is_empty())
     }
 }
 
@@ -204,18 +207,19 @@ impl Network for OsNetwork {
     fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let Some(wake) = wake else {
-            return self.poll(None, ready);
+            self.poll(None, ready)?;
+            return Ok(());
         };
         let now = self.clock.now();
         let left = wake.at.since(now);
         if !wake.precise {
-            return self.poll(Some(Duration::from_nanos(left)), ready);
+            self.poll(Some(Duration::from_nanos(left)), ready)?;
+            return Ok(());
         }
         let window = self.window.for_gap(left);
         if left > window {
             let target = wake.at.0 - window;
-            self.poll(Some(Duration::from_nanos(left - window)), ready)?;
-            if !ready.is_empty() {
+            if self.poll(Some(Duration::from_nanos(left - window)), ready)? {
                 return Ok(());
             }
             let woke = self.clock.now();
@@ -231,8 +235,7 @@ impl Network for OsNetwork {
                 }
                 return Ok(());
             }
-            self.poll(Some(Duration::ZERO), ready)?;
-            if !ready.is_empty() {
+            if self.poll(Some(Duration::ZERO), ready)? {
                 return Ok(());
             }
             std::hint::spin_loop();

@@ -178,7 +178,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Hand a call to a connection's driver.
     #[inline]
-    pub(super) fn start_call(&mut self, index: u32, number: u64, due: Time, sent: Time, now: Time, stage: u8) {
+    pub(super) fn start_call(
+        &mut self,
+        index: u32,
+        number: u64,
+        due: Time,
+        sent: Time,
+        now: Time,
+        stage: u8,
+    ) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };

@@ -269,7 +269,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 } else if connection.driver.is_draining() {
                     let loss = Loss {
                         outcome: Outcome::Goaway,
-                        detail: "the server went away before the connection's first call".to_owned(),
+                        detail: "the server went away before the connection's first call"
+                            .to_owned(),
                     };
                     return self.lost(control, index, &loss, now);
                 } else if connection.capacity() > 0 {
@@ -519,7 +520,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let waiting_for = match connection.state {
-            State::Open if matches!(connection.role, Role::Attempt(_)) && !connection.attempt_started => {
+            State::Open
+                if matches!(connection.role, Role::Attempt(_)) && !connection.attempt_started =>
+            {
                 "the server to allow a call"
             }
             State::Open | State::Draining => return,
