@@ -45,6 +45,7 @@ def main():
     parser.add_argument("--clients", default="plimsoll,h2load,ghz")
     parser.add_argument("--gate", action="store_true", help=f"exit 1 unless ours is below {GOAL}")
     args = parser.parse_args()
+    bench.warn_if_busy()
 
     found, wrong = {}, {}
     clients = args.clients.split(",")

@@ -37,6 +37,7 @@ def main():
     parser.add_argument("--server", choices=["orders", "fast"], default="orders", help="which of our servers (orders)")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed")
     args = parser.parse_args()
+    bench.warn_if_busy()
     bench.raise_descriptor_limit(args.connections + 200)
 
     with bench.Scratch() as scratch, bench.Server(

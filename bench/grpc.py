@@ -135,6 +135,7 @@ def main():
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed or a row is invalid")
     parser.add_argument("--json", metavar="FILE", help="write every repetition's figures")
     args = parser.parse_args()
+    bench.warn_if_busy()
     reps, fraction = (2, 4) if args.quick else (args.reps, 1)
     servers, clients, shapes, links = (
         value.split(",") for value in (args.servers, args.clients, args.shapes, args.links)

@@ -45,6 +45,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=4, help="length of one run (4)")
     parser.add_argument("--gate", action="store_true", help="exit 1 when the goal is missed")
     args = parser.parse_args()
+    bench.warn_if_busy()
     rates = [int(rate) for rate in args.rates.split(",")]
 
     found = {}

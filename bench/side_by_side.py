@@ -173,6 +173,13 @@ def machine():
     return f"{os.cpu_count()} × {model}, Linux {platform.release()}, load average {os.getloadavg()[0]:.1f}"
 
 
+def warn_if_busy():
+    """Tells when other work is on the machine: it ruins pacing and bends every ratio."""
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"warning: load average {load:.1f} before the start: these figures will be those of a busy machine", file=sys.stderr)
+
+
 def print_table(head, rows):
     """A Markdown table, aligned so that it reads on a terminal too."""
     rows = [[str(cell) for cell in row] for row in rows]
