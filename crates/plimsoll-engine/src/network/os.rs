@@ -338,4 +338,23 @@ mod tests {
         network.wait(None, &mut ready).unwrap();
         thread.join().unwrap();
     }
+
+    #[test]
+    fn an_answer_of_the_resolver_ends_a_wait_for_an_arrival() {
+        let clock = Clock::new();
+        for host in ["127.0.0.1", "localhost"] {
+            let options = SocketOptions {
+                spin: Duration::from_micros(50),
+                ..SocketOptions::default()
+            };
+            let mut network = OsNetwork::new(clock, host, 1, options, 0).unwrap();
+            let at = clock.now() + Duration::from_secs(60);
+            network.resolve(Token(7));
+            network
+                .wait(Some(Wake { at, precise: true }), &mut Vec::new())
+                .unwrap();
+            assert!(clock.now() < at, "{host}");
+            assert_eq!(network.resolved().map(|(token, _)| token), Some(Token(7)), "{host}");
+        }
+    }
 }
