@@ -343,7 +343,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(deadline) = self.share.load.deadline
             && let Some((_, oldest)) = self.calls.oldest()
         {
-            at = at.min(oldest.started + deadline);
+            at = at.min(oldest.sent + deadline);
         }
         if let Some((deadline, _)) = self.connect_deadlines.front() {
             at = at.min(*deadline);
@@ -379,7 +379,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn expire(&mut self, control: &mut impl Control, now: Time) {
         if let Some(deadline) = self.share.load.deadline {
             while let Some((id, call)) = self.calls.oldest() {
-                if call.started + deadline > now {
+                if call.sent + deadline > now {
                     break;
                 }
                 self.deadline_passed(control, id, now);

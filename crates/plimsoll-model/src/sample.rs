@@ -9,7 +9,8 @@ pub struct Sample {
     pub number: u64,
     /// When it was due: the intended send time. In a closed loop, when it was sent.
     pub arrival: Time,
-    /// When it was handed to the connection.
+    /// When it was handed to the connection: for a call with a connection of its own, after
+    /// the phases of making it.
     pub sent: Time,
     /// When the first byte of its answer arrived; equal to `done` where none did.
     pub first_byte: Time,

@@ -354,7 +354,11 @@ mod tests {
                 .wait(Some(Wake { at, precise: true }), &mut Vec::new())
                 .unwrap();
             assert!(clock.now() < at, "{host}");
-            assert_eq!(network.resolved().map(|(token, _)| token), Some(Token(7)), "{host}");
+            assert_eq!(
+                network.resolved().map(|(token, _)| token),
+                Some(Token(7)),
+                "{host}"
+            );
         }
     }
 }

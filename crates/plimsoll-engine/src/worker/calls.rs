@@ -15,11 +15,8 @@ const NONE: u32 = u32::MAX;
 pub(crate) struct Call {
     pub(crate) number: u64,
     pub(crate) arrival: Time,
-    /// What service time counts from. For a call with a connection of its own, when the
-    /// attempt began.
+    /// When it was handed to the driver: what service time and the deadline count from.
     pub(crate) sent: Time,
-    /// When it was handed to the driver.
-    pub(crate) started: Time,
     pub(crate) connection: u32,
     pub(crate) stage: u8,
     previous: u32,
@@ -27,19 +24,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn new(
-        number: u64,
-        arrival: Time,
-        sent: Time,
-        started: Time,
-        connection: u32,
-        stage: u8,
-    ) -> Call {
+    pub(crate) fn new(number: u64, arrival: Time, sent: Time, connection: u32, stage: u8) -> Call {
         Call {
             number,
             arrival,
             sent,
-            started,
             connection,
             stage,
             previous: NONE,
@@ -122,7 +111,7 @@ mod tests {
     use super::*;
 
     fn call(number: u64) -> Call {
-        Call::new(number, Time(number), Time(number), Time(number), 0, 0)
+        Call::new(number, Time(number), Time(number), 0, 0)
     }
 
     #[test]

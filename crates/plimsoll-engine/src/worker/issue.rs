@@ -14,7 +14,7 @@ use plimsoll_model::schedule::{Arrival, Arrivals};
 use plimsoll_model::{ConnectPhases, Outcome, Sample, Time};
 
 use super::calls::Call;
-use super::connection::{Attempt, Loss, Role, State};
+use super::connection::{Attempt, Loss, Role};
 use super::control::{Control, StopLevel};
 use super::{GRACE, Phase, Worker};
 use crate::driver::{CallId, Done, Driver, Event, Protocol};
@@ -162,7 +162,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 connection.queued = false;
             }
             if capacity > 0 {
-                self.start_call(index, arrival.number, due, now, now, arrival.stage);
+                self.start_call(index, arrival.number, due, now, arrival.stage);
                 return true;
             }
         }
@@ -178,21 +178,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Hand a call to a connection's driver.
     #[inline]
-    pub(super) fn start_call(
-        &mut self,
-        index: u32,
-        number: u64,
-        due: Time,
-        sent: Time,
-        now: Time,
-        stage: u8,
-    ) {
+    pub(super) fn start_call(&mut self, index: u32, number: u64, due: Time, now: Time, stage: u8) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let id = self
-            .calls
-            .insert(Call::new(number, due, sent, now, index, stage));
+        let id = self.calls.insert(Call::new(number, due, now, index, stage));
         if connection.out.capacity() == 0
             && let Some(outbox) = self.spare_outboxes.pop()
         {
@@ -267,7 +257,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.lanes[lane as usize].idle -= 1;
             let number = self.next_number();
             self.recorder.due(self.stage, 1);
-            self.start_call(index, number, now, now, now, self.stage);
+            self.start_call(index, number, now, now, self.stage);
         }
     }
 
@@ -455,7 +445,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let sample = Sample {
             number: attempt.number,
             arrival: attempt.arrival,
-            sent: attempt.begun,
+            // It was never sent; what its connection took is in the phases and no lag.
+            sent: attempt.begun.plus_nanos(phases.total_ns()),
             first_byte: now,
             done: now,
             stage: attempt.stage,

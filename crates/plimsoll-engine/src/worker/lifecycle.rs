@@ -242,7 +242,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if connection.state == State::Greeting && connection.became_open(now) {
-            self.came_up(control, index, now);
+            self.came_up(control, index);
         }
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -275,14 +275,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     return self.lost(control, index, &loss, now);
                 } else if connection.capacity() > 0 {
                     connection.attempt_started = true;
-                    self.start_call(
-                        index,
-                        attempt.number,
-                        attempt.arrival,
-                        attempt.begun,
-                        now,
-                        attempt.stage,
-                    );
+                    self.start_call(index, attempt.number, attempt.arrival, now, attempt.stage);
                 }
             }
             _ => {}
@@ -359,7 +352,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// The protocol's greeting was answered: calls may start.
-    fn came_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    fn came_up(&mut self, control: &mut impl Control, index: u32) {
         self.connecting -= 1;
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
