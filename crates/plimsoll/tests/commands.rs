@@ -129,6 +129,7 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 }
 
 /// Waits, but not for ever.
+#[expect(clippy::disallowed_methods, reason = "a test waits in real time")]
 fn wait(child: &mut Child) -> i32 {
     let end = Instant::now() + Duration::from_secs(20);
     loop {

@@ -35,7 +35,7 @@ pub enum RunError {
         problem: String,
     },
     #[error(
-        "{0}: this run kept no record of its single calls; run with every request kept (keep_requests in the plan) to export them"
+        "{0}: this run kept no record of its single calls; run with --requests (requests = true in the plan) to export them"
     )]
     NoRequests(PathBuf),
 }

@@ -20,7 +20,7 @@ const HARMLESS: &[&str] = &[
     "seed",
     "objective",
     "watch",
-    "keep_requests",
+    "requests",
 ];
 
 impl PlanDifference {

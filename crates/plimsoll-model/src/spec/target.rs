@@ -13,7 +13,7 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
             )
         })
         .min()
-        .filter(|(distance, nearest)| *distance <= 1.max(nearest.len().min(typed.len()) / 3 + 1))
+        .filter(|(distance, nearest)| *distance <= 1.max(nearest.len().min(typed.len()) / 3))
         .filter(|(distance, nearest)| *distance < nearest.len())
         .map(|(_, nearest)| nearest)
 }

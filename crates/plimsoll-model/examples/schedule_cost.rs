@@ -1,0 +1,48 @@
+//! What the next arrival costs: `cargo run --release -p plimsoll-model --example schedule_cost`.
+
+use std::time::{Duration, Instant};
+
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use plimsoll_model::schedule::Schedule;
+
+#[expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "an example measures and tells its result"
+)]
+fn main() {
+    for (name, spacing, from, to) in [
+        ("constant", Spacing::Constant, 100_000.0, 100_000.0),
+        ("ramp", Spacing::Constant, 0.0, 200_000.0),
+        ("poisson", Spacing::Poisson, 100_000.0, 100_000.0),
+    ] {
+        let load = Load {
+            arrivals: Arrivals::Open(spacing),
+            stages: vec![Stage {
+                name: name.into(),
+                warmup: false,
+                duration: Some(Duration::from_secs(100)),
+                rate_from: from,
+                rate_to: to,
+            }],
+            connections: 1,
+            reuse: Reuse::Always,
+            calls: None,
+            deadline: None,
+            connect_timeout: Duration::from_secs(10),
+            connect_rate: None,
+            drain: Duration::from_secs(10),
+            workers: None,
+            spin: Duration::ZERO,
+            source_addresses: Vec::new(),
+        };
+        let began = Instant::now();
+        let (mut count, mut sum) = (0u64, 0u64);
+        for arrival in Schedule::new(&load, 1).share(0, 1) {
+            count += 1;
+            sum = sum.wrapping_add(arrival.at);
+        }
+        let ns = began.elapsed().as_nanos() as f64 / count as f64;
+        println!("{name}: {ns:.1} ns an arrival ({count} arrivals, sum {sum})");
+    }
+}
