@@ -115,10 +115,13 @@ async fn a_stall_holds_exactly_the_answers_due_in_it() {
         ..ScoreOptions::default()
     };
     let server = serve_score(&listen(), options);
-    let client = scores(server.address, plaintext()).await;
-    let mut calls = JoinSet::new();
+    let mut client = scores(server.address, plaintext()).await;
+    // The server's clock starts with its first request: between these two moments.
     let begin = Instant::now();
-    for i in 0..80u32 {
+    client.get_score(vector("[1]")).await.unwrap();
+    let begin_latest = begin.elapsed() - 5 * MS;
+    let mut calls = JoinSet::new();
+    for i in 1..80u32 {
         let mut client = client.clone();
         calls.spawn(async move {
             tokio::time::sleep_until(begin + i * 10 * MS).await;
@@ -127,28 +130,23 @@ async fn a_stall_holds_exactly_the_answers_due_in_it() {
             (sent, begin.elapsed())
         });
     }
-    let calls = calls.join_all().await;
-    let mut held = 0;
-    for (sent, done) in calls {
-        // The server's clock starts with its first request, a little after ours.
-        let slack = 30 * MS;
+    let (mut held, mut late) = (0, 0);
+    let end = stall.after + stall.duration;
+    for (sent, done) in calls.join_all().await {
         let due = sent + 5 * MS;
         assert!(done >= due, "sent {sent:?} done {done:?}");
-        if due > stall.after + slack && due < stall.after + stall.duration {
+        let expected = if due >= stall.after + begin_latest && due < end {
             held += 1;
-            assert!(
-                done >= stall.after + stall.duration,
-                "sent {sent:?} done {done:?}"
-            );
-            assert!(
-                done < stall.after + stall.duration + 2 * slack,
-                "sent {sent:?} done {done:?}"
-            );
-        } else if due < stall.after || due > stall.after + stall.duration + slack {
-            assert!(done < due + slack, "sent {sent:?} done {done:?}");
-        }
+            assert!(done >= end, "sent {sent:?} done {done:?}");
+            end
+        } else {
+            due
+        };
+        // A busy machine delays some; a server that freezes wrongly delays most.
+        late += usize::from(done > expected + begin_latest + 20 * MS);
     }
     assert!(held >= 20, "{held}");
+    assert!(late <= 20, "{late}");
     drop(client);
     server.stop().await;
 }

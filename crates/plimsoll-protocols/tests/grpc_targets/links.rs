@@ -354,7 +354,7 @@ fn mistakes_in_files_name_the_file() {
         ),
     ];
     let locked = file("locked.key", "");
-    fs::set_permissions(&locked, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
     // The superuser reads everything.
     if fs::read(&locked).is_err() {
         cases.push((

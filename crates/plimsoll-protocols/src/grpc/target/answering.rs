@@ -10,6 +10,11 @@ use tokio::time::Instant;
 use crate::serving::ServeError;
 use crate::serving::delay::Alarms;
 
+/// Longer delays and stalls are mistakes.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Polling longer than this before every answer is one too.
+const LONGEST_SPIN: Duration = Duration::from_millis(100);
+
 /// How long a server takes for an answer, from the moment it has read the request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delay {
@@ -23,6 +28,17 @@ pub enum Delay {
     Exponential {
         mean: Duration,
     },
+}
+
+impl Delay {
+    /// The longest that a delay is meant to take; the mean of one without an end.
+    fn typical(self) -> Duration {
+        match self {
+            Delay::Constant(delay) => delay,
+            Delay::Uniform { from, to } => from.max(to),
+            Delay::Exponential { mean } => mean,
+        }
+    }
 }
 
 impl Default for Delay {
@@ -56,13 +72,26 @@ impl Answering {
     /// Must be called inside the runtime.
     ///
     /// # Errors
-    /// When the delay's range is empty, or the kernel refuses a timer.
+    /// When a time is too long, the delay's range is empty, or the kernel refuses a timer.
     pub(super) fn new(
         delay: Delay,
         stall: Option<Stall>,
         lead: Duration,
         seed: u64,
     ) -> Result<Answering, ServeError> {
+        let stall_end = stall.map_or(Duration::ZERO, |s| s.after.saturating_add(s.duration));
+        for (option, time, limit) in [
+            ("delay", delay.typical(), LONGEST),
+            ("stall", stall_end, LONGEST),
+            ("spin", lead, LONGEST_SPIN),
+        ] {
+            if time > limit {
+                return Err(ServeError::Option {
+                    option,
+                    problem: format!("{time:?} is too long; at most {limit:?}"),
+                });
+            }
+        }
         if let Delay::Uniform { from, to } = delay
             && from > to
         {
@@ -163,6 +192,22 @@ mod tests {
             "{}",
             exponential[10_000]
         );
+        let century = Duration::from_secs(100 * 365 * 24 * 3600);
+        for (delay, stall, spin) in [
+            (Delay::Constant(century), None, Duration::ZERO),
+            (
+                Delay::Constant(ms(1)),
+                Some(Stall {
+                    after: Duration::MAX,
+                    duration: ms(1),
+                }),
+                Duration::ZERO,
+            ),
+            (Delay::Constant(ms(1)), None, century),
+        ] {
+            let error = Answering::new(delay, stall, spin, 7).err().unwrap();
+            assert!(error.to_string().contains("too long"), "{error}");
+        }
         assert!(
             Answering::new(
                 Delay::Uniform {
