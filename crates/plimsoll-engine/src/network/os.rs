@@ -5,7 +5,7 @@
 //! at once. The window follows the oversleep that this machine shows, up to the plan's
 //! `spin`. A plain epoll timeout is a millisecond coarse, which is why this is not mio.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,6 +15,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Network, Ready, Token, Wake};
@@ -188,13 +189,15 @@ impl Network for OsNetwork {
 
     #[inline]
     fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
-        socket.read(buffer)
+        // Not through the C library, whose `recv` is a cancellation point and pays for it.
+        let (_, received) = net::recv(&*socket, buffer, RecvFlags::empty())?;
+        Ok(received)
     }
 
     #[inline]
     fn write(&mut self, socket: &mut TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match slices {
-            [one] => socket.write(one),
+            [one] => Ok(net::send(&*socket, one, SendFlags::NOSIGNAL)?),
             many => socket.write_vectored(many),
         }
     }
