@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use super::h2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW,
-    Settings, Violation, setting, write,
+    Settings, Violation, flags, kind, setting, write,
 };
 use super::hpack::{BlockChoice, Decoder, Encoder, PeerTable};
 use super::message::MessageReader;
@@ -352,17 +352,54 @@ impl CannedConnection {
             }
             let mut whole = &partial[..];
             if let Some((head, payload)) = h2::split(&mut whole, DEFAULT_MAX_FRAME)? {
-                self.frame(head, payload, out, held)?;
+                self.mended_frame(head, payload, out, held)?;
             }
         }
-        while let Some((head, payload)) = h2::split(&mut input, DEFAULT_MAX_FRAME)? {
-            self.frame(head, payload, out, held)?;
-        }
-        self.partial.extend_from_slice(input);
+        let rest = h2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
+            self.frame(head, payload, out, held)
+        })?;
+        self.partial.extend_from_slice(rest);
         Ok(())
     }
 
+    /// A frame that came in several pieces; apart, so that the loop over whole ones has
+    /// [`CannedConnection::frame`] in line.
+    #[inline(never)]
+    fn mended_frame(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+        held: &mut Vec<u32>,
+    ) -> Result<(), Violation> {
+        self.frame(head, payload, out, held)
+    }
+
+    #[inline(always)]
     fn frame(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+        held: &mut Vec<u32>,
+    ) -> Result<(), Violation> {
+        let end_stream = head.has(flags::END_STREAM);
+        match head.kind() {
+            _ if self.block.is_some() => self.rare(head, payload, out, held),
+            kind::DATA => {
+                let data = Frame::data(head, payload)?;
+                self.data(head.stream(), head.length(), data, end_stream, out, held)
+            }
+            kind::HEADERS if head.has(flags::END_HEADERS) => {
+                let block = Frame::fragment(head, payload)?;
+                self.request(head.stream(), block, end_stream, out, held)
+            }
+            _ => self.rare(head, payload, out, held),
+        }
+    }
+
+    #[inline(never)]
+    fn rare(
         &mut self,
         head: FrameHead,
         payload: &[u8],
@@ -371,7 +408,7 @@ impl CannedConnection {
     ) -> Result<(), Violation> {
         let frame = Frame::parse(head, payload)?;
         if let Some(block) = &self.block
-            && !(matches!(frame, Frame::Continuation { .. }) && head.stream == block.stream)
+            && !(matches!(frame, Frame::Continuation { .. }) && head.stream() == block.stream)
         {
             return Err(broken("another frame inside a header block"));
         }
@@ -379,15 +416,9 @@ impl CannedConnection {
             Frame::Headers {
                 fragment,
                 end_stream,
-                end_headers: true,
-            } => self.request(head.stream, fragment, end_stream, out, held),
-            Frame::Data { data, end_stream } => self.data(head, data, end_stream, out, held),
-            Frame::Headers {
-                fragment,
-                end_stream,
                 ..
             } => {
-                self.block = Some(HeaderBlock::new(head.stream, end_stream, fragment));
+                self.block = Some(HeaderBlock::new(head.stream(), end_stream, fragment));
                 Ok(())
             }
             Frame::Continuation {
@@ -420,15 +451,17 @@ impl CannedConnection {
                 Ok(())
             }
             Frame::WindowUpdate { increment } => {
-                self.window_update(head.stream, increment)?;
+                self.window_update(head.stream(), increment)?;
                 self.send_blocked(out);
                 Ok(())
             }
-            Frame::ResetStream { .. } => self.reset(head.stream),
+            Frame::ResetStream { .. } => self.reset(head.stream()),
             Frame::PushPromise { .. } => Err(broken("PUSH_PROMISE from a client")),
-            Frame::GoAway { .. } | Frame::PingAck { .. } | Frame::Priority | Frame::Unknown => {
-                Ok(())
-            }
+            Frame::Data { .. }
+            | Frame::GoAway { .. }
+            | Frame::PingAck { .. }
+            | Frame::Priority
+            | Frame::Unknown => Ok(()),
         }
     }
 
@@ -493,15 +526,16 @@ impl CannedConnection {
 
     fn data(
         &mut self,
-        head: FrameHead,
+        id: u32,
+        length: u32,
         data: &[u8],
         end_stream: bool,
         out: &mut Vec<u8>,
         held: &mut Vec<u32>,
     ) -> Result<(), Violation> {
         let options = &self.prepared.options;
-        let Some(left) = self.receive_window.checked_sub(head.length) else {
-            return Err(flow(0, self.receive_window.into(), head.length));
+        let Some(left) = self.receive_window.checked_sub(length) else {
+            return Err(flow(0, self.receive_window.into(), length));
         };
         self.receive_window = left;
         let whole_window = options.connection_window.max(DEFAULT_WINDOW);
@@ -511,13 +545,10 @@ impl CannedConnection {
         }
         // Most often the stream that was opened last.
         let place = match self.streams.last() {
-            Some(last) if last.id == head.stream => self.streams.len() - 1,
-            _ => match self
-                .streams
-                .binary_search_by_key(&head.stream, |stream| stream.id)
-            {
+            Some(last) if last.id == id => self.streams.len() - 1,
+            _ => match self.streams.binary_search_by_key(&id, |stream| stream.id) {
                 Ok(place) => place,
-                Err(_) if head.stream > self.highest => return Err(broken("DATA before HEADERS")),
+                Err(_) if id > self.highest => return Err(broken("DATA before HEADERS")),
                 // Refused, or above GOAWAY.
                 Err(_) => return Ok(()),
             },
@@ -531,16 +562,16 @@ impl CannedConnection {
         }
         if options.check_requests {
             let window = stream.receive_window;
-            stream.receive_window -= i64::from(head.length);
+            stream.receive_window -= i64::from(length);
             if stream.receive_window < 0 {
-                return Err(flow(stream.id, window, head.length));
+                return Err(flow(stream.id, window, length));
             }
             stream
                 .message
                 .read(data, u32::MAX)
                 .map_err(|error| broken(error.to_string()))?;
         } else {
-            stream.receive_window -= i64::from(head.length);
+            stream.receive_window -= i64::from(length);
         }
         if end_stream {
             return self.whole_request(place, out, held);

@@ -24,7 +24,7 @@ use super::hpack::{BlockChoice, HpackError, PeerTable};
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::streams::{State, Stream, Streams};
 use super::trace::FrameTracer;
-use super::unary::{Answer, Failure, Step};
+use super::unary::{Failure, Step};
 
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 const WINDOW_STEP: u32 = 1 << 29;
@@ -161,7 +161,7 @@ impl GrpcDriver {
     /// A request that does not go out as the prepared bytes: the connection's first, or
     /// one that windows or a smaller table of the server's get in the way of.
     #[inline(never)]
-    fn start_slowly(&mut self, mut stream: Stream, out: &mut Vec<u8>) {
+    fn start_slowly(&mut self, id: u32, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
         let mut block = Vec::new();
         let choice = self.peer_table.next(prepared.table_needed, &mut block);
@@ -170,17 +170,13 @@ impl GrpcDriver {
             BlockChoice::Steady => &prepared.steady_block,
             BlockChoice::Plain => &prepared.plain_block,
         });
-        write::header_block(out, stream.id, &block, false);
-        send_body(
-            &prepared.body,
-            &mut stream,
-            &mut self.connection_window,
-            out,
-        );
-        if stream.unsent > 0 {
-            self.blocked.push(stream.id);
+        write::header_block(out, id, &block, false);
+        if let Some(stream) = self.streams.find(id) {
+            send_body(&prepared.body, stream, &mut self.connection_window, out);
+            if stream.unsent > 0 {
+                self.blocked.push(id);
+            }
         }
-        self.streams.insert(stream);
     }
 
     /// Sends what waited for a window, oldest stream first.
@@ -232,10 +228,10 @@ impl GrpcDriver {
                 self.partial = partial;
             }
         }
-        while let Some((head, payload)) = h2::split(&mut input, DEFAULT_MAX_FRAME)? {
-            self.frame(head, payload, now, out, events)?;
-        }
-        self.partial.extend_from_slice(input);
+        let rest = h2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
+            self.frame(head, payload, now, out, events)
+        })?;
+        self.partial.extend_from_slice(rest);
         Ok(())
     }
 
@@ -253,7 +249,7 @@ impl GrpcDriver {
         self.frame(head, payload, now, out, events)
     }
 
-    #[inline]
+    #[inline(always)]
     fn frame(
         &mut self,
         head: FrameHead,
@@ -273,7 +269,7 @@ impl GrpcDriver {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn act(
         &mut self,
         head: FrameHead,
@@ -282,18 +278,19 @@ impl GrpcDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        match Frame::parse(head, payload)? {
-            Frame::Data { data, end_stream } => {
+        let end_stream = head.has(flags::END_STREAM);
+        match head.kind() {
+            kind::DATA => {
+                let data = Frame::data(head, payload)?;
                 // Padding counts, and so does what no stream takes (RFC 9113, 6.9).
-                self.unacknowledged += head.length;
-                self.data(head.stream, data, end_stream, now, out, events)
+                self.unacknowledged += head.length();
+                self.data(head.stream(), data, end_stream, now, out, events)
             }
-            Frame::Headers {
-                fragment,
-                end_stream,
-                end_headers: true,
-            } => self.header_block(head.stream, fragment, end_stream, now, out, events),
-            rare => self.rare(head, rare, now, out, events),
+            kind::HEADERS if head.has(flags::END_HEADERS) => {
+                let block = Frame::fragment(head, payload)?;
+                self.header_block(head.stream(), block, end_stream, now, out, events)
+            }
+            _ => self.rare(head, payload, now, out, events),
         }
     }
 
@@ -481,23 +478,23 @@ impl GrpcDriver {
     #[cold]
     fn check_order(&self, head: FrameHead) -> Result<(), Violation> {
         let name = || {
-            kind::name(head.kind)
+            kind::name(head.kind())
                 .unwrap_or("a frame of unknown type")
                 .to_owned()
         };
         if self.stage == Stage::Greeting
-            && (head.kind != kind::SETTINGS || head.flags & flags::ACK != 0)
+            && (head.kind() != kind::SETTINGS || head.flags() & flags::ACK != 0)
         {
             let why = format!("{} before the server's SETTINGS (RFC 9113, 3.4)", name());
             return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
         }
         if let Some(block) = &self.block
-            && (head.kind != kind::CONTINUATION || head.stream != block.stream)
+            && (head.kind() != kind::CONTINUATION || head.stream() != block.stream)
         {
             let why = format!(
                 "{} on stream {} inside the header block of stream {} (RFC 9113, 4.3)",
                 name(),
-                head.stream,
+                head.stream(),
                 block.stream
             );
             return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
@@ -509,13 +506,13 @@ impl GrpcDriver {
     fn rare(
         &mut self,
         head: FrameHead,
-        frame: Frame<'_>,
+        payload: &[u8],
         now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let id = head.stream;
-        match frame {
+        let id = head.stream();
+        match Frame::parse(head, payload)? {
             Frame::Headers {
                 fragment,
                 end_stream,
@@ -783,24 +780,17 @@ impl Driver for GrpcDriver {
         let id = self.next_id;
         self.next_id += 2;
         let body = self.prepared.body.len() as u32;
-        let mut stream = Stream {
-            id,
-            call,
-            // At most MAX_WINDOW.
-            send_window: self.peer_initial_window as i32,
-            unsent: body,
-            answer: Answer::NEW,
-            state: State::Open,
-        };
+        // At most MAX_WINDOW.
+        let stream_window = self.peer_initial_window as i32;
         let window = self.connection_window.min(self.peer_initial_window);
         if body > window || !self.peer_table.is_steady() {
-            self.start_slowly(stream, out);
+            self.streams.insert(id, call, stream_window, body);
+            self.start_slowly(id, out);
             return;
         }
         self.connection_window -= body;
-        stream.send_window -= body as i32;
-        stream.unsent = 0;
-        self.streams.insert(stream);
+        self.streams
+            .insert(id, call, stream_window - body as i32, 0);
         let start = out.len();
         out.extend_from_slice(&self.prepared.steady);
         let written = &mut out[start..];

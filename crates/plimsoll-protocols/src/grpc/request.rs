@@ -147,7 +147,7 @@ pub(super) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
             kind::DATA | kind::HEADERS | kind::CONTINUATION
         ));
         places.push(at as u32 + 5);
-        at += 9 + super::h2::FrameHead::parse(head).length as usize;
+        at += 9 + super::h2::FrameHead::parse(head).length() as usize;
     }
     debug_assert!(frames[places[places.len() - 1] as usize - 1] & flags::END_STREAM != 0);
     places.into()

@@ -90,11 +90,12 @@ impl Half {
     }
 
     fn line(&mut self, arrow: char, head: FrameHead, payload: &[u8]) -> String {
-        let name =
-            kind::name(head.kind).map_or_else(|| format!("type {:#04x}", head.kind), str::to_owned);
+        let name = kind::name(head.kind())
+            .map_or_else(|| format!("type {:#04x}", head.kind()), str::to_owned);
         let mut line = format!(
             "{arrow} {name} stream={} length={}",
-            head.stream, head.length
+            head.stream(),
+            head.length()
         );
         for flag in flag_names(head) {
             line.push(' ');
@@ -136,7 +137,7 @@ impl Half {
                 if end_headers {
                     self.fields(fragment, &mut line);
                 } else {
-                    self.block = Some(HeaderBlock::new(head.stream, end_stream, fragment));
+                    self.block = Some(HeaderBlock::new(head.stream(), end_stream, fragment));
                 }
             }
             Frame::PushPromise {
@@ -148,7 +149,7 @@ impl Half {
                 if end_headers {
                     self.fields(fragment, &mut line);
                 } else {
-                    self.block = Some(HeaderBlock::new(head.stream, false, fragment));
+                    self.block = Some(HeaderBlock::new(head.stream(), false, fragment));
                 }
             }
             Frame::Continuation {
@@ -185,7 +186,7 @@ impl Half {
 }
 
 fn flag_names(head: FrameHead) -> impl Iterator<Item = &'static str> {
-    let known: &[(u8, &str)] = match head.kind {
+    let known: &[(u8, &str)] = match head.kind() {
         kind::DATA => &[(flags::END_STREAM, "END_STREAM"), (flags::PADDED, "PADDED")],
         kind::HEADERS => &[
             (flags::END_STREAM, "END_STREAM"),
@@ -199,7 +200,7 @@ fn flag_names(head: FrameHead) -> impl Iterator<Item = &'static str> {
     };
     known
         .iter()
-        .filter(move |(flag, _)| head.flags & flag != 0)
+        .filter(move |(flag, _)| head.flags() & flag != 0)
         .map(|(_, name)| *name)
 }
 

@@ -176,7 +176,7 @@ fn goaway_code(frames: &[(FrameHead, Vec<u8>)]) -> Option<ErrorCode> {
 /// Stream and code of each RST_STREAM among `frames`.
 fn resets(frames: &[(FrameHead, Vec<u8>)]) -> Vec<(u32, ErrorCode)> {
     let reset = |(head, payload): &(FrameHead, Vec<u8>)| match Frame::parse(*head, payload) {
-        Ok(Frame::ResetStream { code }) => Some((head.stream, code)),
+        Ok(Frame::ResetStream { code }) => Some((head.stream(), code)),
         _ => None,
     };
     frames.iter().filter_map(reset).collect()

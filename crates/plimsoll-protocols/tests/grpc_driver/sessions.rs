@@ -42,7 +42,7 @@ fn the_greeting_says_what_we_take() {
     client.receive(&frame(kind::SETTINGS, 0, 0, &[])).unwrap();
     assert!(client.driver.is_ready());
     assert!(client.driver.capacity() > 1_000_000);
-    assert_eq!(client.sent()[0].0.flags, flags::ACK);
+    assert_eq!(client.sent()[0].0.flags(), flags::ACK);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn requests_repeat_as_indices() {
     let sent = client.sent();
     let lengths: Vec<_> = sent
         .iter()
-        .map(|(head, _)| (head.kind, head.length))
+        .map(|(head, _)| (head.kind(), head.length()))
         .collect();
     assert_eq!(lengths.len(), 4);
     assert!(lengths[0].1 > 60, "the first names its fields: {lengths:?}");
@@ -560,10 +560,10 @@ fn uploaded(client: &mut Client, stream: u32) -> (usize, bool) {
     let mut bytes = 0;
     let mut ended = false;
     for (head, payload) in client.sent() {
-        if head.kind == kind::DATA && head.stream == stream {
+        if head.kind() == kind::DATA && head.stream() == stream {
             assert!(!ended, "DATA after END_STREAM");
             bytes += payload.len();
-            ended = head.flags & flags::END_STREAM != 0;
+            ended = head.flags() & flags::END_STREAM != 0;
         }
     }
     (bytes, ended)
@@ -620,9 +620,9 @@ fn the_initial_window_moves_open_streams_below_zero() {
     let (head, _) = client
         .sent()
         .into_iter()
-        .rfind(|(head, _)| head.stream == 3)
+        .rfind(|(head, _)| head.stream() == 3)
         .unwrap();
-    assert_eq!(head.flags, flags::END_STREAM);
+    assert_eq!(head.flags(), flags::END_STREAM);
 }
 
 #[test]

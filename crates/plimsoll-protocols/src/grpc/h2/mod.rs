@@ -10,7 +10,7 @@ mod frame;
 
 pub use block::HeaderBlock;
 pub use code::ErrorCode;
-pub use deframe::{complete, split};
+pub use deframe::{complete, each, split};
 pub use frame::{Frame, FrameHead, Settings, flags, kind, setting, write};
 
 use std::fmt;
@@ -60,7 +60,11 @@ impl Violation {
     /// A stream error.
     #[cold]
     pub fn stream(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
-        Violation(Box::new(Fault { stream, code, why: why.into() }))
+        Violation(Box::new(Fault {
+            stream,
+            code,
+            why: why.into(),
+        }))
     }
 }
 
