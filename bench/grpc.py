@@ -179,6 +179,10 @@ def main():
     return 1 if args.gate and (missed or wrong) else 0
 
 
+def times(ratio):
+    return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
+
+
 def report(reps, servers, clients, shapes, links, costs, wrong):
     """Prints the table, and returns how many goals were missed."""
     peers = [name for name in clients if name != "plimsoll"]
@@ -199,7 +203,7 @@ def report(reps, servers, clients, shapes, links, costs, wrong):
                     if ours:
                         ratio = bench.median(theirs) / bench.median(ours)
                         each = [b / a for a, b in zip(ours, theirs)]
-                        cell += f" = {ratio:.1f}× ({min(each):.1f}–{max(each):.1f}"
+                        cell += f" = {times(ratio)}× ({times(min(each))}–{times(max(each))}"
                         goal = GOALS.get((peer, name, shape))
                         if goal:
                             held = ratio >= goal
