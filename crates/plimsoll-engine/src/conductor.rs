@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll_model::plan::{Arrivals, Plan, Reuse, Target, Watch};
 use plimsoll_model::record::{Interval, RequestRecord};
-use plimsoll_model::run::{IntervalRecord, Resources};
+use plimsoll_model::run::{IntervalRecord, NegotiatedTls, Resources};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
 
@@ -82,6 +82,8 @@ pub struct Finished {
     pub established: Established,
     /// The server processes that were watched.
     pub watched_pids: Vec<i32>,
+    /// What the first connection's TLS handshake agreed on.
+    pub negotiated: Option<NegotiatedTls>,
 }
 
 /// Carry a plan out.
@@ -158,6 +160,7 @@ pub fn run<P: Protocol>(
         client: Watched::own(),
         pending: Vec::new(),
         reached: vec![None; workers as usize],
+        negotiated: None,
         observe,
     };
     let outcome = conductor.conduct(plan, workers, wanted);
@@ -338,6 +341,7 @@ struct Conductor<'a, 'o> {
     pending: Vec<Pending>,
     /// The last interval each worker has handed over; `u32::MAX` once it has ended.
     reached: Vec<Option<u32>>,
+    negotiated: Option<NegotiatedTls>,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
 
@@ -386,6 +390,7 @@ impl Conductor<'_, '_> {
                 .watched
                 .as_ref()
                 .map_or_else(Vec::new, |watched| watched.pids().to_vec()),
+            negotiated: self.negotiated.take(),
         })
     }
 
@@ -435,6 +440,7 @@ impl Conductor<'_, '_> {
 
     fn take(&mut self, from: WorkerInterval) {
         let worker = from.worker as usize;
+        self.negotiated = self.negotiated.take().or(from.negotiated);
         self.reached[worker] = Some(if from.last { u32::MAX } else { from.index });
         let at = match self.pending.binary_search_by_key(&from.index, |p| p.index) {
             Ok(at) => at,

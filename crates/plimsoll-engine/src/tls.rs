@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::{Group, Suite, Target, TlsPlan};
+use plimsoll_model::run::NegotiatedTls;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
@@ -235,6 +236,22 @@ impl TlsSession {
     /// Whether the handshake was resumed; meaningful once it is over.
     pub(crate) fn resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// What the handshake agreed on; meaningful once it is over.
+    pub(crate) fn negotiated(&self) -> NegotiatedTls {
+        let name = |what: Option<String>| what.unwrap_or_else(|| "unknown".to_owned());
+        NegotiatedTls {
+            version: name(self.connection.protocol_version().map(|v| format!("{v:?}"))),
+            suite: name(self.connection.negotiated_cipher_suite().map(|suite| {
+                // The library marks its TLS 1.3 suites; the registry's names have no mark.
+                format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
+            })),
+            group: self
+                .connection
+                .negotiated_key_exchange_group()
+                .map(|group| format!("{:?}", group.name())),
+        }
     }
 
     /// Whether the server took up the protocol asked for.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Load, Reuse};
 use plimsoll_model::record::Interval;
 use plimsoll_model::recorder::Recorder;
+use plimsoll_model::run::NegotiatedTls;
 use plimsoll_model::schedule::{Arrival, Arrivals, Schedule};
 use plimsoll_model::{Outcome, Time};
 
@@ -146,6 +147,7 @@ pub struct Worker<P: Protocol, N: Network> {
     waited_ns: u64,
     open_connections: u32,
     established: Established,
+    negotiated: Option<NegotiatedTls>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +225,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             waited_ns: 0,
             open_connections: 0,
             established: Established::default(),
+            negotiated: None,
             share,
         }
     }
@@ -416,6 +419,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             worker: self.share.index,
             index: self.interval_index,
             last,
+            negotiated: if last { self.negotiated.take() } else { None },
             end_ns: now.since(self.start),
             recorded,
             in_flight: self.calls.len() as u64,

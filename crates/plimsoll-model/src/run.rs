@@ -17,7 +17,7 @@ mod writer;
 
 pub use directory::Run;
 pub use error::RunError;
-pub use header::{Machine, RunHeader, Source};
+pub use header::{Machine, NegotiatedTls, RunHeader, Source};
 pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use summary::{StageSummary, Summary, TimesSummary, Totals};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::header::{Loop, Machine, PlannedStage, Security};
+use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
 use plimsoll_model::run::{
     Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source, State,
 };
@@ -34,6 +34,11 @@ fn header() -> RunHeader {
         protocol: Some("grpc".to_owned()),
         call: Some("score.ScoreService/GetScore".to_owned()),
         security: Some(Security::MutualTls),
+        tls: Some(NegotiatedTls {
+            version: "TLSv1_3".to_owned(),
+            suite: "TLS_AES_256_GCM_SHA384".to_owned(),
+            group: Some("X25519".to_owned()),
+        }),
         load_loop: Some(Loop::Open),
         arrivals: Some("constant".to_owned()),
         clients: None,

@@ -207,6 +207,7 @@ pub fn import(
         protocol: None,
         call: None,
         security: None,
+        tls: None,
         load_loop: None,
         arrivals: None,
         clients: None,

@@ -9,7 +9,7 @@ mod table;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use plimsoll_model::run::header::{Loop, Security};
+use plimsoll_model::run::header::{Loop, NegotiatedTls, Security};
 use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
 use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
@@ -150,12 +150,20 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
         parts.push(plural(u64::from(n), "connection"));
     }
     parts.extend(h.security.map(|s| {
-        match s {
+        let name = match s {
             Security::Plaintext => "plaintext",
             Security::Tls => "TLS",
             Security::MutualTls => "mutual TLS",
+        };
+        match &h.tls {
+            Some(NegotiatedTls {
+                suite,
+                group: Some(group),
+                ..
+            }) => format!("{name} ({suite}, {group})"),
+            Some(NegotiatedTls { suite, .. }) => format!("{name} ({suite})"),
+            None => name.to_owned(),
         }
-        .to_owned()
     }));
     let warmup: u64 = h
         .planned_stages

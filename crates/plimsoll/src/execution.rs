@@ -252,6 +252,9 @@ where
 
 fn ending(finished: &Finished, writer: &mut RunWriter) -> Ending {
     let established = &finished.established;
+    if let Some(tls) = finished.negotiated.clone() {
+        writer.negotiated(tls);
+    }
     if established.failed > 0 {
         let why = established
             .failure

@@ -2,6 +2,7 @@
 
 use plimsoll_model::Time;
 use plimsoll_model::record::Interval;
+use plimsoll_model::run::NegotiatedTls;
 
 /// How urgently a run is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,8 @@ pub struct WorkerInterval {
     pub index: u32,
     /// The last one of this worker.
     pub last: bool,
+    /// What this worker's first TLS handshake agreed on; told with the last interval.
+    pub negotiated: Option<NegotiatedTls>,
     /// When the interval ended, from the load's start. Nanoseconds.
     pub end_ns: u64,
     pub recorded: Interval,

@@ -357,6 +357,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
+        if let Some(session) = &connection.tls
+            && self.negotiated.is_none()
+        {
+            self.negotiated = Some(session.negotiated());
+        }
         let phases = connection.phases;
         match connection.role {
             Role::Lane(lane) => {

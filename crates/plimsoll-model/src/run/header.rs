@@ -52,6 +52,8 @@ pub struct RunHeader {
     /// What is called (gRPC: `package.Service/Method`).
     pub call: Option<String>,
     pub security: Option<Security>,
+    /// What the first connection's TLS handshake agreed on.
+    pub tls: Option<NegotiatedTls>,
     #[serde(rename = "loop")]
     pub load_loop: Option<Loop>,
     /// `constant` or `poisson`; open loop only.
@@ -69,6 +71,16 @@ pub struct RunHeader {
     pub started_at: Timestamp,
     pub machine: Option<Machine>,
     pub planned_stages: Vec<PlannedStage>,
+}
+
+/// What a TLS handshake agreed on, by the names of the TLS registries. A handshake's cost
+/// depends on it several times over: runs that differ in it are not of the same link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NegotiatedTls {
+    pub version: String,
+    pub suite: String,
+    /// `None` where a resumed session took its keys from the ticket alone.
+    pub group: Option<String>,
 }
 
 /// A stage as planned.
@@ -154,6 +166,7 @@ impl RunHeader {
             protocol: Some(protocol.to_owned()),
             call: Some(call),
             security: Some(security),
+            tls: None,
             load_loop: Some(load_loop),
             arrivals: arrivals.map(str::to_owned),
             clients,

@@ -14,7 +14,9 @@ use crate::record::RequestRecord;
 use crate::{ConnectPhases, Outcome, Sample, Time};
 
 use super::json::Document;
-use super::{IntervalRecord, Run, RunError, RunHeader, State, Summary, Totals, file};
+use super::{
+    IntervalRecord, NegotiatedTls, Run, RunError, RunHeader, State, Summary, Totals, file,
+};
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,6 +241,11 @@ impl RunWriter {
         &self.header
     }
 
+    /// What the TLS handshakes agreed on.
+    pub fn negotiated(&mut self, tls: NegotiatedTls) {
+        self.header.tls = Some(tls);
+    }
+
     /// The figures so far.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.header, &self.totals)
@@ -395,6 +402,7 @@ mod tests {
             protocol: None,
             call: None,
             security: None,
+            tls: None,
             load_loop: None,
             arrivals: None,
             clients: None,

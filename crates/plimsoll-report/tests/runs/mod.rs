@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_model::run::header::{Loop, Machine, PlannedStage, Security};
+use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
 use plimsoll_model::run::{Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source};
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 
@@ -44,6 +44,11 @@ impl Fixture {
                 protocol: Some("grpc".to_owned()),
                 call: Some("score.ScoreService/GetScore".to_owned()),
                 security: Some(Security::MutualTls),
+                tls: Some(NegotiatedTls {
+            version: "TLSv1_3".to_owned(),
+            suite: "TLS_AES_256_GCM_SHA384".to_owned(),
+            group: Some("X25519".to_owned()),
+        }),
                 load_loop: Some(Loop::Open),
                 arrivals: Some("constant".to_owned()),
                 clients: None,
@@ -86,6 +91,7 @@ impl Fixture {
         f.header.name = "orders, fleet".to_owned();
         f.header.call = Some("orders.OrderService/Submit".to_owned());
         f.header.security = Some(Security::Plaintext);
+        f.header.tls = None;
         f.header.load_loop = Some(Loop::Closed);
         f.header.arrivals = None;
         f.header.clients = Some(2_000);
