@@ -2,144 +2,14 @@
 //!
 //! Machines that build are busy, so nothing here depends on how fast a call is.
 
+mod support;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Stdio;
 
-use serde_json::Value;
-use tempfile::TempDir;
-
-const SCORE: [&str; 4] = [
-    "-m",
-    "score.ScoreService/GetScore",
-    "-d",
-    r#"{"json": "[0.1, 0.2]"}"#,
-];
-
-/// A folder to work in. The variables of whoever runs the tests are not seen there.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().expect("a temporary folder"))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
-        command
-            .args(arguments)
-            .current_dir(self.0.path())
-            .env_clear();
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("plimsoll starts")
-    }
-
-    /// Runs a command that must end with `code`; its result from stdout.
-    #[track_caller]
-    fn expect(&self, code: i32, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let (out, err) = (text(&output.stdout), text(&output.stderr));
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{arguments:?}\n{out}\n{err}"
-        );
-        out
-    }
-
-    #[track_caller]
-    fn expect_json(&self, code: i32, arguments: &[&str]) -> Value {
-        let out = self.expect(code, arguments);
-        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
-    }
-
-    fn run_json(&self, run: &str) -> Value {
-        serde_json::from_str(&self.read(&format!("{run}/run.json"))).expect("run.json is JSON")
-    }
-
-    fn serve(&self, arguments: &[&str]) -> Server {
-        let mut child = self
-            .command(&["serve"])
-            .args(arguments)
-            .args(["--listen", "127.0.0.1:0"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("plimsoll starts");
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        out.read_line(&mut line)
-            .expect("the server tells its address");
-        let port = line
-            .split("127.0.0.1:")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').next()?.trim().parse().ok())
-            .unwrap_or_else(|| panic!("no address in {line:?}"));
-        Server {
-            child,
-            port,
-            _out: out,
-        }
-    }
-}
-
-struct Server {
-    child: Child,
-    port: u16,
-    _out: BufReader<std::process::ChildStdout>,
-}
-
-impl Server {
-    fn plaintext(&self) -> String {
-        format!("grpc://127.0.0.1:{}", self.port)
-    }
-
-    fn tls(&self) -> String {
-        format!("grpcs://localhost:{}", self.port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn signal(child: &Child, signal: rustix::process::Signal) {
-    let pid = rustix::process::Pid::from_child(child);
-    rustix::process::kill_process(pid, signal).expect("the child is there");
-}
-
-/// Waits, but not for ever.
-#[expect(clippy::disallowed_methods, reason = "a test waits in real time")]
-fn wait(child: &mut Child) -> i32 {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        if let Some(status) = child.try_wait().expect("a child of ours") {
-            return status.code().unwrap_or(-1);
-        }
-        assert!(Instant::now() < end, "plimsoll did not end");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use support::{Place, SCORE, signal, text, wait};
 
 /// All files below a folder, as one text.
 fn everything_in(dir: &Path) -> String {
@@ -429,7 +299,7 @@ fn an_interrupted_run_is_written_and_ends_with_130() {
 #[test]
 fn a_server_stops_gracefully_and_tells_what_it_counted() {
     let place = Place::new();
-    let mut server = place.serve(&["score"]);
+    let server = place.serve(&["score"]);
     let taken = place.run(&[
         "serve",
         "score",
@@ -438,10 +308,8 @@ fn a_server_stops_gracefully_and_tells_what_it_counted() {
     ]);
     assert_eq!(taken.status.code(), Some(1));
     assert!(text(&taken.stderr).contains("already in use"));
-    signal(&server.child, rustix::process::Signal::TERM);
-    assert_eq!(wait(&mut server.child), 0);
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut server._out, &mut rest).expect("text");
+    let (code, rest) = server.stop();
+    assert_eq!(code, 0);
     assert!(rest.contains("scored 0"), "{rest}");
 }
 
@@ -532,25 +400,4 @@ fn a_fleet_reports_its_progress_by_calls() {
         (&run["total"]["ok"], &run["connections"], &run["clients"]),
         (&5000.into(), &50.into(), &50.into())
     );
-}
-
-#[test]
-fn too_few_descriptors_are_told_before_the_load() {
-    let place = Place::new();
-    let output = Command::new("sh")
-        .args(["-c", "ulimit -n 100; exec \"$0\" grpc grpc://127.0.0.1:1 -m score.ScoreService/GetScore --fleet 1000 --calls 1 --out run -q"])
-        .arg(env!("CARGO_BIN_EXE_plimsoll"))
-        .current_dir(place.0.path())
-        .output()
-        .expect("a shell");
-    assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stderr)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
-    assert!(
-        told.contains("1000 connections need") && told.contains("ulimit -n"),
-        "{told}"
-    );
-    assert!(!place.path("run").exists());
 }

@@ -1,0 +1,272 @@
+//! What the tests of whole commands share: a folder to run `plimsoll` in, servers that are
+//! children, bounded waiting.
+//!
+//! Invariant: nothing outlives a test, and nothing waits for ever: a child that does not
+//! end in time is killed, and the test fails.
+
+#![allow(
+    dead_code,
+    reason = "a test binary uses what it needs of this, and no other part"
+)]
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Flags for a call of the score service.
+pub(crate) const SCORE: [&str; 4] = [
+    "-m",
+    "score.ScoreService/GetScore",
+    "-d",
+    r#"{"json": "[0.1, 0.2]"}"#,
+];
+
+/// Flags for a call of the order service.
+pub(crate) const ORDER: [&str; 4] = ["-m", "orders.OrderService/Submit", "-d", r#"{"price": 5}"#];
+
+/// No command of these tests takes longer.
+const LONGEST: Duration = Duration::from_secs(90);
+
+/// A folder to work in. The variables of whoever runs the tests are not seen there.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env_clear();
+        command
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
+        output(&mut self.command(arguments), LONGEST)
+    }
+
+    /// Runs a command that must end with `code`; its result from stdout.
+    #[track_caller]
+    pub(crate) fn expect(&self, code: i32, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}\n{out}\n{err}"
+        );
+        out
+    }
+
+    #[track_caller]
+    pub(crate) fn expect_json(&self, code: i32, arguments: &[&str]) -> Value {
+        let out = self.expect(code, arguments);
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    }
+
+    pub(crate) fn run_json(&self, run: &str) -> Value {
+        serde_json::from_str(&self.read(&format!("{run}/run.json"))).expect("run.json is JSON")
+    }
+
+    /// Starts a reference server on a free port.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        let mut command = self.command(&["serve"]);
+        command
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0"])
+            .stderr(Stdio::inherit());
+        Server::start(&mut command)
+    }
+
+    /// Makes `certs/` with a certificate authority, a server and a client of its own.
+    pub(crate) fn certificates(&self) {
+        self.expect(0, &["certs", "certs"]);
+    }
+}
+
+/// `serve` with a certificate of [`Place::certificates`].
+pub(crate) const SERVER_TLS: [&str; 4] = [
+    "--tls-cert",
+    "certs/server.crt",
+    "--tls-key",
+    "certs/server.key",
+];
+
+/// …and a demand for the client's.
+pub(crate) const SERVER_MTLS: [&str; 6] = [
+    "--tls-cert",
+    "certs/server.crt",
+    "--tls-key",
+    "certs/server.key",
+    "--tls-client-ca",
+    "certs/ca.crt",
+];
+
+/// A client that trusts the server of [`Place::certificates`].
+pub(crate) const CLIENT_TLS: [&str; 2] = ["--ca", "certs/ca.crt"];
+
+/// …and shows its own certificate.
+pub(crate) const CLIENT_MTLS: [&str; 6] = [
+    "--ca",
+    "certs/ca.crt",
+    "--cert",
+    "certs/client.crt",
+    "--key",
+    "certs/client.key",
+];
+
+/// A server in a process of its own, killed when dropped.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) port: u16,
+    out: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// Starts a server that tells on stdout, in its first line, where on 127.0.0.1 it listens.
+    pub(crate) fn start(command: &mut Command) -> Server {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let mut line = String::new();
+        let mut out = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        out.read_line(&mut line)
+            .expect("the server tells its address");
+        let port = line
+            .split("127.0.0.1:")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or_else(|| panic!("{command:?}: no address in {line:?}"));
+        Server { child, port, out }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn plaintext(&self) -> String {
+        format!("grpc://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn tls(&self) -> String {
+        format!("grpcs://localhost:{}", self.port)
+    }
+
+    /// Asks the server to stop; its exit code, and the rest of what it told.
+    pub(crate) fn stop(mut self) -> (i32, String) {
+        signal(&self.child, rustix::process::Signal::TERM);
+        let code = wait(&mut self.child);
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).expect("text");
+        (code, rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a command told a person, without the frame and the line breaks.
+pub(crate) fn told(output: &Output) -> String {
+    text(&output.stderr)
+        .replace('│', " ")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).expect("the child is there");
+}
+
+/// The exit code of a child that ends soon.
+pub(crate) fn wait(child: &mut Child) -> i32 {
+    ended(child, Duration::from_secs(20))
+        .expect("plimsoll did not end")
+        .code()
+        .unwrap_or(-1)
+}
+
+/// Runs a command to its end, which has to come within `longest`.
+#[track_caller]
+pub(crate) fn output(command: &mut Command, longest: Duration) -> Output {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    // Read beside each other: a full pipe would stop the child.
+    let out = drain(child.stdout.take());
+    let err = drain(child.stderr.take());
+    let status = ended(&mut child, longest);
+    let (stdout, stderr) = (
+        out.join().expect("stdout is read"),
+        err.join().expect("stderr is read"),
+    );
+    let Some(status) = status else {
+        panic!(
+            "{command:?} did not end within {longest:?}\n{}\n{}",
+            text(&stdout),
+            text(&stderr)
+        );
+    };
+    Output {
+        status,
+        stdout,
+        stderr,
+    }
+}
+
+/// `None` for a child that had to be killed.
+fn ended(child: &mut Child, longest: Duration) -> Option<ExitStatus> {
+    let end = Instant::now() + longest;
+    loop {
+        if let Some(status) = child.try_wait().expect("a child of ours") {
+            return Some(status);
+        }
+        if Instant::now() >= end {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            let _ = from.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
