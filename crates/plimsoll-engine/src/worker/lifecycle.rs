@@ -158,11 +158,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if connection.state == State::Connecting {
-            if ready.writable {
-                self.tcp_is_up(control, index);
+            if !ready.writable {
+                return;
             }
-            return;
+            self.tcp_is_up(control, index);
+            // A server that speaks first may have done so already, and sockets tell of
+            // it once.
+            let spoke = ready.readable || ready.hangup;
+            if !spoke || self.live(ready.token).is_none() {
+                return;
+            }
         }
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         if ready.readable || ready.hangup {
             let received = connection.receive(
                 &mut self.network,
