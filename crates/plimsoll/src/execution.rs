@@ -11,6 +11,7 @@ use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 
+use crate::advice;
 use crate::arguments::boolish;
 use crate::console;
 use crate::descriptors;
@@ -289,9 +290,7 @@ fn could_not_begin(error: RunError) -> Failure {
         _ => Exit::Error,
     };
     let help = match &error {
-        RunError::NoConnection { .. } => Some(
-            "is the server running, is the address right, and is it grpc:// (plaintext) or grpcs:// (TLS)?",
-        ),
+        RunError::NoConnection { outcome, .. } => Some(advice::on_no_connection(*outcome)),
         RunError::Resolve { .. } => Some("check the host name of the target"),
         _ => None,
     };

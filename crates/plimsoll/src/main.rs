@@ -3,6 +3,7 @@
 //! The binary turns what was typed into a plan, says what to call, and turns the result
 //! into an exit code. Results go to stdout, everything else to stderr.
 
+mod advice;
 mod arguments;
 mod commands;
 mod console;

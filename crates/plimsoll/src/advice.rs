@@ -1,0 +1,45 @@
+//! What to do when not one connection came up. Called where that ends a command.
+
+use plimsoll_model::Outcome;
+
+/// The most likely remedy, in a sentence.
+pub(crate) fn on_no_connection(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::ConnectRefused => "is the server running, and are host and port right?",
+        Outcome::ConnectTimeout => {
+            "is it the right port, and grpc:// (plaintext) or grpcs:// (TLS) as the server speaks? --connect-timeout gives a slow one more time"
+        }
+        Outcome::TlsUnknownCa => {
+            "give the CA that signed the server's certificate with --ca (tls.ca)"
+        }
+        Outcome::TlsCertificateExpired => {
+            "renew the server's certificate; if it is valid, this machine's clock is wrong"
+        }
+        Outcome::TlsNameMismatch => {
+            "use a host name that the certificate is for in the URL, or give it with --server-name (tls.server_name)"
+        }
+        Outcome::TlsClientCertificateRequired => {
+            "give a client certificate with --cert and --key (tls.cert, tls.key)"
+        }
+        Outcome::TlsClientCertificateRejected => {
+            "give a client certificate of a CA that the server trusts with --cert and --key (tls.cert, tls.key)"
+        }
+        Outcome::TlsNotTls => "a plaintext server? Then write the target with grpc://",
+        Outcome::TlsVersion => "plimsoll speaks TLS 1.3 only: allow it on the server",
+        Outcome::TlsNoCommonParameters => {
+            "allow a cipher suite and a key-exchange group that both ends know (--suite, --group; tls.suites, tls.groups)"
+        }
+        Outcome::TlsAlpn => "the server must offer HTTP/2 (h2) by ALPN: is it a gRPC server?",
+        Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
+            "the server's log may tell more; -v tells what was seen here"
+        }
+        Outcome::NotHttp2 => {
+            "is it a gRPC server? If it speaks TLS, write the target with grpcs://"
+        }
+        Outcome::NoDescriptors => "raise `ulimit -n`, or use fewer connections",
+        Outcome::NoPorts => "give more local addresses with --source (load.source_addresses)",
+        _ => {
+            "is the server running, is the address right, and is it grpc:// (plaintext) or grpcs:// (TLS)?"
+        }
+    }
+}
