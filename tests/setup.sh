@@ -42,7 +42,7 @@ want ss iproute2
 want shellcheck shellcheck
 want python3 python3
 want c++ g++
-if [[ $scope == bench ]]; then want h2load nghttp2-client; fi
+want h2load nghttp2-client
 # Debian ships python3 without what `python3 -m venv` needs.
 if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need+=(python3-venv)

@@ -2,8 +2,9 @@
 """A gRPC server on grpcio, the reference implementation, for our client to call.
 
 Serves score.ScoreService and orders.OrderService in plaintext, over TLS, or over mutual
-TLS, prints `listening on ADDRESS` and stops on SIGTERM or SIGINT. `make setup` generates
-the code it imports.
+TLS, prints `listening on ADDRESS` and stops on SIGTERM or SIGINT. A score of
+{"status": "NOT_FOUND", "message": "…"} instead of a vector fails with that gRPC status.
+`make setup` generates the code it imports.
 """
 
 import argparse
@@ -38,6 +39,8 @@ class Score(score_pb2_grpc.ScoreServiceServicer):
             vector = json.loads(request.json)
         except ValueError as wrong:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"json: {wrong}")
+        if isinstance(vector, dict):
+            context.abort(grpc.StatusCode[vector["status"]], vector["message"])
         if not isinstance(vector, list):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "json: expected an array of numbers")
         if self.delay:

@@ -141,22 +141,32 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server that tells on stdout, in its first line, where on 127.0.0.1 it listens.
+    /// Starts a server that tells on stdout, in one of its first lines, where on 127.0.0.1
+    /// it listens.
+    #[track_caller]
     pub(crate) fn start(command: &mut Command) -> Server {
         let mut child = command
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        let mut line = String::new();
         let mut out = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        out.read_line(&mut line)
-            .expect("the server tells its address");
-        let port = line
-            .split("127.0.0.1:")
-            .nth(1)
-            .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or_else(|| panic!("{command:?}: no address in {line:?}"));
-        Server { child, port, out }
+        let mut said = String::new();
+        loop {
+            let n = out.read_line(&mut said).expect("text");
+            let port = said
+                .split("127.0.0.1:")
+                .nth(1)
+                .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            match port {
+                Some(port) => return Server { child, port, out },
+                None if n == 0 => {
+                    let _ = child.wait();
+                    panic!("{command:?} ended without telling its address: {said:?}");
+                }
+                None => {}
+            }
+        }
     }
 
     pub(crate) fn address(&self) -> String {

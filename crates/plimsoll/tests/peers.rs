@@ -1,0 +1,447 @@
+//! Real peers: our client against gRPC servers that others wrote, our servers against
+//! clients that others wrote, in plaintext, over TLS and over mutual TLS.
+//!
+//! `make setup` installs them. Where one is missing these tests fail and say so: a test
+//! that was skipped proves nothing.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use support::{
+    CLIENT_MTLS, CLIENT_TLS, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text,
+};
+
+/// No peer here has a reason to take longer.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// How a link is secured: its name in `run.json`, the server's flags and the client's.
+struct Link {
+    name: &'static str,
+    server: &'static [&'static str],
+    client: &'static [&'static str],
+}
+
+const LINKS: [Link; 3] = [
+    Link {
+        name: "plaintext",
+        server: &[],
+        client: &[],
+    },
+    Link {
+        name: "tls",
+        server: &SERVER_TLS,
+        client: &CLIENT_TLS,
+    },
+    Link {
+        name: "mutual-tls",
+        server: &SERVER_MTLS,
+        client: &CLIENT_MTLS,
+    },
+];
+
+impl Link {
+    fn url(&self, server: &Server) -> String {
+        match self.name {
+            "plaintext" => server.plaintext(),
+            _ => server.tls(),
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A file that `make setup` makes.
+#[track_caller]
+fn peer(path: &str) -> PathBuf {
+    let path = root().join(".peers").join(path);
+    assert!(
+        path.exists(),
+        "{} is missing: run `make setup`, which installs the peers that these tests talk to",
+        path.display()
+    );
+    path
+}
+
+/// A program that `make setup` installs.
+#[track_caller]
+fn tool(name: &str) -> Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    assert!(
+        std::env::split_paths(&path).any(|dir| dir.join(name).exists()),
+        "{name} is missing: run `make setup`, which installs the peers that these tests talk to"
+    );
+    Command::new(name)
+}
+
+/// A script of `tests/peers`, in the environment that has grpcio.
+#[track_caller]
+fn python(place: &Place, script: &str) -> Command {
+    peer("generated");
+    let mut command = Command::new(peer("venv/bin/python"));
+    command
+        .arg(root().join("tests/peers").join(script))
+        .current_dir(place.path(""));
+    command
+}
+
+fn grpcio_server(place: &Place, link: &Link) -> Server {
+    Server::start(python(place, "grpcio_server.py").args(link.server))
+}
+
+#[track_caller]
+fn succeeds(command: &mut Command) -> Output {
+    let output = output(command, LONGEST);
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    output
+}
+
+/// Puts a little load on a server: every call must succeed, on connections that are kept
+/// and on new ones.
+#[track_caller]
+fn every_call_succeeds(place: &Place, url: &str, call: &[&str], link: &Link) {
+    for (load, calls) in [
+        (&["--rate", "200/s", "--calls", "200"][..], 200),
+        (
+            &["--clients", "16", "--connections", "3", "--calls", "400"],
+            400,
+        ),
+        (&["--cold", "--rate", "20/s", "--calls", "10"], 10),
+    ] {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let flags = ["grpc", url, "-q", "--json", "--out", "run"];
+        let arguments = [&flags, call, link.client, load].concat();
+        let run = place.expect_json(0, &arguments);
+        assert_eq!(run["total"]["ok"], calls, "{run}");
+        assert_eq!(run["total"]["errors"], 0, "{run}");
+        assert_eq!(run["count_check"]["matches"], true, "{run}");
+        assert_eq!(run["security"], link.name);
+    }
+}
+
+#[test]
+fn our_client_calls_grpcio() {
+    let place = Place::new();
+    place.certificates();
+    for link in &LINKS {
+        let server = grpcio_server(&place, link);
+        let url = link.url(&server);
+        every_call_succeeds(&place, &url, &SCORE, link);
+        every_call_succeeds(&place, &url, &ORDER, link);
+        assert_eq!(server.stop().0, 0);
+    }
+}
+
+#[test]
+fn our_client_tells_the_statuses_of_grpcio_apart() {
+    let place = Place::new();
+    let server = grpcio_server(&place, &LINKS[0]);
+    let url = server.plaintext();
+    for code in [
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ] {
+        // A message that has to be percent-encoded on its way.
+        let message = format!("{code}: 100 % überlastet");
+        let vector = serde_json::json!({ "status": code, "message": message }).to_string();
+        let data = serde_json::json!({ "json": vector }).to_string();
+        let arguments = [
+            "grpc",
+            &url,
+            "-q",
+            "-m",
+            SCORE[1],
+            "-d",
+            &data,
+            "--clients",
+            "1",
+            "--calls",
+            "3",
+            "--out",
+            code,
+        ];
+        place.expect(1, &arguments);
+        let run = place.run_json(code);
+        let errors = run["total"]["errors_by_code"].as_array().expect("a list");
+        assert_eq!(errors.len(), 1, "{run}");
+        assert_eq!(errors[0]["code"], code);
+        assert_eq!(errors[0]["count"], 3);
+        assert!(
+            run["details"][0]["text"]
+                .as_str()
+                .is_some_and(|text| text.contains(&message)),
+            "{}",
+            run["details"]
+        );
+    }
+    // A method that the server does not have.
+    fs::write(
+        place.path("other.proto"),
+        "syntax = \"proto3\"; package other; service S { rpc M(E) returns (E); } message E {}",
+    )
+    .expect("writable");
+    let arguments = [
+        "grpc",
+        &url,
+        "-q",
+        "--proto",
+        "other.proto",
+        "-m",
+        "other.S/M",
+        "--clients",
+        "1",
+        "--calls",
+        "3",
+        "--out",
+        "other",
+    ];
+    let out = place.expect(1, &arguments);
+    assert!(out.contains("UNIMPLEMENTED"), "{out}");
+}
+
+#[test]
+fn our_client_gives_up_on_a_slow_grpcio_server() {
+    let place = Place::new();
+    let server = Server::start(python(&place, "grpcio_server.py").args(["--delay-ms", "1000"]));
+    let url = server.plaintext();
+    let flags = [
+        "grpc",
+        &url,
+        "-q",
+        "--clients",
+        "1",
+        "--calls",
+        "3",
+        "--deadline",
+        "100ms",
+        "--out",
+        "run",
+    ];
+    place.expect(1, &[&flags, &SCORE[..]].concat());
+    let run = place.run_json("run");
+    assert_eq!(
+        run["total"]["errors_by_code"][0]["code"],
+        "DEADLINE_EXCEEDED"
+    );
+    assert_eq!(run["total"]["errors_by_code"][0]["count"], 3);
+}
+
+#[test]
+fn grpcio_refuses_a_client_without_a_certificate() {
+    let place = Place::new();
+    place.certificates();
+    let server = grpcio_server(&place, &LINKS[2]);
+    let url = server.tls();
+    let flags = [
+        "grpc", &url, "-q", "--cold", "--rate", "50/s", "--calls", "3", "--out", "run",
+    ];
+    place.expect(1, &[&flags, &SCORE[..], &CLIENT_TLS].concat());
+    let run = place.run_json("run");
+    let errors = run["total"]["errors_by_code"].as_array().expect("a list");
+    assert_eq!(errors.len(), 1, "{run}");
+    assert_eq!(
+        errors[0]["code"], "TLS_CLIENT_CERTIFICATE_REQUIRED",
+        "{run}"
+    );
+}
+
+#[test]
+fn grpcio_calls_our_servers() {
+    let place = Place::new();
+    place.certificates();
+    for link in &LINKS {
+        for service in ["score", "orders"] {
+            let server = place.serve(&[&[service], link.server].concat());
+            // The client's flags are named like ours; certificates are for the name.
+            let address = format!("localhost:{}", server.port);
+            succeeds(
+                python(&place, "grpcio_client.py")
+                    .args([service, &address, "--calls", "50"])
+                    .args(link.client),
+            );
+            let (code, said) = server.stop();
+            assert_eq!(code, 0, "{said}");
+            let counted = match service {
+                // One call more has a vector that is none.
+                "score" => "scored 50, invalid 1",
+                _ => "processed 50",
+            };
+            assert!(said.contains(counted), "{said}");
+        }
+    }
+}
+
+#[test]
+fn grpcio_is_told_by_our_servers_what_is_wrong() {
+    let place = Place::new();
+    place.certificates();
+    let expects = |server: &Server, service: &str, code: &str, flags: &[&str]| {
+        let address = format!("localhost:{}", server.port);
+        succeeds(
+            python(&place, "grpcio_client.py")
+                .args([service, &address, "--expect", code])
+                .args(flags),
+        );
+    };
+    let score = place.serve(&["score", "--delay", "2s", "--drain", "100ms"]);
+    expects(&score, "orders", "UNIMPLEMENTED", &[]);
+    expects(&score, "score", "DEADLINE_EXCEEDED", &["--timeout", "0.1"]);
+    let mutual = place.serve(&[&["score"], &SERVER_MTLS[..]].concat());
+    expects(&mutual, "score", "UNAVAILABLE", &CLIENT_TLS);
+}
+
+#[test]
+fn our_client_calls_grpc_go() {
+    let place = Place::new();
+    place.certificates();
+    for link in &LINKS {
+        // The flag package of Go takes two dashes, too.
+        let mut command = Command::new(peer("bin/go-score"));
+        command.args(link.server).current_dir(place.path(""));
+        let server = Server::start(&mut command);
+        every_call_succeeds(&place, &link.url(&server), &SCORE, link);
+    }
+}
+
+#[test]
+fn openssl_agrees_with_our_server() {
+    let place = Place::new();
+    place.certificates();
+    let connect = |server: &Server, flags: &[&str]| {
+        let mut command = tool("openssl");
+        command
+            .args(["s_client", "-connect", &server.address(), "-alpn", "h2"])
+            .args(["-CAfile", "certs/ca.crt", "-verify_return_error"])
+            .args(["-servername", "localhost", "-verify_hostname", "localhost"])
+            .args(flags)
+            .current_dir(place.path(""));
+        output(&mut command, LONGEST)
+    };
+    let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
+    let agreed = connect(&server, &[]);
+    let said = text(&agreed.stdout);
+    assert!(agreed.status.success(), "{said}");
+    for expected in [
+        "New, TLSv1.3",
+        "ALPN protocol: h2",
+        "Verify return code: 0 (ok)",
+        "Verified peername: localhost",
+    ] {
+        assert!(said.contains(expected), "{expected:?}: {said}");
+    }
+    let old = connect(&server, &["-tls1_2"]);
+    assert!(!old.status.success());
+    let said = text(&old.stderr);
+    assert!(said.contains("alert protocol version"), "{said}");
+
+    // A client certificate is asked for, and taken.
+    let server = place.serve(&[&["score"], &SERVER_MTLS[..]].concat());
+    let known = ["-cert", "certs/client.crt", "-key", "certs/client.key"];
+    let agreed = connect(&server, &known);
+    let said = text(&agreed.stdout);
+    assert!(agreed.status.success(), "{said}");
+    assert!(
+        said.contains("Acceptable client certificate CA names"),
+        "{said}"
+    );
+}
+
+#[test]
+fn our_client_tells_what_it_and_openssl_do_not_have_in_common() {
+    let place = Place::new();
+    place.certificates();
+    for (flags, code) in [
+        (&["-tls1_2"][..], "TLS_VERSION"),
+        (&["-tls1_3", "-alpn", "http/1.1"], "TLS_ALPN"),
+        (&["-tls1_3"], "TLS_ALPN"),
+        (&["-tls1_3", "-groups", "P-521"], "TLS_NO_COMMON_PARAMETERS"),
+    ] {
+        let mut command = tool("openssl");
+        command
+            .args(["s_server", "-accept", "127.0.0.1:0", "-www"])
+            .args(["-cert", "certs/server.crt", "-key", "certs/server.key"])
+            .args(flags)
+            .current_dir(place.path(""))
+            .stderr(Stdio::null());
+        let server = Server::start(&mut command);
+        let _ = fs::remove_dir_all(place.path("run"));
+        let url = server.tls();
+        let cold = [
+            "grpc", &url, "-q", "--cold", "--rate", "50/s", "--calls", "3", "--out", "run",
+        ];
+        place.expect(1, &[&cold, &SCORE[..], &CLIENT_TLS].concat());
+        let run = place.run_json("run");
+        let errors = run["total"]["errors_by_code"].as_array().expect("a list");
+        assert_eq!(errors.len(), 1, "{flags:?}: {run}");
+        assert_eq!(errors[0]["code"], code, "{flags:?}: {run}");
+    }
+}
+
+/// h2load is strict about HTTP/2 and knows nothing of gRPC: it sees our servers as any
+/// HTTP/2 client does.
+#[test]
+fn h2load_finds_nothing_wrong_with_our_servers() {
+    let place = Place::new();
+    place.certificates();
+    // score.JsonVector { json: "[0.5]" } behind gRPC's prefix.
+    fs::write(place.path("frame"), b"\0\0\0\0\x07\x0a\x05[0.5]").expect("writable");
+    for link in &LINKS[..2] {
+        for service in ["fast", "score"] {
+            let server = place.serve(&[&[service], link.server].concat());
+            let scheme = if link.name == "plaintext" {
+                "http"
+            } else {
+                "https"
+            };
+            let url = format!(
+                "{scheme}://{}/score.ScoreService/GetScore",
+                server.address()
+            );
+            let mut command = tool("h2load");
+            command
+                .args(["-n", "2000", "-c", "4", "-m", "20", "-d", "frame"])
+                .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+                .arg(url)
+                .current_dir(place.path(""));
+            let said = text(&succeeds(&mut command).stdout);
+            for expected in [
+                "2000 done, 2000 succeeded, 0 failed, 0 errored, 0 timeout",
+                "status codes: 2000 2xx",
+            ] {
+                assert!(said.contains(expected), "{service}: {expected:?}: {said}");
+            }
+            let (code, said) = server.stop();
+            assert_eq!(code, 0);
+            let counted = if service == "fast" {
+                "answered 2000"
+            } else {
+                "scored 2000"
+            };
+            assert!(said.contains(counted), "{said}");
+        }
+    }
+}
