@@ -362,7 +362,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if !self.to_connect.is_empty() && self.connecting < MOST_CONNECTING {
             at = at.min(self.next_connect);
         }
-        if !self.unfinished.is_empty() {
+        if !self.unfinished.is_empty() || !self.dirty.is_empty() {
             at = now;
         }
         at = at

@@ -289,7 +289,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             _ => {}
         }
-        self.flush(control, index, now);
+        self.flush_later(index);
+    }
+
+    /// What is waiting is written when every ready connection has been served: a turn's
+    /// writes together wake the server once, and its answers come in larger batches.
+    #[inline]
+    fn flush_later(&mut self, index: u32) {
+        if let Some(connection) = self.connections[index as usize].as_mut()
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push(index);
+        }
     }
 
     /// Write what is waiting, give the outbox back, keep the driver's timer.
