@@ -10,6 +10,7 @@ pub mod recorder;
 pub mod run;
 pub mod sample;
 pub mod schedule;
+pub mod search;
 pub mod spec;
 pub mod statistics;
 pub mod time;
