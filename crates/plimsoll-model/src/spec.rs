@@ -90,6 +90,16 @@ pub struct Spec {
     pub watch: Option<WatchSpec>,
 }
 
+impl Spec {
+    /// The objectives that can be read as such.
+    pub fn objectives(&self) -> Vec<crate::plan::Objective> {
+        self.objective
+            .iter()
+            .filter_map(|(metric, limit)| objective::parse(metric, limit).ok())
+            .collect()
+    }
+}
+
 /// How the link is secured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -6,6 +6,7 @@ use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::{Finished, Observation, RunError, Stop};
 use plimsoll_model::Plan;
+use plimsoll_model::objective::{self, Judged, Verdict};
 use plimsoll_model::plan::CallPlan;
 use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
@@ -15,7 +16,6 @@ use crate::arguments::boolish;
 use crate::console;
 use crate::descriptors;
 use crate::failure::{Exit, Failure, chain};
-use crate::objectives::{self, Judged, Verdict};
 use crate::presentation;
 use crate::progress::Progress;
 use crate::stopping;
@@ -128,7 +128,26 @@ pub(crate) fn execute(
         Some(dir) => dir.clone(),
         None => default_dir(&plan.name),
     };
-    let run = match &plan.call {
+    let progress = Progress::new(plan, session.quiet, output.progress_every);
+    let run = carry_out(plan, &plan_toml, &dir, progress, session)?;
+    let record = run.measured();
+    let judged = objective::judge(&plan.objectives, &record, run.summary.total.achieved_per_s);
+    presentation::show(&run, &judged, output.json)?;
+    Ok(exit(&run, &judged, session))
+}
+
+/// Measures `plan`, whose text without secrets is `plan_toml`, into the run directory `dir`.
+///
+/// # Errors
+/// When the load could not begin, or its results can't be kept.
+pub(crate) fn carry_out(
+    plan: &Plan,
+    plan_toml: &str,
+    dir: &Path,
+    progress: Progress,
+    session: &Session,
+) -> Result<Run, Failure> {
+    match &plan.call {
         CallPlan::Grpc(call) => {
             let authority = authority(plan);
             let protocol = GrpcProtocol::new(&GrpcRequest {
@@ -138,13 +157,9 @@ pub(crate) fn execute(
                 deadline: plan.load.deadline,
             })
             .map_err(Failure::error)?;
-            measure(plan, protocol, &plan_toml, &dir, output, session)?
+            measure(plan, protocol, plan_toml, dir, progress, session)
         }
-    };
-    let record = run.measured();
-    let judged = objectives::judge(&plan.objectives, &record, run.summary.total.achieved_per_s);
-    presentation::show(&run, &judged, output.json)?;
-    Ok(exit(&run, &judged, session))
+    }
 }
 
 /// What the run's result means to a script.
@@ -191,7 +206,7 @@ fn measure<P>(
     protocol: P,
     plan_toml: &str,
     dir: &Path,
-    output: &OutputFlags,
+    mut progress: Progress,
     session: &Session,
 ) -> Result<Run, Failure>
 where
@@ -202,7 +217,6 @@ where
     let existed = dir.exists();
     let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
         .map_err(|e| cannot_keep(&e, dir))?;
-    let mut progress = Progress::new(plan, session.quiet, output.progress_every);
     let mut intervals = 0u64;
     let result =
         plimsoll_engine::run(

@@ -1,18 +1,20 @@
 //! Objectives: what was promised, and what was measured of the calls that count.
 //!
 //! A call that failed, or was never started, took longer than any limit: failing fast
-//! does not help a percentile.
+//! does not help a percentile. The binary judges the runs it makes, the report the runs it reads.
 
-use plimsoll_model::plan::{Metric, Objective};
-use plimsoll_model::record::{StageRecord, Times};
-use plimsoll_model::statistics::quantile::quantile;
-use plimsoll_model::units::{Period, Rate};
+use crate::plan::{Metric, Objective};
+use crate::record::{StageRecord, Times};
+use crate::run::Run;
+use crate::spec;
+use crate::statistics::quantile::quantile;
+use crate::units::{Period, Rate};
 use serde::Serialize;
 
 /// What became of an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub enum Verdict {
     Met,
     Missed,
     /// The run has too few calls to tell.
@@ -21,14 +23,14 @@ pub(crate) enum Verdict {
 
 /// An objective with what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Judged {
-    pub(crate) objective: String,
-    pub(crate) verdict: Verdict,
-    pub(crate) measured: String,
+pub struct Judged {
+    pub objective: String,
+    pub verdict: Verdict,
+    pub measured: String,
 }
 
 /// Judges `objectives` by the calls of `record` (warm-up left out), ended at `achieved_per_s`.
-pub(crate) fn judge(
+pub fn judge(
     objectives: &[Objective],
     record: &StageRecord,
     achieved_per_s: Option<f64>,
@@ -50,6 +52,19 @@ pub(crate) fn judge(
             }
         })
         .collect()
+}
+
+/// The objectives in `run`'s plan, judged by what it measured. Empty where the plan has none,
+/// or can't be read as one (imported runs).
+pub fn judge_run(run: &Run) -> Vec<Judged> {
+    let objectives: Vec<Objective> = spec::read(&run.plan)
+        .map(|spec| spec.objectives())
+        .unwrap_or_default();
+    judge(
+        &objectives,
+        &run.measured(),
+        run.summary.total.achieved_per_s,
+    )
 }
 
 fn measure(
