@@ -67,6 +67,30 @@ pub fn judge_run(run: &Run) -> Vec<Judged> {
     )
 }
 
+/// The first of `objectives` that can no longer be met, given what `record` shows of a run
+/// that will have `expected` calls in all: enough of them have failed or taken too long.
+pub fn lost<'a>(
+    objectives: &'a [Objective],
+    record: &StageRecord,
+    expected: u64,
+) -> Option<&'a Objective> {
+    let failed = record.errors() + record.not_started;
+    objectives.iter().filter(|o| o.below).find(|o| {
+        let (share, over) = match o.metric {
+            Metric::Percentile(p) => {
+                let slow = record.response.histogram().map_or(0, |h| {
+                    let within = h.count_between(0, o.limit as u64);
+                    h.len() - within.min(h.len())
+                });
+                (1.0 - p / 100.0, failed + slow)
+            }
+            Metric::Errors => (o.limit, failed),
+            _ => return false,
+        };
+        over as f64 > share * expected.max(record.ended()) as f64
+    })
+}
+
 fn measure(
     metric: Metric,
     record: &StageRecord,
@@ -120,4 +144,52 @@ fn response_quantile(p: f64, record: &StageRecord, all: u64) -> Option<f64> {
         return Some(f64::INFINITY);
     }
     at(&record.response, rank / ok as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Outcome;
+    use crate::spec::Spec;
+
+    fn objectives() -> Vec<Objective> {
+        let mut spec = Spec::default();
+        spec.objective.insert("p99".into(), "< 10ms".into());
+        spec.objective.insert("errors".into(), "< 2%".into());
+        spec.objectives()
+    }
+
+    fn record(fast: u64, slow: u64, failed: u64) -> StageRecord {
+        let mut record = StageRecord::default();
+        for _ in 0..fast {
+            record.response.record(5_000_000);
+        }
+        for _ in 0..slow {
+            record.response.record(50_000_000);
+        }
+        record.outcomes.add(Outcome::Ok, fast + slow);
+        record.outcomes.add(Outcome::Reset, failed);
+        record
+    }
+
+    #[test]
+    fn an_objective_is_lost_when_no_end_of_the_run_can_save_it() {
+        let objectives = objectives();
+        let lost = |fast, slow, failed| {
+            lost(&objectives, &record(fast, slow, failed), 1_000).map(|o| o.text.as_str())
+        };
+        assert_eq!(lost(100, 10, 0), None);
+        assert_eq!(lost(100, 11, 0), Some("p99 < 10ms"));
+        assert_eq!(lost(0, 0, 21), Some("errors < 2%"));
+        assert_eq!(lost(0, 0, 10), None);
+    }
+
+    #[test]
+    fn what_is_lost_is_missed_by_the_calls_that_were_made() {
+        let verdicts: Vec<Verdict> = judge(&objectives(), &record(600, 11, 0), None)
+            .into_iter()
+            .map(|j| j.verdict)
+            .collect();
+        assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
+    }
 }

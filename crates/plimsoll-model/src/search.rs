@@ -13,6 +13,7 @@
 mod bounds;
 mod finding;
 mod likelihood;
+mod record;
 
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use bounds::Level;
 use bounds::{Bounds, Standing, bounds, standing};
 pub use finding::{Finding, Knee, Limit, finding};
+pub use record::{FILE, SearchRecord};
 
 /// What is searched for, and how carefully (RFC 9971, 4.6: search goal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +45,9 @@ pub struct Goal {
     pub exceed_ratio: f64,
     /// How long the trial is that confirms the winner, seconds.
     pub confirm_s: f64,
+    /// A trial has at least so many calls, and takes longer where it must: what the
+    /// objectives' percentiles need.
+    pub least_calls: u64,
     /// All trials together end within this time, seconds.
     pub budget_s: f64,
     /// Trials at other rates, as far as the budget goes, for the curve of latency
@@ -62,6 +67,7 @@ impl Default for Goal {
             trials: 3,
             exceed_ratio: 0.5,
             confirm_s: 15.0,
+            least_calls: 0,
             budget_s: 300.0,
             curve: true,
         }
@@ -141,12 +147,14 @@ impl Goal {
         Ok(())
     }
 
-    fn length_s(&self, level: Level) -> f64 {
-        match level {
+    /// The length of a trial at `rate_per_s`, seconds.
+    fn length_s(&self, level: Level, rate_per_s: f64) -> f64 {
+        let length_s = match level {
             Level::Probe => self.probe_s,
             Level::Trial => self.trial_s,
             Level::Confirm => self.confirm_s,
-        }
+        };
+        length_s.max(self.least_calls as f64 / rate_per_s)
     }
 }
 
@@ -174,7 +182,8 @@ pub enum Verdict {
     Missed {
         /// The objectives that were, as typed.
         objectives: Vec<String>,
-        /// More calls than allowed did not end ok.
+        /// More calls than allowed ended with an error of the target or the link, and
+        /// but for them the objectives were met.
         errors: bool,
     },
     /// The generator, not the target, was the limit: this says nothing of the target.
@@ -238,20 +247,21 @@ pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
     let fits = |length_s: f64| length_s + aside_s <= left_s;
     let wanted = narrowing(goal, trials);
     if let Some((level, rate)) = wanted {
-        let length_s = goal.length_s(level);
+        let length_s = goal.length_s(level, rate);
         // The confirmation of what is known by now comes before knowing it better.
         let winner = confirmable(goal, trials);
         let reserve = match (level, winner) {
             (Level::Confirm, _) | (_, None) => 0.0,
-            (_, Some(_)) => goal.confirm_s + aside_s,
+            (_, Some(winner)) => goal.length_s(Level::Confirm, winner) + aside_s,
         };
         if fits(length_s + reserve) {
             return attempt(level, rate, length_s);
         }
-        if let Some(rate) = winner
-            && fits(goal.confirm_s)
-        {
-            return attempt(Level::Confirm, rate, goal.confirm_s);
+        if let Some(rate) = winner {
+            let length_s = goal.length_s(Level::Confirm, rate);
+            if fits(length_s) {
+                return attempt(Level::Confirm, rate, length_s);
+            }
         }
         return Step::Done(Box::new(finding(goal, trials, true)));
     }
@@ -272,14 +282,15 @@ pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
                         .generator_limit_per_s
                         .is_none_or(|limit| *rate < limit)
             });
-        if let Some(rate_per_s) = missing
-            && fits(goal.probe_s)
-        {
-            return Step::Try {
-                purpose: Purpose::Curve,
-                rate_per_s,
-                length: Duration::from_secs_f64(goal.probe_s),
-            };
+        if let Some(rate_per_s) = missing {
+            let length_s = goal.length_s(Level::Probe, rate_per_s);
+            if fits(length_s) {
+                return Step::Try {
+                    purpose: Purpose::Curve,
+                    rate_per_s,
+                    length: Duration::from_secs_f64(length_s),
+                };
+            }
         }
     }
     Step::Done(Box::new(found))

@@ -194,7 +194,7 @@ fn the_generators_limit_is_never_reported_as_the_servers() {
         } else {
             assert!(matches!(found.limit, Limit::Objective { .. }));
             assert_eq!(found.generator_limit_per_s, None);
-            assert!(line <= 1_500.0 && line >= 1_484.0);
+            assert!((1_484.0..=1_500.0).contains(&line));
         }
     }
 }

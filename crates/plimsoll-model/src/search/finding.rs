@@ -152,11 +152,8 @@ fn limit(goal: &Goal, trials: &[Trial], seen: &Bounds) -> Limit {
         _ => None,
     });
     match missed {
-        // Latency that breaks first is the objective's; errors alone are the server's.
-        Some((objectives, errors)) if !errors || objectives.len() > 1 => {
-            Limit::Objective { objectives }
-        }
-        Some(_) => Limit::ServerErrors,
+        Some((objectives, false)) => Limit::Objective { objectives },
+        Some((_, true)) => Limit::ServerErrors,
         None => Limit::NotReached,
     }
 }

@@ -88,8 +88,9 @@ mod tests {
 
     #[test]
     fn contradictions_widen_it() {
-        let calm = [(90.0, true), (95.0, true), (105.0, false), (110.0, false)];
-        let torn = [(90.0, false), (95.0, true), (105.0, false), (110.0, true)];
+        let four = |at: [(f64, bool); 4]| at.map(|t| [t; 4]).concat();
+        let calm = four([(97.0, true), (99.0, true), (101.0, false), (103.0, false)]);
+        let torn = four([(97.0, true), (99.0, false), (101.0, true), (103.0, false)]);
         let width = |trials: &[(f64, bool)]| {
             let (low, high) = interval(trials).unwrap();
             high - low
