@@ -7,27 +7,64 @@ use crate::worker::StopLevel;
 
 /// Shared with whoever may end the run: a signal handler, an objective that is missed.
 #[derive(Clone, Debug, Default)]
-pub struct Stop(Arc<AtomicU8>);
+pub struct Stop {
+    asked: Arc<AtomicU8>,
+    /// Whoever stops all runs stops this one.
+    all: Option<Arc<AtomicU8>>,
+}
 
 impl Stop {
     pub fn new() -> Stop {
         Stop::default()
     }
 
+    /// A stop for one run of several: asking it leaves the others alone, and asking `self`
+    /// asks it, too.
+    #[must_use]
+    pub fn for_one(&self) -> Stop {
+        Stop {
+            asked: Arc::default(),
+            all: Some(Arc::clone(&self.asked)),
+        }
+    }
+
     /// Ask once for a graceful end, twice for an end at once.
     pub fn request(&self) {
         let _ = self
-            .0
+            .asked
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |level| {
                 Some(level.saturating_add(1).min(2))
             });
     }
 
     pub fn level(&self) -> StopLevel {
-        match self.0.load(Ordering::Relaxed) {
+        let all = self
+            .all
+            .as_ref()
+            .map_or(0, |all| all.load(Ordering::Relaxed));
+        match self.asked.load(Ordering::Relaxed).max(all) {
             0 => StopLevel::Run,
             1 => StopLevel::Graceful,
             _ => StopLevel::Now,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_run_is_stopped_alone_and_all_together() {
+        let all = Stop::new();
+        let (a, b) = (all.for_one(), all.for_one());
+        a.request();
+        assert_eq!(
+            (all.level(), a.level(), b.level()),
+            (StopLevel::Run, StopLevel::Graceful, StopLevel::Run)
+        );
+        all.request();
+        all.request();
+        assert_eq!((a.level(), b.level()), (StopLevel::Now, StopLevel::Now));
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
+pub mod objective;
 pub mod outcome;
 pub mod plan;
 pub mod record;
@@ -10,6 +11,7 @@ pub mod recorder;
 pub mod run;
 pub mod sample;
 pub mod schedule;
+pub mod search;
 pub mod spec;
 pub mod statistics;
 pub mod time;

@@ -7,6 +7,7 @@
 //!
 //! Paths in a spec are relative to the current directory.
 
+mod find;
 mod objective;
 mod read;
 mod resolve;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::{Period, Rate, Size};
 
+pub use find::FindSpec;
 pub use read::{locate, read};
 pub use resolve::{EncodedCall, Surroundings, group_named, resolve, suite_named};
 pub use saved::is_secret_name;
@@ -88,6 +90,18 @@ pub struct Spec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
     pub watch: Option<WatchSpec>,
+    /// How `plimsoll find` searches for the load line. Other commands leave it alone.
+    pub find: Option<FindSpec>,
+}
+
+impl Spec {
+    /// The objectives that can be read as such.
+    pub fn objectives(&self) -> Vec<crate::plan::Objective> {
+        self.objective
+            .iter()
+            .filter_map(|(metric, limit)| objective::parse(metric, limit).ok())
+            .collect()
+    }
 }
 
 /// How the link is secured.
@@ -253,6 +267,9 @@ pub struct LoadSpec {
     pub connect_rate: Option<Rate>,
     /// How long calls in flight may take at the end. Default: the deadline, at most 10s.
     pub drain: Option<Period>,
+    /// Stop as soon as an objective can no longer be met, but not before this time. Default:
+    /// never.
+    pub abort_after: Option<Period>,
     /// Threads. Default: decided from cores, connections and where the target is.
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival. Default 50us; "0s": never.

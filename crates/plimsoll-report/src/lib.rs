@@ -9,4 +9,5 @@ pub mod compare;
 pub mod json;
 pub mod lines;
 pub mod quantity;
+pub mod search;
 pub mod terminal;

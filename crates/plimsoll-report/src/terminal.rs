@@ -18,7 +18,8 @@ use crate::json::overhead;
 use crate::quantity::{bytes, count, plural, rate, share, signed_time, time};
 
 pub use comparison::render_comparison;
-use table::{Align, GAP, Table, wrap};
+use table::GAP;
+pub(crate) use table::{Align, Table, wrap};
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,7 @@ impl Options {
         self.painted("1;31", text)
     }
 
-    fn bold(&self, text: &str) -> String {
+    pub(crate) fn bold(&self, text: &str) -> String {
         self.painted("1", text)
     }
 

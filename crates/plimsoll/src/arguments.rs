@@ -53,6 +53,7 @@ pub(crate) fn boolish() -> BoolishValueParser {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Chosen {
     Run(commands::run::Arguments),
+    Find(commands::find::Arguments),
     Grpc(commands::grpc::Arguments),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),

@@ -1,13 +1,17 @@
 //! One plan carried out: run directory, engine, progress, report, exit code.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use jiff::Timestamp;
+use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, RunError, Stop};
 use plimsoll_model::Plan;
+use plimsoll_model::objective::{self, Judged, Verdict};
 use plimsoll_model::plan::CallPlan;
-use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::{self, Ending, IntervalRecord, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 
@@ -16,7 +20,6 @@ use crate::arguments::boolish;
 use crate::console;
 use crate::descriptors;
 use crate::failure::{Exit, Failure, chain};
-use crate::objectives::{self, Judged, Verdict};
 use crate::presentation;
 use crate::progress::Progress;
 use crate::stopping;
@@ -129,7 +132,31 @@ pub(crate) fn execute(
         Some(dir) => dir.clone(),
         None => default_dir(&plan.name),
     };
-    let run = match &plan.call {
+    let progress = Progress::new(plan, session.quiet, output.progress_every);
+    let abort_after = spec.load.abort_after.map(|p| p.0);
+    let run = carry_out(plan, &plan_toml, &dir, progress, abort_after, session)?;
+    let record = run.measured();
+    let judged = objective::judge(&plan.objectives, &record, run.summary.total.achieved_per_s);
+    presentation::show(&run, &judged, output.json)?;
+    Ok(exit(&run, &judged, session))
+}
+
+/// Measures `plan`, whose text without secrets is `plan_toml`, into the run directory `dir`.
+/// Where `abort_after` is given, the run ends when after that time an objective can no longer
+/// be met.
+///
+/// # Errors
+/// When the load could not begin, or its results can't be kept.
+pub(crate) fn carry_out(
+    plan: &Plan,
+    plan_toml: &str,
+    dir: &Path,
+    progress: Progress,
+    abort_after: Option<Duration>,
+    session: &Session,
+) -> Result<Run, Failure> {
+    let abort = abort_after.map(|after| Abort::new(plan, after));
+    match &plan.call {
         CallPlan::Grpc(call) => {
             let authority = authority(plan);
             let protocol = GrpcProtocol::new(&GrpcRequest {
@@ -139,19 +166,15 @@ pub(crate) fn execute(
                 deadline: plan.load.deadline,
             })
             .map_err(Failure::error)?;
-            measure(plan, protocol, &plan_toml, &dir, output, session)?
+            measure(plan, protocol, plan_toml, dir, progress, abort, session)
         }
-    };
-    let record = run.measured();
-    let judged = objectives::judge(&plan.objectives, &record, run.summary.total.achieved_per_s);
-    presentation::show(&run, &judged, output.json)?;
-    Ok(exit(&run, &judged, session))
+    }
 }
 
 /// What the run's result means to a script.
 fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
     let total = &run.summary.total;
-    if session.stop.level() != plimsoll_engine::worker::StopLevel::Run {
+    if session.stop.level() != StopLevel::Run {
         return Exit::Interrupted;
     }
     if total.ok == 0 {
@@ -165,6 +188,10 @@ fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
         } else {
             Exit::Done
         };
+    }
+    // An objective that was lost is missed, whatever the rest of the run would have shown.
+    if run.state == State::Aborted && judged.iter().any(|j| j.verdict == Verdict::Missed) {
+        return Exit::ObjectiveMissed;
     }
     let unsupported = judged.iter().any(|j| j.verdict == Verdict::NotSupported);
     if run.state != State::Complete || unsupported {
@@ -192,7 +219,8 @@ fn measure<P>(
     protocol: P,
     plan_toml: &str,
     dir: &Path,
-    output: &OutputFlags,
+    mut progress: Progress,
+    mut abort: Option<Abort<'_>>,
     session: &Session,
 ) -> Result<Run, Failure>
 where
@@ -203,40 +231,49 @@ where
     let existed = dir.exists();
     let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
         .map_err(|e| cannot_keep(&e, dir))?;
-    let mut progress = Progress::new(plan, session.quiet, output.progress_every);
     let mut intervals = 0u64;
-    let result =
-        plimsoll_engine::run(
-            plan,
-            protocol,
-            session.trace,
-            &session.stop,
-            &mut |seen| match seen {
-                Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
-                Observation::Started {
-                    workers,
-                    connections,
-                } => {
-                    writer.log(&format!(
-                        "started: {workers} workers, {connections} connections"
-                    ));
-                    tracing::debug!(workers, connections, "the load begins");
+    let stop = session.stop.for_one();
+    let mut lost = None;
+    let result = plimsoll_engine::run(
+        plan,
+        protocol,
+        session.trace,
+        &stop,
+        &mut |seen| match seen {
+            Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
+            Observation::Started {
+                workers,
+                connections,
+            } => {
+                writer.log(&format!(
+                    "started: {workers} workers, {connections} connections"
+                ));
+                tracing::debug!(workers, connections, "the load begins");
+            }
+            Observation::Interval(interval, requests) => {
+                intervals += 1;
+                if let Err(e) = writer.interval(interval, requests) {
+                    let text = format!("from here on nothing is kept of this run: {}", chain(&e));
+                    writer.log(&text);
+                    progress.note(&text);
                 }
-                Observation::Interval(interval, requests) => {
-                    intervals += 1;
-                    if let Err(e) = writer.interval(interval, requests) {
-                        let text =
-                            format!("from here on nothing is kept of this run: {}", chain(&e));
-                        writer.log(&text);
-                        progress.note(&text);
-                    }
-                    progress.interval(interval);
+                progress.interval(interval);
+                if lost.is_none()
+                    && let Some(reason) = abort.as_mut().and_then(|a| a.interval(interval))
+                {
+                    progress.lost(&reason);
+                    lost = Some(reason);
+                    stop.request();
                 }
-            },
-        );
+            }
+        },
+    );
     progress.finish();
     let ending = match result {
-        Ok(finished) => ending(&finished, &mut writer),
+        Ok(finished) => match lost.filter(|_| session.stop.level() == StopLevel::Run) {
+            None => ending(&finished, &mut writer),
+            Some(reason) => Ending::aborted(reason),
+        },
         Err(error) if intervals == 0 => {
             // Nothing was measured, so nothing is kept, and the same command can be given again.
             drop(writer);
@@ -249,6 +286,61 @@ where
         writer.log(reason);
     }
     writer.finish(ending).map_err(|e| cannot_keep(&e, dir))
+}
+
+/// Ends a run that has nothing more to show.
+struct Abort<'a> {
+    plan: &'a Plan,
+    after: Duration,
+    /// Calls of all stages that count; `None`: not known beforehand.
+    expected: Option<u64>,
+    record: StageRecord,
+}
+
+impl<'a> Abort<'a> {
+    fn new(plan: &'a Plan, after: Duration) -> Abort<'a> {
+        let planned: f64 = plan
+            .load
+            .stages
+            .iter()
+            .filter(|s| !s.warmup)
+            .filter_map(|s| Some(s.duration?.as_secs_f64() * (s.rate_from + s.rate_to) / 2.0))
+            .sum();
+        Abort {
+            plan,
+            after,
+            expected: plan
+                .load
+                .calls
+                .or((planned >= 1.0).then_some(planned as u64)),
+            record: StageRecord::default(),
+        }
+    }
+
+    /// Why the run ends here, where it does.
+    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+        for (stage, record) in &interval.stages {
+            if self
+                .plan
+                .load
+                .stages
+                .get(usize::from(*stage))
+                .is_some_and(|s| !s.warmup)
+            {
+                self.record.merge(record);
+            }
+        }
+        let end = interval.end_offset();
+        if end < self.after {
+            return None;
+        }
+        let lost = objective::lost(&self.plan.objectives, &self.record, self.expected?)?;
+        Some(format!(
+            "stopped after {:.1} s: \"{}\" can no longer be met",
+            end.as_secs_f64(),
+            lost.text
+        ))
+    }
 }
 
 fn ending(finished: &Finished, writer: &mut RunWriter) -> Ending {
@@ -318,7 +410,7 @@ fn discard(dir: &Path, existed: bool) {
 }
 
 /// The run directory can't be written.
-fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
+pub(crate) fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
     let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
     match error {
         run::RunError::Io { .. } => Failure::error_with_help(

@@ -13,7 +13,6 @@ mod execution;
 mod failure;
 mod load_flags;
 mod logging;
-mod objectives;
 mod planning;
 mod presentation;
 mod problems;

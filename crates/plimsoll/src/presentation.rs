@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 
+use plimsoll_model::objective::{Judged, Verdict};
 use plimsoll_model::run::Run;
 use plimsoll_report::{json, terminal};
 
 use crate::console;
 use crate::failure::Failure;
-use crate::objectives::{Judged, Verdict};
 
 /// Shows `run`, and what became of its objectives.
 ///

@@ -67,6 +67,11 @@ impl Progress {
         }
     }
 
+    /// A bar on a terminal, nothing elsewhere: for one run of many.
+    pub(crate) fn on_terminal_only(plan: &Plan, quiet: bool) -> Progress {
+        Progress::new(plan, quiet || !io::stderr().is_terminal(), None)
+    }
+
     pub(crate) fn connecting(&self, open: u64, wanted: u64) {
         let text = format!("connecting: {open} of {wanted}");
         match &self.shown {
@@ -81,6 +86,13 @@ impl Progress {
         match &self.shown {
             Shown::Bar(bar) => bar.println(text),
             Shown::Lines | Shown::No => console::tell(text),
+        }
+    }
+
+    /// The run ends early; of one run among many nobody wants to know.
+    pub(crate) fn lost(&self, reason: &str) {
+        if !matches!(self.shown, Shown::No) {
+            self.note(reason);
         }
     }
 

@@ -8,8 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    CallSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec, Spec, StepSpec, TlsSpec,
-    WatchSpec, suggest,
+    CallSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec, Spec, StepSpec,
+    TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -136,6 +136,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
         "watch" => keys_of::<WatchSpec>(),
+        "find" => keys_of::<FindSpec>(),
         path if path.starts_with("call.grpc.metadata.") => keys_of::<MetadataSource>(),
         _ => return None,
     })
@@ -181,7 +182,7 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
 
 /// The section that does have a key of this name, or one like it.
 fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
-    let sections = ["load", "call.grpc", "tls", "watch"];
+    let sections = ["load", "call.grpc", "tls", "watch", "find"];
     let keys = || {
         sections
             .into_iter()
@@ -225,7 +226,7 @@ mod tests {
             ),
             [
                 "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, message, message_file, metadata, authority, max_message, deadline",
-                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, call, load, objective, watch",
+                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, call, load, objective, watch, find",
                 "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
                 "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
                 "`targt`: unknown key at the top of a plan [targt] did you mean `target`?",

@@ -5,7 +5,7 @@ use std::fmt;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
@@ -14,10 +14,10 @@ pub(super) enum Align {
 pub(super) const GAP: usize = 2;
 
 /// A table without lines: a head, rows, two spaces between columns.
-pub(super) struct Table(comfy_table::Table);
+pub(crate) struct Table(comfy_table::Table);
 
 impl Table {
-    pub(super) fn new(width: usize) -> Table {
+    pub(crate) fn new(width: usize) -> Table {
         let mut table = comfy_table::Table::new();
         table
             .load_preset(presets::NOTHING)
@@ -26,7 +26,7 @@ impl Table {
         Table(table)
     }
 
-    pub(super) fn head(&mut self, cells: Vec<String>, align: impl Fn(usize) -> Align) {
+    pub(crate) fn head(&mut self, cells: Vec<String>, align: impl Fn(usize) -> Align) {
         self.0.set_header(cells);
         for (i, column) in self.0.column_iter_mut().enumerate() {
             column.set_padding((0, GAP as u16));
@@ -41,7 +41,7 @@ impl Table {
         }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.0.add_row(cells);
     }
 }
@@ -57,7 +57,7 @@ impl fmt::Display for Table {
 
 /// `text` in lines of at most `width` characters, broken at spaces. A longer word has a
 /// line of its own.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
     for word in text.split(' ') {

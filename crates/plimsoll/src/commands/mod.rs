@@ -2,6 +2,7 @@
 
 pub(crate) mod certs;
 pub(crate) mod compare;
+pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
 pub(crate) mod report;
@@ -34,6 +35,7 @@ pub(crate) fn execute(
     };
     match cli.command {
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
+        Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),

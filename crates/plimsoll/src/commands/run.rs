@@ -70,7 +70,11 @@ pub(crate) fn execute(
     Ok(worst)
 }
 
-fn read(path: &Path) -> Result<(Spec, String), Failure> {
+/// Reads a plan file, and gives its text, too.
+///
+/// # Errors
+/// When there is none, or it is no plan: every problem, in its place.
+pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|e| {
         let help = match e.kind() {

@@ -1,0 +1,150 @@
+//! `search.json`: a search with its trials, beside their run directories.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Finding, Goal, Trial};
+use crate::run::{RunError, SCHEMA_VERSION};
+
+/// The name of the file.
+pub const FILE: &str = "search.json";
+
+/// A search, as far as it has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchRecord {
+    pub schema_version: u32,
+    pub name: String,
+    pub target: String,
+    pub tool_version: String,
+    pub started_at: Timestamp,
+    /// What every trial is held to, as typed.
+    pub objectives: Vec<String>,
+    /// Calls that fail may be at most this share, where no objective says so.
+    pub implied_errors_share: Option<f64>,
+    pub goal: Goal,
+    pub trials: Vec<Trial>,
+    /// `None`: the search has not ended, or was killed.
+    pub finding: Option<Finding>,
+    /// Stopped by a signal.
+    pub interrupted: bool,
+}
+
+impl SearchRecord {
+    /// Write `search.json` in `dir`, whole or not at all.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn write(&self, dir: &Path) -> Result<(), RunError> {
+        let path = dir.join(FILE);
+        let beside = dir.join("search.json.new");
+        let mut text = serde_json::to_string_pretty(self)
+            .expect("the record's keys are strings and its numbers finite");
+        text.push('\n');
+        fs::write(&beside, text)
+            .and_then(|()| fs::rename(&beside, &path))
+            .map_err(RunError::io(&path, "writing it"))
+    }
+
+    /// Read the search in `dir`.
+    ///
+    /// # Errors
+    /// When there is none, or it was written in another version of the format.
+    pub fn load(dir: &Path) -> Result<SearchRecord, RunError> {
+        let path = dir.join(FILE);
+        let text = fs::read_to_string(&path).map_err(RunError::io(&path, "reading it"))?;
+        read_versioned(&text, path)
+    }
+
+    /// Whether `dir` holds a search.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(FILE).is_file()
+    }
+}
+
+/// A document of this version of the run format.
+pub(crate) fn read_versioned<T: for<'de> Deserialize<'de>>(
+    text: &str,
+    path: PathBuf,
+) -> Result<T, RunError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u64,
+    }
+    let garbage = |e: serde_json::Error, path: PathBuf| RunError::Garbage {
+        path,
+        problem: e.to_string(),
+    };
+    let version: Version = serde_json::from_str(text).map_err(|e| garbage(e, path.clone()))?;
+    if version.schema_version != u64::from(SCHEMA_VERSION) {
+        return Err(RunError::Version {
+            path,
+            found: version.schema_version,
+            expected: SCHEMA_VERSION,
+        });
+    }
+    serde_json::from_str(text).map_err(|e| garbage(e, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::{Purpose, Step, Verdict, next};
+
+    #[test]
+    fn what_is_written_is_read_and_other_versions_are_refused() {
+        let goal = Goal::default();
+        let trials = vec![Trial {
+            purpose: Purpose::Probe,
+            rate_per_s: 100.0,
+            length_s: 2.0,
+            took_s: 2.5,
+            verdict: Verdict::Missed {
+                objectives: vec!["p99 < 10ms".into()],
+                errors: false,
+            },
+            achieved_per_s: Some(99.5),
+            p50_us: Some(1.5),
+            p99_us: None,
+            p99_9_us: None,
+            mean_us: None,
+            errors_share: Some(0.0),
+            run: Some("001".into()),
+        }];
+        let short = Goal {
+            budget_s: 3.0,
+            ..goal.clone()
+        };
+        let Step::Done(finding) = next(&short, &trials) else {
+            panic!("the budget is spent");
+        };
+        let record = SearchRecord {
+            schema_version: SCHEMA_VERSION,
+            name: "n".into(),
+            target: "grpc://x:1".into(),
+            tool_version: "0".into(),
+            started_at: Timestamp::UNIX_EPOCH,
+            objectives: vec!["p99 < 10ms".into()],
+            implied_errors_share: Some(0.01),
+            goal,
+            trials,
+            finding: Some(*finding),
+            interrupted: false,
+        };
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!SearchRecord::is_in(dir.path()));
+        record.write(dir.path()).unwrap();
+        assert_eq!(SearchRecord::load(dir.path()).unwrap(), record);
+        let path = dir.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(
+            &path,
+            text.replace("\"schema_version\": 1", "\"schema_version\": 9"),
+        )
+        .unwrap();
+        let error = SearchRecord::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("version 9"), "{error}");
+    }
+}

@@ -1,0 +1,116 @@
+//! `[find]`: how the load line is searched for.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Problem, Spec};
+use crate::plan::{Metric, Plan};
+use crate::search::Goal;
+use crate::statistics::quantile::is_supported;
+use crate::units::{Period, Rate};
+
+/// How the load line is searched for. The search begins at `load.rate`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FindSpec {
+    /// How close the bounds must come: "1%" (the default).
+    pub precision: Option<String>,
+    /// No rate below or above these is tried. Default 1/s and 10000000/s.
+    pub least: Option<Rate>,
+    pub most: Option<Rate>,
+    /// A trial that finds the neighbourhood. Default 2s.
+    pub probe: Option<Period>,
+    /// A trial that counts. Default 5s.
+    pub trial: Option<Period>,
+    /// Trials that count at a rate that is in doubt, at most. Default 3.
+    pub trials: Option<u32>,
+    /// The share of them that may fail at a rate that passes. Default 0.5.
+    pub exceed_ratio: Option<f64>,
+    /// The trial that confirms the winner. Default 15s.
+    pub confirm: Option<Period>,
+    /// The search ends within this time. Default 5m.
+    pub budget: Option<Period>,
+    /// Try other rates, too, for the curve of latency against rate. Default true.
+    pub curve: Option<bool>,
+}
+
+impl Spec {
+    /// The goal of a search with the objectives of `plan`, which begins at `start_per_s`.
+    ///
+    /// # Errors
+    /// The key of `[find]` that makes no sense, and what would.
+    pub fn goal(&self, plan: &Plan, start_per_s: f64) -> Result<Goal, Problem> {
+        let find = self.find.clone().unwrap_or_default();
+        let defaults = Goal::default();
+        let seconds =
+            |period: Option<Period>, default: f64| period.map_or(default, |p| p.0.as_secs_f64());
+        let precision = match &find.precision {
+            None => defaults.precision,
+            Some(text) => text
+                .trim()
+                .strip_suffix('%')
+                .and_then(|percent| percent.trim().parse::<f64>().ok())
+                .map(|percent| percent / 100.0)
+                .ok_or_else(|| {
+                    Problem::new(
+                        "find.precision",
+                        format!("`{text}` is not a share: write \"1%\""),
+                    )
+                })?,
+        };
+        // Shorter ends follow a longer or shorter middle, where they were not given.
+        let trial_s = seconds(find.trial, defaults.trial_s);
+        let goal = Goal {
+            start_per_s,
+            least_per_s: find
+                .least
+                .map_or(defaults.least_per_s, |r| r.0)
+                .min(start_per_s),
+            most_per_s: find.most.map_or(defaults.most_per_s, |r| r.0),
+            precision,
+            probe_s: seconds(find.probe, defaults.probe_s.min(trial_s)),
+            trial_s,
+            trials: find.trials.unwrap_or(defaults.trials),
+            exceed_ratio: find.exceed_ratio.unwrap_or(defaults.exceed_ratio),
+            confirm_s: seconds(find.confirm, (3.0 * trial_s).max(trial_s)),
+            least_calls: plan
+                .objectives
+                .iter()
+                .map(|o| match o.metric {
+                    Metric::Percentile(p) | Metric::Lag(p) => least_calls(p / 100.0),
+                    _ => 0,
+                })
+                .max()
+                .unwrap_or(0),
+            budget_s: seconds(find.budget, defaults.budget_s),
+            curve: find.curve.unwrap_or(defaults.curve),
+        };
+        goal.check()
+            .map_err(|e| Problem::new(format!("find.{}", e.key), e.problem))?;
+        Ok(goal)
+    }
+}
+
+/// How many calls quantile `p` needs, with some to spare.
+fn least_calls(p: f64) -> u64 {
+    let (mut low, mut high) = (1_u64, 1 << 40);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_supported(middle, p) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low + low / 20 + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_ask_for_their_calls() {
+        assert_eq!(least_calls(0.99), 368 + 18 + 2);
+        assert_eq!(least_calls(0.999), 3_688 + 184 + 2);
+    }
+}

@@ -1,0 +1,299 @@
+//! The search against simulated servers whose capacity is known.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use plimsoll_model::search::{Finding, Goal, Limit, Purpose, Step, Trial, Verdict, next};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// What a trial at a rate (calls a second) and of a length (seconds) comes to.
+type Server<'a> = dyn FnMut(f64, f64) -> Verdict + 'a;
+
+const ASIDE_S: f64 = 0.7;
+
+fn missed() -> Verdict {
+    Verdict::Missed {
+        objectives: vec!["p99 < 10ms".into()],
+        errors: false,
+    }
+}
+
+fn met_if(met: bool) -> Verdict {
+    if met { Verdict::Met } else { missed() }
+}
+
+fn search(goal: &Goal, server: &mut Server<'_>) -> (Finding, Vec<Trial>) {
+    goal.check().unwrap();
+    let mut trials = Vec::new();
+    loop {
+        assert!(trials.len() < 500, "the search does not end");
+        match next(goal, &trials) {
+            Step::Done(finding) => return (*finding, trials),
+            Step::Try {
+                purpose,
+                rate_per_s,
+                length,
+            } => {
+                assert!((goal.least_per_s..=goal.most_per_s).contains(&rate_per_s));
+                let length_s = length.as_secs_f64();
+                let verdict = server(rate_per_s, length_s);
+                // Latency climbs towards the capacity, as a queue's does.
+                let p99 = 1_000.0 / (1.0 - (rate_per_s / 3_000.0).min(0.999));
+                trials.push(Trial {
+                    purpose,
+                    rate_per_s,
+                    length_s,
+                    took_s: length_s + ASIDE_S,
+                    verdict,
+                    achieved_per_s: Some(rate_per_s),
+                    p50_us: None,
+                    p99_us: Some(p99),
+                    p99_9_us: None,
+                    mean_us: None,
+                    errors_share: Some(0.0),
+                    run: None,
+                });
+            }
+        }
+    }
+}
+
+fn goal() -> Goal {
+    Goal {
+        budget_s: 1_000.0,
+        ..Goal::default()
+    }
+}
+
+/// A standard normal value (Box and Muller).
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
+    (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
+}
+
+#[test]
+fn a_sharp_capacity_is_found_to_the_precision_wherever_the_search_begins() {
+    for capacity in [3.7, 99.0, 100.0, 101.3, 1_987.0, 47_111.0, 1_234_567.0] {
+        for start_per_s in [1.0, 100.0, 5_000.0] {
+            for precision in [0.001, 0.01, 0.05] {
+                let goal = Goal {
+                    start_per_s,
+                    precision,
+                    ..goal()
+                };
+                let (found, trials) = search(&goal, &mut |rate, _| met_if(rate <= capacity));
+                let line = found.line_per_s.unwrap();
+                assert!(
+                    line <= capacity && line >= capacity * (1.0 - 1.05 * precision),
+                    "{line} for {capacity} from {start_per_s} within {precision}"
+                );
+                assert!(found.high_per_s.unwrap() > capacity);
+                assert!(found.confirmed && !found.budget_spent, "{found:?}");
+                assert!(found.width.unwrap() <= precision);
+                assert!(matches!(found.limit, Limit::Objective { .. }));
+                assert!(trials.len() < 80, "{} trials", trials.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn with_noise_the_line_is_within_the_precision_in_95_of_100_seeds() {
+    // Capacity varies from trial to trial; a longer trial evens it out.
+    let within = |noise: f64, precision: f64| {
+        (0..100_u32)
+            .filter(|seed| {
+                let mut random = ChaCha8Rng::seed_from_u64(u64::from(*seed));
+                let capacity = 1_000.0 + 13.7 * f64::from(*seed);
+                let goal = Goal {
+                    precision,
+                    trials: 5,
+                    curve: false,
+                    ..goal()
+                };
+                let (found, _) = search(&goal, &mut |rate, length_s| {
+                    let spread = noise * (goal.trial_s / length_s).sqrt();
+                    met_if(rate <= capacity * (1.0 + spread * normal(&mut random)))
+                });
+                let line = found.line_per_s.unwrap();
+                (line / capacity - 1.0).abs() <= precision
+            })
+            .count()
+    };
+    for (noise, precision) in [(0.002, 0.01), (0.004, 0.01), (0.01, 0.03), (0.02, 0.05)] {
+        let right = within(noise, precision);
+        assert!(
+            right >= 95,
+            "{right} of 100 with noise {noise}, precision {precision}"
+        );
+    }
+}
+
+#[test]
+fn the_bounds_that_are_stated_hold_the_capacity_however_noisy_it_is() {
+    for noise in [0.005, 0.02, 0.05] {
+        let held = (0..100_u32)
+            .filter(|seed| {
+                let mut random = ChaCha8Rng::seed_from_u64(1_000 + u64::from(*seed));
+                let capacity = 800.0 + 31.0 * f64::from(*seed);
+                let goal = Goal {
+                    trials: 5,
+                    curve: false,
+                    ..goal()
+                };
+                let (found, _) = search(&goal, &mut |rate, length_s| {
+                    let spread = noise * (goal.trial_s / length_s).sqrt();
+                    met_if(rate <= capacity * (1.0 + spread * normal(&mut random)))
+                });
+                let low = found.low_per_s.unwrap();
+                let high = found.high_per_s.unwrap();
+                low <= capacity && capacity <= high
+            })
+            .count();
+        assert!(held >= 95, "{held} of 100 with noise {noise}");
+    }
+}
+
+#[test]
+fn a_queue_that_fills_slowly_does_not_pass_for_capacity() {
+    // Just above the capacity a queue grows by the excess; a short trial ends before the
+    // objective's 100 ms of waiting are reached.
+    let capacity = 1_000.0;
+    let (found, trials) = search(&goal(), &mut |rate, length_s| {
+        met_if((rate / capacity - 1.0) * length_s < 0.1)
+    });
+    let line = found.line_per_s.unwrap();
+    let sustained = capacity * (1.0 + 0.1 / 15.0);
+    assert!(line <= sustained && line >= sustained * 0.98, "{line}");
+    assert!(found.confirmed);
+    assert!(
+        trials
+            .iter()
+            .any(|t| t.purpose == Purpose::Confirm && t.verdict != Verdict::Met)
+    );
+}
+
+#[test]
+fn the_generators_limit_is_never_reported_as_the_servers() {
+    for generator in [300.0, 990.0, 1_000.0, 5_000.0] {
+        let (found, _) = search(&goal(), &mut |rate, _| {
+            if rate > generator {
+                Verdict::GeneratorLimited {
+                    reason: "a worker used 99 % of a core".into(),
+                }
+            } else {
+                met_if(rate <= 1_500.0)
+            }
+        });
+        let line = found.line_per_s.unwrap();
+        if generator < 1_500.0 {
+            assert!(matches!(found.limit, Limit::Generator { .. }), "{found:?}");
+            assert!(found.generator_limit_per_s.unwrap() > generator);
+            assert_eq!((found.high_per_s, found.width), (None, None));
+            assert!(line <= generator && line >= generator * 0.98);
+        } else {
+            assert!(matches!(found.limit, Limit::Objective { .. }));
+            assert_eq!(found.generator_limit_per_s, None);
+            assert!((1_484.0..=1_500.0).contains(&line));
+        }
+    }
+}
+
+#[test]
+fn one_hiccup_of_the_generator_is_not_its_limit() {
+    let mut trial = 0;
+    let (found, _) = search(&goal(), &mut |rate, _| {
+        trial += 1;
+        if trial % 6 == 0 {
+            return Verdict::GeneratorLimited {
+                reason: "the generator noticed arrivals late".into(),
+            };
+        }
+        met_if(rate <= 700.0)
+    });
+    let line = found.line_per_s.unwrap();
+    assert!((0.99 * 700.0..=700.0).contains(&line), "{line}");
+    assert!(matches!(found.limit, Limit::Objective { .. }), "{found:?}");
+}
+
+#[test]
+fn errors_that_break_first_are_told_from_latency() {
+    let (found, _) = search(&goal(), &mut |rate, _| {
+        if rate <= 640.0 {
+            Verdict::Met
+        } else {
+            Verdict::Missed {
+                objectives: vec!["errors < 0.1%".into()],
+                errors: true,
+            }
+        }
+    });
+    assert_eq!(found.limit, Limit::ServerErrors);
+}
+
+#[test]
+fn where_everything_passes_or_nothing_does_the_ends_are_named() {
+    let goal = Goal {
+        least_per_s: 10.0,
+        most_per_s: 3_000.0,
+        ..goal()
+    };
+    let (found, _) = search(&goal, &mut |_, _| Verdict::Met);
+    assert_eq!(
+        (found.line_per_s, found.limit),
+        (Some(3_000.0), Limit::MostRate)
+    );
+    assert!(found.confirmed);
+    assert_eq!(found.high_per_s, None);
+    let (found, _) = search(&goal, &mut |_, _| missed());
+    assert_eq!((found.line_per_s, found.limit), (None, Limit::LeastRate));
+    assert!(!found.confirmed);
+}
+
+#[test]
+fn the_budget_is_kept_and_what_is_known_by_then_is_confirmed() {
+    for budget_s in [3.0, 8.0, 20.0, 31.0, 45.0, 60.0, 90.0, 120.0, 200.0] {
+        let goal = Goal { budget_s, ..goal() };
+        let (found, trials) = search(&goal, &mut |rate, _| met_if(rate <= 1_987.0));
+        let took: f64 = trials.iter().map(|t| t.took_s).sum();
+        assert!(took <= budget_s, "{took} of {budget_s}");
+        if budget_s >= 31.0 {
+            assert!(found.confirmed, "{budget_s}: {found:?}");
+        }
+        if budget_s <= 60.0 {
+            assert!(found.budget_spent);
+        }
+        if let Some(line) = found.line_per_s {
+            assert!(line <= 1_987.0);
+        }
+    }
+}
+
+#[test]
+fn the_curve_has_points_from_idle_to_overload_and_a_knee() {
+    let (found, trials) = search(
+        &Goal {
+            start_per_s: 2_000.0,
+            ..goal()
+        },
+        &mut |rate, _| met_if(rate <= 2_900.0),
+    );
+    let lowest = trials.iter().map(|t| t.rate_per_s).fold(f64::MAX, f64::min);
+    let highest = trials.iter().map(|t| t.rate_per_s).fold(0.0, f64::max);
+    assert!(lowest < 400.0 && highest > 3_000.0, "{lowest} {highest}");
+    let knee = found.knee.unwrap();
+    assert!((1_500.0..2_950.0).contains(&knee.rate_per_s), "{knee:?}");
+}
+
+#[test]
+fn a_goal_that_makes_no_sense_says_what_would() {
+    let wrong = |change: fn(&mut Goal)| {
+        let mut goal = goal();
+        change(&mut goal);
+        goal.check().unwrap_err().to_string()
+    };
+    assert!(wrong(|g| g.precision = 0.0).contains("use 0.05% to 50%"));
+    assert!(wrong(|g| g.trial_s = 1.0).contains("trials grow"));
+    assert!(wrong(|g| g.start_per_s = 0.5).contains("rates must rise"));
+    assert!(wrong(|g| g.trials = 0).starts_with("trials: 0 trials"));
+}

@@ -1,0 +1,509 @@
+//! `plimsoll find`: the highest rate that meets the plan's objectives.
+//!
+//! The model decides which trial comes next; here each is carried out as a run of its own,
+//! in the search's directory, and judged. `search.json` is written after every trial.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use plimsoll_engine::Clock;
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::plan::{Arrivals, Metric, Objective, Plan};
+use plimsoll_model::record::Counts;
+use plimsoll_model::run::{Run, SCHEMA_VERSION};
+use plimsoll_model::search::{self, Limit, Purpose, SearchRecord, Step, Trial, Verdict};
+use plimsoll_model::spec::{RateSpec, Spec};
+use plimsoll_model::units::{Period, Rate};
+use plimsoll_model::{Outcome, objective};
+use plimsoll_report::quantity::{rate, time};
+use plimsoll_report::search as shown;
+
+use crate::arguments::{Origins, boolish};
+use crate::commands::run::read;
+use crate::console;
+use crate::environment::Environment;
+use crate::execution::{self, Session, cannot_keep};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::planning;
+use crate::presentation;
+use crate::problems::{self, Source};
+use crate::progress::Progress;
+
+/// Find the load line: the highest rate that meets the objectives.
+///
+/// The rate doubles until an objective is missed, the interval is halved to the precision
+/// asked for, and a longer trial confirms the winner. The search begins at the plan's rate
+/// (or --rate); the plan's duration is not used.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: how much it carries with 99 % of its answers within 10 ms
+  plimsoll find plans/score-steady.toml --objective 'p99 < 10ms'
+  plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m",
+    after_help = crate::environment::HELP)]
+pub(crate) struct Arguments {
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
+    /// Another target than the plan's.
+    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
+    target: Option<String>,
+
+    /// How close the bounds must come [default: 1%].
+    #[arg(
+        long,
+        env = "PLIMSOLL_PRECISION",
+        value_name = "SHARE",
+        help_heading = "Search"
+    )]
+    precision: Option<String>,
+
+    /// No lower rate is tried [default: 1/s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_LEAST",
+        value_name = "RATE",
+        help_heading = "Search"
+    )]
+    least: Option<Rate>,
+
+    /// No higher rate is tried [default: 10000000/s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_MOST",
+        value_name = "RATE",
+        help_heading = "Search"
+    )]
+    most: Option<Rate>,
+
+    /// How long a trial is that counts [default: 5s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_TRIAL",
+        value_name = "TIME",
+        help_heading = "Search"
+    )]
+    trial: Option<Period>,
+
+    /// So many trials at most at a rate that is in doubt [default: 3].
+    #[arg(
+        long,
+        env = "PLIMSOLL_TRIALS",
+        value_name = "N",
+        help_heading = "Search"
+    )]
+    trials: Option<u32>,
+
+    /// How long the trial is that confirms the winner [default: three times --trial].
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONFIRM",
+        value_name = "TIME",
+        help_heading = "Search"
+    )]
+    confirm: Option<Period>,
+
+    /// The search ends within this time [default: 5m].
+    #[arg(
+        long,
+        env = "PLIMSOLL_BUDGET",
+        value_name = "TIME",
+        help_heading = "Search"
+    )]
+    budget: Option<Period>,
+
+    /// The search's directory [default: runs/<UTC time>-<name>-search].
+    #[arg(
+        long,
+        env = "PLIMSOLL_OUT",
+        value_name = "DIR",
+        help_heading = "Output"
+    )]
+    out: Option<PathBuf>,
+
+    /// Print the search as JSON.
+    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
+    json: bool,
+
+    #[command(flatten)]
+    load: LoadFlags,
+}
+
+/// Where the search begins when neither plan nor flag says so.
+const START: Rate = Rate(100.0);
+/// Without an objective on errors, more of them than this fail a trial.
+const IMPLIED_ERRORS: f64 = 0.01;
+/// The target's pause between trials.
+const SETTLE: Duration = Duration::from_millis(300);
+/// A trial that is lost goes on as long, so that its curve point means something.
+const LOST_AFTER: Duration = Duration::from_secs(1);
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let (mut spec, text) = read(&arguments.plan)?;
+    let source = Source::File {
+        name: arguments.plan.display().to_string(),
+        text: &text,
+    };
+    arguments.lay_over(&mut spec, origins)?;
+    let start_per_s = begin(&mut spec);
+    let plan = planning::plan(&spec, environment, &source)?;
+    check(&plan)?;
+    let goal = spec
+        .goal(&plan, start_per_s)
+        .map_err(|problem| problems::failure(vec![problem], &source))?;
+    let dir = match &arguments.out {
+        Some(dir) => dir.clone(),
+        None => execution::default_dir(&format!("{} search", plan.name)),
+    };
+    let implied_errors_share =
+        (!plan.objectives.iter().any(|o| o.metric == Metric::Errors)).then_some(IMPLIED_ERRORS);
+    let mut hunt = Hunt {
+        record: SearchRecord {
+            schema_version: SCHEMA_VERSION,
+            name: plan.name.clone(),
+            target: plan.target.url.clone(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: Timestamp::now(),
+            objectives: plan.objectives.iter().map(|o| o.text.clone()).collect(),
+            implied_errors_share,
+            goal,
+            trials: Vec::new(),
+            finding: None,
+            interrupted: false,
+        },
+        spec,
+        environment,
+        source,
+        dir,
+        session,
+    };
+    hunt.prepare(&plan)?;
+    let outcome = hunt.search();
+    // What was found until then stays, whatever ended the search.
+    hunt.keep()?;
+    outcome?;
+    hunt.conclude(arguments.json)
+}
+
+impl Arguments {
+    fn lay_over(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+        for (flag, given) in [
+            ("--duration", self.load.duration.is_some()),
+            ("--calls", self.load.calls.is_some()),
+        ] {
+            if given {
+                return Err(Failure::usage(
+                    format_args!("{flag}: the trials of a search have lengths of their own"),
+                    "leave it out, or use --trial, --confirm and --budget",
+                ));
+            }
+        }
+        if let Some(target) = &self.target {
+            spec.target = Some(target.clone());
+        }
+        self.load.lay_over(spec, origins)?;
+        let find = spec.find.get_or_insert_default();
+        macro_rules! lay_over {
+            ($($field:ident),+) => {
+                $( if self.$field.is_some() { find.$field = self.$field.clone(); } )+
+            };
+        }
+        lay_over!(precision, least, most, trial, trials, confirm, budget);
+        Ok(())
+    }
+}
+
+/// Makes the load one that a search can vary, and says where it begins.
+fn begin(spec: &mut Spec) -> f64 {
+    let load = &mut spec.load;
+    let start = match &load.rate {
+        Some(RateSpec::Steady(rate)) => *rate,
+        Some(RateSpec::Ramp(ramp)) if ramp.from.0 > 0.0 => ramp.from,
+        _ => load
+            .steps
+            .iter()
+            .flatten()
+            .find_map(|s| s.rate.or(s.from))
+            .filter(|r| r.0 > 0.0)
+            .unwrap_or(START),
+    };
+    if load.clients.is_none() {
+        (load.rate, load.steps) = (Some(RateSpec::Steady(start)), None);
+    }
+    (load.duration, load.calls) = (Some(Period(Duration::from_secs(1))), None);
+    start.0
+}
+
+fn check(plan: &Plan) -> Result<(), Failure> {
+    if let Arrivals::Closed { .. } = plan.load.arrivals {
+        return Err(Failure::usage(
+            "load.clients: a search varies the rate, and clients that wait for answers have none",
+            "give load.rate (open loop) instead of load.clients",
+        ));
+    }
+    if plan.objectives.is_empty() {
+        return Err(Failure::usage(
+            "the plan has no objective, so every rate would do",
+            "add a section [objective] with \"p99\" = \"< 10ms\", or give --objective 'p99 < 10ms'",
+        ));
+    }
+    Ok(())
+}
+
+/// A search under way.
+struct Hunt<'a> {
+    record: SearchRecord,
+    spec: Spec,
+    environment: &'a Environment,
+    source: Source<'a>,
+    dir: PathBuf,
+    session: &'a Session,
+}
+
+impl Hunt<'_> {
+    /// Makes the directory, with the plan in it.
+    fn prepare(&self, plan: &Plan) -> Result<(), Failure> {
+        let text = self
+            .spec
+            .filled_in(plan)
+            .to_toml()
+            .map_err(Failure::error)?;
+        let dir = &self.dir;
+        let used = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+        if used {
+            return Err(Failure::usage(
+                format_args!("--out: {} is not empty", dir.display()),
+                "give another directory, or remove this one first",
+            ));
+        }
+        std::fs::create_dir_all(dir)
+            .and_then(|()| std::fs::write(dir.join(plimsoll_model::run::file::PLAN), text))
+            .map_err(|e| {
+                Failure::error_with_help(
+                    format_args!("can't keep the search in {}: {e}", dir.display()),
+                    "give a directory on a disk with room, which this user may write to, with --out",
+                )
+            })?;
+        self.keep()
+    }
+
+    fn keep(&self) -> Result<(), Failure> {
+        self.record
+            .write(&self.dir)
+            .map_err(|e| cannot_keep(&e, &self.dir))
+    }
+
+    fn stopped(&self) -> bool {
+        self.session.stop.level() != StopLevel::Run
+    }
+
+    /// Trials, one after another, until the model has had enough.
+    fn search(&mut self) -> Result<(), Failure> {
+        loop {
+            match search::next(&self.record.goal, &self.record.trials) {
+                Step::Done(finding) => {
+                    self.record.finding = Some(*finding);
+                    return Ok(());
+                }
+                Step::Try {
+                    purpose,
+                    rate_per_s,
+                    length,
+                } => {
+                    let trial = self.attempt(purpose, rate_per_s, length)?;
+                    if self.stopped() {
+                        self.record.interrupted = true;
+                        let found = search::finding(&self.record.goal, &self.record.trials, true);
+                        self.record.finding = Some(found);
+                        return Ok(());
+                    }
+                    self.tell(&trial);
+                    self.record.trials.push(trial);
+                    self.keep()?;
+                }
+            }
+        }
+    }
+
+    /// Carries one trial out, and judges it.
+    fn attempt(
+        &self,
+        purpose: Purpose,
+        rate_per_s: f64,
+        length: Duration,
+    ) -> Result<Trial, Failure> {
+        let clock = Clock::new();
+        let began = clock.now();
+        let number = self.record.trials.len() + 1;
+        let mut spec = self.spec.clone();
+        spec.find = None;
+        spec.name = Some(format!("{}, {}", self.record.name, Rate(rate_per_s)));
+        let load = &mut spec.load;
+        load.rate = Some(RateSpec::Steady(Rate(rate_per_s)));
+        load.duration = Some(Period(length));
+        load.warmup
+            .get_or_insert(Period((length / 5).min(Duration::from_secs(1))));
+        let plan = planning::plan(&spec, self.environment, &self.source)?;
+        if spec.load.drain.is_none() {
+            spec.load.drain = Some(Period(drain(&plan)));
+        }
+        let plan = planning::plan(&spec, self.environment, &self.source)?;
+        let plan_toml = spec.filled_in(&plan).to_toml().map_err(Failure::error)?;
+        let name = format!("{number:03}-{}-{rate_per_s}", shown::purpose(purpose));
+        let warmup: Duration = plan
+            .load
+            .stages
+            .iter()
+            .filter(|s| s.warmup)
+            .filter_map(|s| s.duration)
+            .sum();
+        let progress = Progress::on_terminal_only(&plan, self.session.quiet);
+        let run = execution::carry_out(
+            &plan,
+            &plan_toml,
+            &self.dir.join(&name),
+            progress,
+            Some(warmup + LOST_AFTER),
+            self.session,
+        )?;
+        if !self.stopped() {
+            thread::sleep(SETTLE);
+        }
+        let took = clock.now().0 - began.0;
+        let total = &run.summary.total;
+        let settled = total.ok + total.errors + total.not_started;
+        Ok(Trial {
+            purpose,
+            rate_per_s,
+            length_s: length.as_secs_f64(),
+            took_s: took as f64 / 1e9,
+            verdict: judge(&plan.objectives, self.record.implied_errors_share, &run),
+            achieved_per_s: total.achieved_per_s,
+            p50_us: total.response.and_then(|r| r.p50_us),
+            p99_us: total.response.and_then(|r| r.p99_us),
+            p99_9_us: total.response.and_then(|r| r.p99_9_us),
+            mean_us: total.response.map(|r| r.mean_us),
+            errors_share: (settled > 0).then(|| (settled - total.ok) as f64 / settled as f64),
+            run: Some(name),
+        })
+    }
+
+    /// A line a trial.
+    fn tell(&self, trial: &Trial) {
+        if self.session.quiet {
+            return;
+        }
+        let p99 = trial
+            .p99_us
+            .map_or_else(String::new, |us| format!("  p99 {}", time(us)));
+        console::tell(format_args!(
+            "trial {:>2}  {:<8} {:>12}{p99:<16}  {}",
+            self.record.trials.len() + 1,
+            shown::purpose(trial.purpose),
+            rate(trial.rate_per_s),
+            shown::verdict(&trial.verdict),
+        ));
+    }
+
+    /// Shows what was found.
+    fn conclude(&self, json: bool) -> Result<Exit, Failure> {
+        if json {
+            let mut document = serde_json::to_value(&self.record).map_err(Failure::error)?;
+            document["dir"] = self.dir.display().to_string().into();
+            let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
+            console::result(format_args!("{text}\n"))?;
+        } else {
+            let text = shown::render(&self.record, &presentation::options());
+            console::result(format_args!(
+                "{text}\nThe search is in {}\n",
+                self.dir.display()
+            ))?;
+        }
+        Ok(self.exit())
+    }
+
+    fn exit(&self) -> Exit {
+        let Some(finding) = &self.record.finding else {
+            return Exit::Error;
+        };
+        if self.record.interrupted {
+            return Exit::Interrupted;
+        }
+        match &finding.limit {
+            Limit::LeastRate => Exit::ObjectiveMissed,
+            // The target's line is not known.
+            Limit::Generator { .. } => Exit::Invalid,
+            _ if finding.line_per_s.is_none() || !finding.confirmed => Exit::Invalid,
+            _ => Exit::Done,
+        }
+    }
+}
+
+/// How long calls may take after the last arrival of a trial: those that are not done by
+/// then have missed every limit on time.
+fn drain(plan: &Plan) -> Duration {
+    let longest = plan
+        .objectives
+        .iter()
+        .filter(|o| matches!(o.metric, Metric::Percentile(_) | Metric::Mean))
+        .map(|o| Duration::from_nanos(o.limit as u64))
+        .max()
+        .unwrap_or(plan.load.drain);
+    (longest * 4)
+        .max(Duration::from_millis(200))
+        .min(plan.load.drain)
+}
+
+/// What a trial says of its rate.
+fn judge(objectives: &[Objective], implied_errors_share: Option<f64>, run: &Run) -> Verdict {
+    let limited = run
+        .summary
+        .health
+        .problems
+        .iter()
+        .find(|p| p.invalidates && p.kind.is_generator_limit());
+    if let Some(problem) = limited {
+        return Verdict::GeneratorLimited {
+            reason: problem.text.clone(),
+        };
+    }
+    let record = run.measured();
+    let achieved = run.summary.total.achieved_per_s;
+    let mut missed: Vec<String> = objective::judge(objectives, &record, achieved)
+        .into_iter()
+        .filter(|j| j.verdict != objective::Verdict::Met)
+        .map(|j| j.objective)
+        .collect();
+    let all = record.ended() + record.not_started;
+    let failed = all - record.ok();
+    if let Some(share) = implied_errors_share
+        && failed as f64 > share * all as f64
+    {
+        missed.push(format!("errors < {}% (implied)", share * 100.0));
+    }
+    if missed.is_empty() {
+        return Verdict::Met;
+    }
+    // Calls that ran into their deadline were slow; those that failed otherwise are errors.
+    let slow = record.outcomes.of(Outcome::DeadlineExceeded) + record.not_started;
+    let mut without = record.clone();
+    without.not_started = 0;
+    without.outcomes = Counts::default();
+    without.outcomes.add(Outcome::Ok, record.ok());
+    let but_for_errors = objective::judge(objectives, &without, achieved);
+    Verdict::Missed {
+        objectives: missed,
+        errors: failed > slow
+            && but_for_errors
+                .iter()
+                .all(|j| j.verdict != objective::Verdict::Missed),
+    }
+}

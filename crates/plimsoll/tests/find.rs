@@ -1,0 +1,139 @@
+//! The load line of a real server whose capacity follows from Little's law.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use plimsoll_model::search::{Limit, SearchRecord};
+
+const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+/// A server of ours, stopped when dropped.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Server {
+        let mut child = Command::new(PLIMSOLL)
+            .args(["serve", "score", "--listen", "127.0.0.1:0", "--json"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap();
+        Server {
+            child,
+            address: said["address"].as_str().unwrap().to_owned(),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn plan(address: &str) -> String {
+    format!(
+        r#"
+name = "score, fifty at a time"
+target = "grpc://{address}"
+[call.grpc]
+method = "score.ScoreService/GetScore"
+message = {{ json = "[0.1, 0.2]" }}
+[load]
+rate = "70/s"
+[objective]
+"p90" = "< 600ms"
+[find]
+precision = "4%"
+probe = "1s"
+trial = "2s"
+confirm = "5s"
+budget = "100s"
+curve = false
+"#
+    )
+}
+
+#[test]
+fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
+    // 50 calls at a time, 500 ms each: 100 a second.
+    let server = Server::start(&["--delay", "500ms", "--max-streams", "50", "--workers", "1"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.toml");
+    std::fs::write(&file, plan(&server.address)).unwrap();
+    let out = dir.path().join("search");
+    let output = Command::new(PLIMSOLL)
+        .arg("find")
+        .arg(&file)
+        .arg("--out")
+        .arg(&out)
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let record = SearchRecord::load(&out).unwrap();
+    let found = record.finding.as_ref().unwrap();
+    let line = found.line_per_s.unwrap();
+    assert!(line <= 105.0, "{line}/s\n{stdout}\n{stderr}");
+    if matches!(found.limit, Limit::Generator { .. }) {
+        // A machine too busy to send in time must say so, and not call it the server's line.
+        assert_eq!(output.status.code(), Some(90), "{stdout}\n{stderr}");
+        assert!(stdout.contains("the generator, not the target"), "{stdout}");
+    } else {
+        assert!(line >= 95.0, "{line}/s\n{stdout}\n{stderr}");
+        assert!(matches!(found.limit, Limit::Objective { .. }), "{stdout}");
+        let confirmed = if found.confirmed { 0 } else { 90 };
+        assert_eq!(output.status.code(), Some(confirmed), "{stdout}");
+        assert!(
+            stdout.contains("is the load line (p90 < 600ms)"),
+            "{stdout}"
+        );
+    }
+    // Every trial is a run that can be looked at again.
+    for trial in &record.trials {
+        let run = plimsoll_model::run::Run::load(&out.join(trial.run.as_ref().unwrap())).unwrap();
+        assert!(run.summary.count_check.matches);
+        assert_eq!(run.summary.total.achieved_per_s, trial.achieved_per_s);
+    }
+    let took: f64 = record.trials.iter().map(|t| t.took_s).sum();
+    assert!(took <= 100.0, "{took} s");
+}
+
+#[test]
+fn what_a_search_can_not_do_is_said_before_any_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("plan.toml");
+    let whole = plan("127.0.0.1:1");
+    let refused = |text: String, flags: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        let output = Command::new(PLIMSOLL)
+            .arg("find")
+            .arg(&file)
+            .args(flags)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let none = whole.replace("\"p90\" = \"< 600ms\"", "");
+    assert!(refused(none, &[]).contains("no objective"));
+    let closed = whole.replace("rate = \"70/s\"", "clients = 7");
+    assert!(refused(closed, &[]).contains("load.clients"));
+    let precise = whole.replace("\"4%\"", "\"4\"");
+    assert!(refused(precise, &[]).contains("find.precision"));
+    let typo = whole.replace("budget", "bugdet");
+    assert!(refused(typo, &[]).contains("did you mean `budget`?"));
+    assert!(refused(whole, &["--duration", "5s"]).contains("--trial"));
+}
