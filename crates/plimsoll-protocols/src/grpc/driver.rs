@@ -80,7 +80,7 @@ enum Stage {
     Ready,
     /// No more calls: GOAWAY, or ids used up.
     Draining,
-    /// A connection error: nothing more is read.
+    /// A connection error, or the server's end: nothing more is read or sent.
     Failed,
 }
 
@@ -838,7 +838,8 @@ impl Driver for GrpcDriver {
     }
 
     fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        if self.stage == Stage::Greeting {
+        let stage = std::mem::replace(&mut self.stage, Stage::Failed);
+        if stage == Stage::Greeting {
             if let Some(error) = not_http2(&self.partial) {
                 return Err(error);
             }

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Fuzzes every target, or those named, for SECONDS each:
+#
+#   fuzz/run.sh 10 [TARGET…]
+#
+# Plain stable Rust: the sanitizer-coverage pass is LLVM's own, and libFuzzer is linked in
+# by a crate. Inputs in regressions/ (what once crashed) are replayed first; those in
+# corpus/ are where a run begins; what it finds stays in target/corpus/ for the next one.
+# Ends with status 1 on a crash, and says which file holds the input.
+set -eu
+cd "$(dirname "$0")"
+
+seconds=${1:?"usage: fuzz/run.sh SECONDS [TARGET...]"}
+shift
+[ $# -gt 0 ] || set -- h2_driver canned_server hpack_decode
+
+CARGO_TARGET_DIR=$PWD/target
+# Given with --target so that build scripts are built without them.
+RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1"
+export CARGO_TARGET_DIR RUSTFLAGS
+host=$(rustc -vV | sed -n 's/^host: //p')
+cargo build --quiet --release --target "$host" --bins ${CARGO_FLAGS:-}
+
+failed=
+for target; do
+    binary=$CARGO_TARGET_DIR/$host/release/$target
+    found=$CARGO_TARGET_DIR/corpus/$target
+    mkdir -p "$found" "regressions/$target"
+    echo "fuzz $target: $seconds s"
+    artifacts=-artifact_prefix=$CARGO_TARGET_DIR/crash-$target-
+    if ! "$binary" -runs=0 "$artifacts" "regressions/$target" "corpus/$target" >"$found.log" 2>&1 ||
+        ! "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+            -print_final_stats=1 "$artifacts" "$found" "corpus/$target" >"$found.log" 2>&1; then
+        tail -n 40 "$found.log" >&2
+        echo "fuzz $target: crashed; keep the input named above in fuzz/regressions/$target" >&2
+        failed=1
+    else
+        sed -n 's/^stat::number_of_executed_units: */  runs: /p' "$found.log"
+    fi
+done
+[ -z "$failed" ]

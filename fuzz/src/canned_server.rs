@@ -1,0 +1,48 @@
+//! Whatever a client sends, in whatever pieces, the canned server neither panics nor
+//! sends anything but whole frames.
+//!
+//! The first byte of the input chooses the options and the second the size of the
+//! pieces; the rest is what the client sends after its preface.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::h2::{self, ErrorCode, Frame};
+
+fuzz_target!(|data: &[u8]| {
+    let Some(([choices, step], bytes)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let bit = |n: u8| choices >> n & 1 == 1;
+    let options = CannedOptions {
+        message: vec![1; if bit(0) { 70_000 } else { 9 }],
+        status: if bit(1) { 5 } else { 0 },
+        max_concurrent_streams: bit(2).then_some(2),
+        stream_window: if bit(3) { 10 } else { h2::MAX_WINDOW },
+        reset_every: bit(4).then_some((3, ErrorCode::CANCEL)),
+        goaway_after: bit(5).then_some(4),
+        hold: bit(6),
+        check_requests: bit(7),
+        ..CannedOptions::default()
+    };
+    let mut connection = Canned::new(options).connection();
+    let (mut out, mut held) = (Vec::new(), Vec::new());
+    connection.open(&mut out);
+    connection
+        .receive(h2::PREFACE, &mut out, &mut held)
+        .expect("the preface is good");
+    for piece in bytes.chunks(usize::from(*step).max(1)) {
+        if connection.receive(piece, &mut out, &mut held).is_err() {
+            break;
+        }
+        for stream in held.drain(..) {
+            connection.complete(stream, &mut out);
+        }
+    }
+    let mut sent = &out[..];
+    while let Some((head, payload)) = h2::split(&mut sent, 16_384).expect("frames within limits") {
+        Frame::parse(head, payload).expect("only good frames are sent");
+    }
+    assert!(sent.is_empty(), "only whole frames are sent");
+});
