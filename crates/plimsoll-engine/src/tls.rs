@@ -7,17 +7,19 @@ use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::{Group, Suite, Target, TlsPlan};
 use plimsoll_model::run::NegotiatedTls;
-use rustls::client::Resumption;
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::CertifiedKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
-    PeerIncompatible, PeerMisbehaved, RootCertStore,
+    PeerIncompatible, PeerMisbehaved, RootCertStore, SignatureScheme,
 };
 
 /// Why a TLS client can't be made from a plan.
@@ -57,6 +59,22 @@ pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
     has_identity: bool,
+    asked: Arc<Asked>,
+}
+
+/// Has no client certificate, and remembers whether the server asked for one.
+#[derive(Debug, Default)]
+struct Asked(AtomicBool);
+
+impl ResolvesClientCert for Asked {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        self.0.store(true, Ordering::Relaxed);
+        None
+    }
+
+    fn has_certs(&self) -> bool {
+        false
+    }
 }
 
 impl TlsClient {
@@ -74,11 +92,12 @@ impl TlsClient {
         let mut warmth = [0u8; 32];
         let _ = provider.secure_random.fill(&mut warmth);
 
+        let asked = Arc::new(Asked::default());
         let builder = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .with_root_certificates(roots(plan.ca.as_deref())?);
         let mut config = match &plan.identity {
-            None => builder.with_no_client_auth(),
+            None => builder.with_client_cert_resolver(Arc::clone(&asked) as _),
             Some(identity) => {
                 let chain = certificates("client certificate", &identity.cert)?;
                 let key = private_key(&identity.key)?;
@@ -112,6 +131,7 @@ impl TlsClient {
             config: Arc::new(config),
             server_name,
             has_identity: plan.identity.is_some(),
+            asked,
         })
     }
 
@@ -123,6 +143,7 @@ impl TlsClient {
         Ok(TlsSession {
             connection,
             has_identity: self.has_identity,
+            asked: Arc::clone(&self.asked),
         })
     }
 }
@@ -226,6 +247,7 @@ fn bad_pem(what: &'static str, path: &Path, e: &pem::Error) -> TlsSetupError {
 pub(crate) struct TlsSession {
     connection: ClientConnection,
     has_identity: bool,
+    asked: Arc<Asked>,
 }
 
 impl TlsSession {
@@ -252,6 +274,11 @@ impl TlsSession {
                 .negotiated_key_exchange_group()
                 .map(|group| format!("{:?}", group.name())),
         }
+    }
+
+    /// The server asked for a client certificate, and there was none to show.
+    pub(crate) fn lacks_certificate(&self) -> bool {
+        !self.has_identity && self.asked.0.load(Ordering::Relaxed)
     }
 
     /// Whether the server took up the protocol asked for.

@@ -215,11 +215,23 @@ impl<D: Driver, S> Connection<D, S> {
                 Ok(got) => got,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(self.read_failed(&e)),
+                Err(e) => {
+                    let loss = self.read_failed(&e);
+                    return Err(self
+                        .tls
+                        .as_deref()
+                        .and_then(|s| self.uninvited(s))
+                        .unwrap_or(loss));
+                }
             };
             let now = network.now();
             if got == 0 {
-                return Err(self.ended(now, events));
+                let loss = self.ended(now, events);
+                return Err(self
+                    .tls
+                    .as_deref()
+                    .and_then(|s| self.uninvited(s))
+                    .unwrap_or(loss));
             }
             self.take(&buffer[..got], alpn, now, events)?;
             // A short read has emptied the socket; the next bytes make a new event.
@@ -282,7 +294,10 @@ impl<D: Driver, S> Connection<D, S> {
             }
             match read {
                 Ok(false) => {}
-                Ok(true) => return Err(self.ended(now, events)),
+                Ok(true) => {
+                    let loss = self.ended(now, events);
+                    return Err(self.uninvited(session).unwrap_or(loss));
+                }
                 Err((outcome, detail)) => return Err(Loss { outcome, detail }),
             }
         }
@@ -308,6 +323,17 @@ impl<D: Driver, S> Connection<D, S> {
                 }
             }
         }
+    }
+
+    /// A server that wants a client certificate and gets none may close without the alert
+    /// that says so (RFC 8446, 4.4.2.4); gRPC's C core does.
+    fn uninvited(&self, session: &TlsSession) -> Option<Loss> {
+        (self.state == State::Greeting && session.lacks_certificate()).then(|| Loss {
+            outcome: Outcome::TlsClientCertificateRequired,
+            detail:
+                "tls: the server asked for a client certificate, got none and closed the connection"
+                    .to_owned(),
+        })
     }
 
     fn read_failed(&self, e: &io::Error) -> Loss {
