@@ -14,14 +14,7 @@ pub struct PlanDifference {
 
 /// Keys that say how a run is called, watched or seeded, and which target it goes to: to
 /// differ in these is what comparisons are for.
-const HARMLESS: &[&str] = &[
-    "name",
-    "target",
-    "seed",
-    "objective",
-    "watch",
-    "requests",
-];
+const HARMLESS: &[&str] = &["name", "target", "seed", "objective", "watch", "requests"];
 
 impl PlanDifference {
     /// The difference changes what was measured.
