@@ -298,8 +298,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let mut now = self.network.now();
         self.waited_ns += now.since(before);
 
-        for i in 0..ready.len() {
-            let event = ready[i];
+        for (i, event) in ready.iter().copied().enumerate() {
             self.serve(control, event);
             // Arrivals don't wait for the rest of a large batch of answers.
             if self

@@ -381,7 +381,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(session) = &connection.tls
             && self.negotiated.is_none()
         {
-            self.negotiated = Some(session.negotiated());
+            let negotiated = session.negotiated();
+            tracing::debug!(?negotiated, "tls handshake");
+            self.negotiated = Some(negotiated);
         }
         let phases = connection.phases;
         match connection.role {
