@@ -21,7 +21,9 @@ use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use plimsoll_protocols::grpc::h2::ErrorCode;
 use plimsoll_stack::certificates::{Options, Validity, make_certificates};
 use serde_json::Value;
-use support::{CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, output, text, told};
+use support::{
+    CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output, text, told,
+};
 
 /// No command here has a reason to take longer.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -746,9 +748,9 @@ fn a_full_disk_at_the_run_directory() {
     let output = attempt(&mut command);
     let told = told(&output);
     if output.status.code() == Some(77) || told.contains("unshare failed") {
-        eprintln!(
+        aloud(format_args!(
             "NOT TRIED: this user may not mount a small disk ({told}); the limit of file sizes stands for it in the test beside this one"
-        );
+        ));
         return;
     }
     assert_eq!(output.status.code(), Some(1), "{told}");

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
 use serde_json::Value;
-use support::{Place, SCORE};
+use support::{Place, SCORE, aloud};
 
 /// One at a time: tests that measure time would disturb each other.
 fn alone() -> MutexGuard<'static, ()> {
@@ -194,10 +194,10 @@ impl Quiet {
             !self.is_quiet(),
             "{what}: {value}, and it must not be above {strict} ({self:?})"
         );
-        eprintln!(
+        aloud(format_args!(
             "STRICT BOUND MISSED ON A BUSY MACHINE: {what}: {value}, above {strict} ({self:?}); \
              run this test with nothing beside it"
-        );
+        ));
         assert!(
             value <= loose,
             "{what}: {value}, above {loose} even for a busy machine ({self:?})"
@@ -220,11 +220,11 @@ fn check(run: &Value, quiet: &Quiet, expected: &[u64], percentiles: &[(&str, f64
     for (name, p) in percentiles {
         let expected = percentile(expected, *p) as f64 / 1e3;
         let seen = micros(run, "response", name);
-        println!(
+        aloud(format_args!(
             "response {name}: {:.1} ms; by arithmetic {:.1} ms",
             seen / 1e3,
             expected / 1e3
-        );
+        ));
         // Half a percent: three significant digits of the histogram, a call more or less.
         assert!(
             seen >= expected * 0.995,
@@ -298,11 +298,11 @@ fn what_waits_for_a_stream_waits_in_the_response_time_only() {
         &[("p99", 0.99), ("max", 1.0)],
     );
     let service = micros(&run, "service", "p99");
-    println!("service p99: {:.1} ms", service / 1e3);
+    aloud(format_args!("service p99: {:.1} ms", service / 1e3));
     assert!(
         service < p99 as f64 / 1e3 / 2.0,
         "service p99 {service} µs counts the wait for a stream, which is not service"
-    );
+    ));
     // The wait is lag, and lag that is the target's doing: the generator noticed in time.
     assert!(micros(&run, "lag", "p99") > 300_000.0);
     assert!(micros(&run, "pacing", "p50") < 1000.0);
@@ -442,11 +442,11 @@ fn arrivals_are_even() {
         .collect();
     stretches.sort_by(f64::total_cmp);
     let (median, pacing) = (stretches[20], micros(&run, "pacing", "p50"));
-    println!(
+    aloud(format_args!(
         "variance/mean of arrivals a ms at 2000/s: {whole:.3}; median of stretches of 100 ms: {median:.3}; \
          the generator noticed arrivals {pacing:.1} µs late (p50), {:.1} µs (p99); {quiet:?}",
         micros(&run, "pacing", "p99")
-    );
+    ));
     assert!(pacing < 1000.0, "arrivals noticed {pacing} µs late (p50)");
     assert!(
         median < 1.0,

@@ -11,7 +11,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
@@ -200,6 +200,11 @@ impl Drop for Server {
 
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Tells the person who runs the tests, also where a test passes and its output is kept back.
+pub(crate) fn aloud(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// What a command told a person, without the frame and the line breaks.
