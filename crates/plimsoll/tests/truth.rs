@@ -302,7 +302,7 @@ fn what_waits_for_a_stream_waits_in_the_response_time_only() {
     assert!(
         service < p99 as f64 / 1e3 / 2.0,
         "service p99 {service} µs counts the wait for a stream, which is not service"
-    ));
+    );
     // The wait is lag, and lag that is the target's doing: the generator noticed in time.
     assert!(micros(&run, "lag", "p99") > 300_000.0);
     assert!(micros(&run, "pacing", "p50") < 1000.0);
