@@ -4,39 +4,36 @@
 //! [`Event::Done`]; nothing is sent beyond the server's windows, its frame size and its
 //! stream limit; a connection keeps no bytes but a partial frame and a partial header
 //! block. What calls mean is in `unary`, what bytes mean in `h2` and `hpack`; here is
-//! what a connection allows. Called by the engine's worker loop.
+//! what a connection allows: this file starts and sends, `answers` takes what servers
+//! answer, `control` everything else. Called by the engine's worker loop.
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream
 //! ids put in, and three frames received: two header blocks that are recognised by
 //! their bytes and a message that is counted. Nothing is allocated.
+
+mod answers;
+mod control;
 
 use std::sync::Arc;
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
 
+use self::control::{closed, not_http2};
 use super::h2::{
-    self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW,
-    Settings, Violation, flags, kind, setting, write,
+    self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, setting, write,
 };
-use super::head::{self, HeadReader, printable};
-use super::hpack::{BlockChoice, HpackError, PeerTable};
+use super::head::{self, HeadReader};
+use super::hpack::{BlockChoice, PeerTable};
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::streams::{State, Stream, Streams};
 use super::trace::FrameTracer;
-use super::unary::{Failure, Step};
 
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 const WINDOW_STEP: u32 = 1 << 29;
 
 /// A buffer for partial frames larger than this is given back when it is empty. Bytes.
 const KEPT_PARTIAL: usize = 64;
-
-/// Of a peer that does not speak HTTP/2, how much of its first line is shown. Bytes.
-const NAMED_START: usize = 80;
-
-/// Texts of failures told for one outcome on one connection.
-const DETAILS_EACH: u128 = 3;
 
 /// gRPC, with its call prepared.
 #[derive(Clone, Debug)]
@@ -156,8 +153,6 @@ impl GrpcDriver {
         (h2::MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
     }
 
-    // ---- sending ----
-
     /// A request that does not go out as the prepared bytes: the connection's first, or
     /// one that windows or a smaller table of the server's get in the way of.
     #[inline(never)]
@@ -201,546 +196,6 @@ impl GrpcDriver {
         write::reset_stream(out, id, code);
         self.last_reset = self.last_reset.max(id);
         self.streams.close(id, state);
-    }
-
-    // ---- receiving ----
-
-    #[inline]
-    fn receive_frames(
-        &mut self,
-        mut input: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        if !self.partial.is_empty() {
-            let mut partial = std::mem::take(&mut self.partial);
-            if !h2::complete(&mut partial, &mut input, DEFAULT_MAX_FRAME)? {
-                self.partial = partial;
-                return Ok(());
-            }
-            let mut whole = &partial[..];
-            if let Some((head, payload)) = h2::split(&mut whole, DEFAULT_MAX_FRAME)? {
-                self.mended_frame(head, payload, now, out, events)?;
-            }
-            if partial.capacity() <= KEPT_PARTIAL {
-                partial.clear();
-                self.partial = partial;
-            }
-        }
-        let rest = h2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
-            self.frame(head, payload, now, out, events)
-        })?;
-        self.partial.extend_from_slice(rest);
-        Ok(())
-    }
-
-    /// A frame that came in several pieces; apart, so that the loop over whole ones has
-    /// [`GrpcDriver::frame`] in line.
-    #[inline(never)]
-    fn mended_frame(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        self.frame(head, payload, now, out, events)
-    }
-
-    #[inline(always)]
-    fn frame(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        if (self.stage == Stage::Greeting || self.block.is_some())
-            && let Err(violation) = self.check_order(head)
-        {
-            return Err(violation);
-        }
-        match self.act(head, payload, now, out, events) {
-            Ok(()) => Ok(()),
-            Err(violation) => self.contain(violation, out, events),
-        }
-    }
-
-    #[inline(always)]
-    fn act(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        let end_stream = head.has(flags::END_STREAM);
-        match head.kind() {
-            kind::DATA => {
-                let data = Frame::data(head, payload)?;
-                // Padding counts, and so does what no stream takes (RFC 9113, 6.9).
-                self.unacknowledged += head.length();
-                self.data(head.stream(), data, end_stream, now, out, events)
-            }
-            kind::HEADERS if head.has(flags::END_HEADERS) => {
-                let block = Frame::fragment(head, payload)?;
-                self.header_block(head.stream(), block, end_stream, now, out, events)
-            }
-            _ => self.rare(head, payload, now, out, events),
-        }
-    }
-
-    #[inline]
-    fn data(
-        &mut self,
-        id: u32,
-        data: &[u8],
-        end_stream: bool,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        let limit = self.prepared.max_message;
-        match self.streams.find(id) {
-            Some(stream) if stream.state == State::Open => {
-                if stream.answer.first_byte == Time::NEVER {
-                    stream.answer.first_byte = now;
-                }
-                let before = stream.answer.received;
-                match stream.answer.data(data, end_stream, limit) {
-                    Step::Continue => {
-                        // The stream's window is as large as can be; only an answer of
-                        // half a gigabyte needs more.
-                        if (before ^ stream.answer.received) >= WINDOW_STEP {
-                            write::window_update(out, id, WINDOW_STEP);
-                        }
-                        Ok(())
-                    }
-                    step => self.step(id, step, end_stream, out, events),
-                }
-            }
-            other => {
-                let state = other.map(|stream| stream.state);
-                self.on_closed(id, state, "DATA", end_stream, events)
-            }
-        }
-    }
-
-    #[inline]
-    fn header_block(
-        &mut self,
-        id: u32,
-        block: &[u8],
-        end_stream: bool,
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        match self.streams.find(id) {
-            Some(stream) if stream.state == State::Open => {
-                let (head, texts) = self.heads.read(block).map_err(lost_compression)?;
-                if stream.answer.first_byte == Time::NEVER {
-                    stream.answer.first_byte = now;
-                }
-                match stream.answer.head(&head, texts, end_stream) {
-                    Step::Continue => Ok(()),
-                    step => self.step(id, step, end_stream, out, events),
-                }
-            }
-            other => {
-                let state = other.map(|stream| stream.state);
-                // The block may change the table that later ones refer to.
-                self.heads.read(block).map_err(lost_compression)?;
-                self.on_closed(id, state, "HEADERS", end_stream, events)
-            }
-        }
-    }
-
-    /// Does what a piece of an open stream's answer leads to.
-    #[inline]
-    fn step(
-        &mut self,
-        id: u32,
-        step: Step,
-        end_stream: bool,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        match step {
-            Step::Continue => Ok(()),
-            Step::Succeed => {
-                let unsent = self.end(id, Outcome::Ok, None, State::Ended, events);
-                self.stop_sending(id, unsent, out);
-                Ok(())
-            }
-            Step::Fail(failure) => {
-                let Failure { outcome, detail } = *failure;
-                if end_stream {
-                    let unsent = self.end(id, outcome, detail, State::Ended, events);
-                    self.stop_sending(id, unsent, out);
-                } else {
-                    self.end(id, outcome, detail, State::Abandoned, events);
-                    self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
-                }
-                Ok(())
-            }
-            Step::Malformed(why) => Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why)),
-        }
-    }
-
-    /// An answer before the request's end needs no more of it (RFC 9113, 8.1).
-    #[inline]
-    fn stop_sending(&mut self, id: u32, unsent: u32, out: &mut Vec<u8>) {
-        if unsent > 0 {
-            self.reset(id, ErrorCode::NO_ERROR, State::Ended, out);
-        }
-    }
-
-    /// Ends an open stream's call; returns how much of its request was not sent.
-    #[inline]
-    fn end(
-        &mut self,
-        id: u32,
-        outcome: Outcome,
-        detail: Option<String>,
-        state: State,
-        events: &mut Vec<Event>,
-    ) -> u32 {
-        let Some(stream) = self.streams.find(id) else {
-            return 0;
-        };
-        let unsent = stream.unsent;
-        events.push(Event::Done(done(stream, outcome, &self.prepared)));
-        self.streams.close(id, state);
-        if let Some(text) = detail {
-            self.tell(outcome, text, events);
-        }
-        unsent
-    }
-
-    /// Tells a failure's text, the first few times.
-    #[cold]
-    fn tell(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        let shift = outcome.index() * 2;
-        if self.details_told >> shift & 3 < DETAILS_EACH {
-            self.details_told += 1 << shift;
-            events.push(Event::Detail { outcome, text });
-        }
-    }
-
-    /// DATA or HEADERS on a stream that carries no call in flight (RFC 9113, 5.1).
-    #[cold]
-    fn on_closed(
-        &mut self,
-        id: u32,
-        state: Option<State>,
-        what: &str,
-        end_stream: bool,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        self.check_not_idle(id, what)?;
-        match state {
-            Some(State::Cancelled) => {
-                if end_stream {
-                    self.streams.close(id, State::Ended);
-                    events.push(Event::Late);
-                }
-                Ok(())
-            }
-            Some(State::Open | State::Abandoned) => Ok(()),
-            Some(State::ResetByPeer) => Err(Violation::stream(
-                id,
-                ErrorCode::STREAM_CLOSED,
-                format!("{what} on stream {id} after RST_STREAM (RFC 9113, 5.1)"),
-            )),
-            None if id <= self.last_reset => Ok(()),
-            Some(State::Ended) | None => Err(Violation::connection(
-                ErrorCode::STREAM_CLOSED,
-                format!("{what} on stream {id} after END_STREAM (RFC 9113, 5.1)"),
-            )),
-        }
-    }
-
-    /// The server can't open a stream, nor use one that we have not (RFC 9113, 5.1.1).
-    fn check_not_idle(&self, id: u32, what: &str) -> Result<(), Violation> {
-        if id % 2 == 1 && id < self.next_id {
-            return Ok(());
-        }
-        let why = format!("{what} on stream {id}, which was never opened (RFC 9113, 5.1)");
-        Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why))
-    }
-
-    /// What may come before SETTINGS, and inside a header block.
-    #[cold]
-    fn check_order(&self, head: FrameHead) -> Result<(), Violation> {
-        let name = || {
-            kind::name(head.kind())
-                .unwrap_or("a frame of unknown type")
-                .to_owned()
-        };
-        if self.stage == Stage::Greeting
-            && (head.kind() != kind::SETTINGS || head.flags() & flags::ACK != 0)
-        {
-            let why = format!("{} before the server's SETTINGS (RFC 9113, 3.4)", name());
-            return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-        }
-        if let Some(block) = &self.block
-            && (head.kind() != kind::CONTINUATION || head.stream() != block.stream)
-        {
-            let why = format!(
-                "{} on stream {} inside the header block of stream {} (RFC 9113, 4.3)",
-                name(),
-                head.stream(),
-                block.stream
-            );
-            return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-        }
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn rare(
-        &mut self,
-        head: FrameHead,
-        payload: &[u8],
-        now: Time,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        let id = head.stream();
-        match Frame::parse(head, payload)? {
-            Frame::Headers {
-                fragment,
-                end_stream,
-                ..
-            } => {
-                self.check_not_idle(id, "HEADERS")?;
-                self.block = Some(Box::new(HeaderBlock::new(id, end_stream, fragment)));
-                Ok(())
-            }
-            Frame::Continuation {
-                fragment,
-                end_headers,
-            } => {
-                let Some(mut block) = self.block.take() else {
-                    let why =
-                        format!("CONTINUATION on stream {id} after no HEADERS (RFC 9113, 6.10)");
-                    return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-                };
-                block.push(fragment)?;
-                if end_headers {
-                    let (id, end_stream) = (block.stream, block.end_stream);
-                    return self.header_block(id, block.bytes(), end_stream, now, out, events);
-                }
-                self.block = Some(block);
-                Ok(())
-            }
-            Frame::Settings(settings) => {
-                self.settings(settings)?;
-                write::settings_ack(out);
-                Ok(())
-            }
-            Frame::Ping { data } => {
-                write::ping_ack(out, data);
-                Ok(())
-            }
-            Frame::WindowUpdate { increment } if id == 0 => {
-                self.connection_window = self
-                    .connection_window
-                    .checked_add(increment)
-                    .filter(|window| *window <= MAX_WINDOW)
-                    .ok_or_else(|| window_overflow(0))?;
-                self.windows_opened = true;
-                Ok(())
-            }
-            Frame::WindowUpdate { increment } => {
-                self.check_not_idle(id, "WINDOW_UPDATE")?;
-                if let Some(stream) = self.streams.find(id)
-                    && stream.state == State::Open
-                {
-                    stream.send_window = stream
-                        .send_window
-                        .checked_add_unsigned(increment)
-                        .ok_or_else(|| window_overflow(id))?;
-                    self.windows_opened = true;
-                }
-                Ok(())
-            }
-            Frame::ResetStream { code } => {
-                self.check_not_idle(id, "RST_STREAM")?;
-                self.reset_by_peer(id, code, events);
-                Ok(())
-            }
-            Frame::GoAway {
-                last_stream,
-                code,
-                debug,
-            } => self.goaway(last_stream, code, debug, events),
-            Frame::PushPromise { .. } => Err(Violation::connection(
-                ErrorCode::PROTOCOL_ERROR,
-                "PUSH_PROMISE, and push is disabled (RFC 9113, 8.4)",
-            )),
-            Frame::SettingsAck
-            | Frame::PingAck { .. }
-            | Frame::Priority
-            | Frame::Unknown
-            | Frame::Data { .. } => Ok(()),
-        }
-    }
-
-    fn settings(&mut self, settings: Settings<'_>) -> Result<(), Violation> {
-        for (id, value) in settings.iter() {
-            match id {
-                setting::HEADER_TABLE_SIZE => self.peer_table.allow(value),
-                setting::ENABLE_PUSH if value != 0 => {
-                    return Err(Violation::connection(
-                        ErrorCode::PROTOCOL_ERROR,
-                        "ENABLE_PUSH from a server (RFC 9113, 6.5.2)",
-                    ));
-                }
-                setting::MAX_CONCURRENT_STREAMS => self.peer_max_streams = value,
-                setting::INITIAL_WINDOW_SIZE => self.move_stream_windows(value)?,
-                // Frames are never larger than what every server takes; of our field
-                // list, the server will say so itself.
-                _ => {}
-            }
-        }
-        if self.stage == Stage::Greeting {
-            self.stage = Stage::Ready;
-        }
-        Ok(())
-    }
-
-    /// A new INITIAL_WINDOW_SIZE moves the windows of open streams by the difference
-    /// (RFC 9113, 6.9.2).
-    fn move_stream_windows(&mut self, initial: u32) -> Result<(), Violation> {
-        let change = i64::from(initial) - i64::from(self.peer_initial_window);
-        for stream in self.streams.iter_open() {
-            let moved = i64::from(stream.send_window) + change;
-            stream.send_window = i32::try_from(moved).map_err(|_| window_overflow(0))?;
-        }
-        self.peer_initial_window = initial;
-        self.windows_opened = true;
-        Ok(())
-    }
-
-    /// gRPC over HTTP/2, "Errors": what an error code means for a call.
-    fn reset_by_peer(&mut self, id: u32, code: ErrorCode, events: &mut Vec<Event>) {
-        let Some(stream) = self.streams.find(id) else {
-            return;
-        };
-        match stream.state {
-            State::Open => {}
-            State::Cancelled => return self.streams.close(id, State::ResetByPeer),
-            State::Abandoned | State::ResetByPeer | State::Ended => return,
-        }
-        let outcome = match code {
-            ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
-            ErrorCode::CANCEL => Outcome::Cancelled,
-            ErrorCode::ENHANCE_YOUR_CALM => Outcome::ResourceExhausted,
-            ErrorCode::INADEQUATE_SECURITY => Outcome::PermissionDenied,
-            _ => Outcome::StreamReset,
-        };
-        let detail = format!("RST_STREAM with {code}");
-        self.end(id, outcome, Some(detail), State::ResetByPeer, events);
-    }
-
-    /// RFC 9113, 6.8.
-    fn goaway(
-        &mut self,
-        last_stream: u32,
-        code: ErrorCode,
-        debug: &[u8],
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        if last_stream > self.last_stream {
-            let why = format!(
-                "GOAWAY up to stream {last_stream} after one up to {} (RFC 9113, 6.8)",
-                self.last_stream
-            );
-            return Err(Violation::connection(ErrorCode::PROTOCOL_ERROR, why));
-        }
-        self.last_stream = last_stream;
-        self.stage = Stage::Draining;
-        let dropped: Vec<u32> = self
-            .streams
-            .iter_open()
-            .map(|stream| stream.id)
-            .filter(|id| *id > last_stream)
-            .collect();
-        for id in &dropped {
-            self.end(*id, Outcome::Goaway, None, State::Abandoned, events);
-            self.last_reset = self.last_reset.max(*id);
-        }
-        if code != ErrorCode::NO_ERROR || !dropped.is_empty() {
-            let said = if debug.is_empty() {
-                String::new()
-            } else {
-                format!(", {}", printable(debug))
-            };
-            self.tell(Outcome::Goaway, format!("GOAWAY with {code}{said}"), events);
-        }
-        Ok(())
-    }
-
-    /// A stream error ends one call, a connection error all.
-    #[cold]
-    fn contain(
-        &mut self,
-        violation: Violation,
-        out: &mut Vec<u8>,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Violation> {
-        let id = violation.stream;
-        if id == 0 || self.check_not_idle(id, "").is_err() {
-            return Err(violation);
-        }
-        match self.streams.find(id).map(|stream| stream.state) {
-            Some(State::Open) => {
-                let detail = violation.to_string();
-                self.end(
-                    id,
-                    Outcome::ProtocolError,
-                    Some(detail),
-                    State::Abandoned,
-                    events,
-                );
-                self.reset(id, violation.code, State::Abandoned, out);
-            }
-            Some(State::ResetByPeer) => self.reset(id, violation.code, State::Abandoned, out),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Sees whether the first bytes are HTTP/2 at all. If not, whoever sent them would
-    /// not understand a GOAWAY, and none is sent (RFC 9113, 3.4).
-    #[cold]
-    fn check_greeting(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
-        let mut start = self.partial.clone();
-        start.extend_from_slice(&input[..input.len().min(NAMED_START)]);
-        match not_http2(&start) {
-            Some(error) if start.len() >= FrameHead::LEN => {
-                self.stage = Stage::Failed;
-                Err(error)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Says goodbye to a server that broke the protocol.
-    #[cold]
-    fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) -> ProtocolError {
-        self.stage = Stage::Failed;
-        write::goaway(out, 0, violation.code, violation.why.as_bytes());
-        ProtocolError {
-            outcome: Outcome::ProtocolError,
-            detail: violation.to_string(),
-        }
     }
 }
 
@@ -903,50 +358,58 @@ fn done(stream: &Stream, outcome: Outcome, prepared: &Prepared) -> Done {
     }
 }
 
-/// RFC 9113, 4.3.
-#[cold]
-fn lost_compression(error: HpackError) -> Violation {
-    Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())
-}
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::plan::GrpcCall;
 
-/// RFC 9113, 6.9.1 and 6.9.2.
-#[cold]
-fn window_overflow(stream: u32) -> Violation {
-    let why = "a window over 2147483647 bytes (RFC 9113, 6.9.1)";
-    Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
-}
+    use super::*;
 
-#[cold]
-fn closed(when: &str) -> ProtocolError {
-    let detail = format!("the server closed the connection {when}");
-    ProtocolError {
-        outcome: Outcome::ConnectionClosed,
-        detail,
+    #[test]
+    fn a_connection_whose_ids_are_used_up_drains() {
+        let call = GrpcCall {
+            method: "a.S/M".to_owned(),
+            message: vec![1],
+            message_json: None,
+            metadata: Vec::new(),
+            authority: None,
+            max_message: 100,
+        };
+        let request = GrpcRequest {
+            call: &call,
+            authority: "a:1",
+            secure: false,
+            deadline: None,
+        };
+        let mut driver = GrpcProtocol::new(&request).unwrap().driver();
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        write::settings(&mut bytes, &[]);
+        driver
+            .receive(&bytes, Time(0), &mut out, &mut events)
+            .unwrap();
+        // RFC 9113, 5.1.1: the last id is 2^31-1, and none is used again.
+        driver.next_id = h2::MAX_STREAM_ID - 2;
+        for left in [2, 1] {
+            assert_eq!((driver.capacity(), driver.is_draining()), (left, false));
+            driver.start(CallId(left as u32), 0, Time(1), &mut out);
+        }
+        assert_eq!((driver.capacity(), driver.is_draining()), (0, true));
+        // The calls in flight still end well, on the highest id there is.
+        bytes.clear();
+        for id in [h2::MAX_STREAM_ID - 2, h2::MAX_STREAM_ID] {
+            let head = super::super::hpack::Encoder::encode_plain([
+                (":status", "200"),
+                ("content-type", "application/grpc"),
+            ]);
+            let trailers = super::super::hpack::Encoder::encode_plain([("grpc-status", "0")]);
+            write::header_block(&mut bytes, id, &head, false);
+            write::data(&mut bytes, id, &[0, 0, 0, 0, 0], false);
+            write::header_block(&mut bytes, id, &trailers, true);
+        }
+        driver
+            .receive(&bytes, Time(2), &mut out, &mut events)
+            .unwrap();
+        let ended = |event: &Event| matches!(event, Event::Done(done) if done.outcome.is_ok());
+        assert_eq!(events.iter().filter(|event| ended(event)).count(), 2);
     }
-}
-
-/// Whether a server's first bytes are of another protocol, and which.
-fn not_http2(start: &[u8]) -> Option<ProtocolError> {
-    let shown = || {
-        let line = start
-            .split(|b| matches!(b, b'\r' | b'\n'))
-            .next()
-            .unwrap_or_default();
-        printable(&line[..line.len().min(NAMED_START)])
-    };
-    let detail = match start {
-        [b'H', b'T', b'T', b'P', b'/', ..] => {
-            format!("the server answered in HTTP/1: `{}`", shown())
-        }
-        [0x14..=0x17, 3, ..] => {
-            "the server answered in TLS; the target is spoken to in plaintext".to_owned()
-        }
-        // A frame's length comes first, and SETTINGS are short: a zero.
-        [b' '..=b'~', ..] => format!("the server answered `{}`, not HTTP/2 frames", shown()),
-        _ => return None,
-    };
-    Some(ProtocolError {
-        outcome: Outcome::NotHttp2,
-        detail,
-    })
 }

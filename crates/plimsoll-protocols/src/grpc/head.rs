@@ -236,7 +236,7 @@ impl Reading {
             if self.head.http_status != 0 {
                 return Err(":status twice (RFC 9113, 8.3)");
             }
-            if value.len() != 3 || !number(value).is_some_and(|status| status >= 100) {
+            if value.len() != 3 || number(value).is_none_or(|status| status < 100) {
                 return Err(":status is not three digits (RFC 9113, 8.3.2)");
             }
             return Ok(());

@@ -1,6 +1,8 @@
 //! The gRPC client driver against bytes: what RFC 9113 forbids, what servers may do,
 //! every split, and random servers.
 
+#![expect(clippy::unwrap_used, reason = "tests")]
+
 mod conformance;
 mod memory;
 mod sessions;
@@ -32,6 +34,9 @@ fn protocol(size: usize) -> GrpcProtocol {
     })
     .unwrap()
 }
+
+/// A frame that was sent, with its payload.
+type Sent = (FrameHead, Vec<u8>);
 
 /// A connection's client side with what it has sent and told.
 struct Client {
@@ -80,7 +85,7 @@ impl Client {
     }
 
     /// The frames sent since the last time, after the preface.
-    fn sent(&mut self) -> Vec<(FrameHead, Vec<u8>)> {
+    fn sent(&mut self) -> Vec<Sent> {
         let out = std::mem::take(&mut self.out);
         let mut input = out.strip_prefix(h2::PREFACE).unwrap_or(&out);
         let mut frames = Vec::new();
@@ -164,7 +169,7 @@ fn good_answer(stream: u32) -> Vec<u8> {
 }
 
 /// The code of the GOAWAY among `frames`.
-fn goaway_code(frames: &[(FrameHead, Vec<u8>)]) -> Option<ErrorCode> {
+fn goaway_code(frames: &[Sent]) -> Option<ErrorCode> {
     frames
         .iter()
         .find_map(|(head, payload)| match Frame::parse(*head, payload) {
@@ -174,8 +179,8 @@ fn goaway_code(frames: &[(FrameHead, Vec<u8>)]) -> Option<ErrorCode> {
 }
 
 /// Stream and code of each RST_STREAM among `frames`.
-fn resets(frames: &[(FrameHead, Vec<u8>)]) -> Vec<(u32, ErrorCode)> {
-    let reset = |(head, payload): &(FrameHead, Vec<u8>)| match Frame::parse(*head, payload) {
+fn resets(frames: &[Sent]) -> Vec<(u32, ErrorCode)> {
+    let reset = |(head, payload): &Sent| match Frame::parse(*head, payload) {
         Ok(Frame::ResetStream { code }) => Some((head.stream(), code)),
         _ => None,
     };

@@ -180,10 +180,14 @@ fn varied_session() -> Vec<u8> {
     bytes
 }
 
-fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<(FrameHead, Vec<u8>)>, bool) {
-    let (greeting, rest) = varied_session().split_at(15).clone_parts();
+/// Bytes of the SETTINGS that the session begins with.
+const GREETING: usize = 15;
+
+fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<Sent>, bool) {
+    let session = varied_session();
+    let (greeting, rest) = session.split_at(GREETING);
     let mut client = Client::new(4);
-    client.receive(&greeting).unwrap();
+    client.receive(greeting).unwrap();
     for _ in 0..6 {
         client.start();
     }
@@ -195,21 +199,10 @@ fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<(FrameHead, Vec<u8>)>, bool) {
     (client.events, frames, client.driver.is_draining())
 }
 
-/// [`slice::split_at`] with owned halves.
-trait CloneParts {
-    fn clone_parts(self) -> (Vec<u8>, Vec<u8>);
-}
-
-impl CloneParts for (&[u8], &[u8]) {
-    fn clone_parts(self) -> (Vec<u8>, Vec<u8>) {
-        (self.0.to_vec(), self.1.to_vec())
-    }
-}
-
 #[test]
 fn every_split_gives_the_same() {
     let session = varied_session();
-    let rest = &session[15..];
+    let rest = &session[GREETING..];
     let whole = play(&[rest]);
     let outcomes: Vec<_> = whole
         .0

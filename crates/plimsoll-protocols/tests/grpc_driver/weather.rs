@@ -86,7 +86,7 @@ struct Link {
 }
 
 impl Link {
-    fn to_server(&mut self, count: usize) {
+    fn carry_to_server(&mut self, count: usize) {
         let bytes: Vec<u8> = self
             .client
             .out
@@ -97,7 +97,7 @@ impl Link {
             .expect("the client keeps the rules");
     }
 
-    fn to_client(&mut self, count: usize) {
+    fn carry_to_client(&mut self, count: usize) {
         let bytes: Vec<u8> = self
             .to_client
             .drain(..count.min(self.to_client.len()))
@@ -119,8 +119,8 @@ impl Link {
             if self.client.out.is_empty() && self.to_client.is_empty() {
                 return;
             }
-            self.to_server(usize::MAX);
-            self.to_client(usize::MAX);
+            self.carry_to_server(usize::MAX);
+            self.carry_to_client(usize::MAX);
         }
         panic!("bytes go to and fro without end");
     }
@@ -162,8 +162,8 @@ proptest! {
                         link.client.driver.cancel(call, Time(3), &mut link.client.out);
                     }
                 }
-                Deed::ToServer(count) => link.to_server(count),
-                Deed::ToClient(count) => link.to_client(count),
+                Deed::ToServer(count) => link.carry_to_server(count),
+                Deed::ToClient(count) => link.carry_to_client(count),
                 Deed::Complete(at) if !link.held.is_empty() => {
                     let stream = link.held.remove(at % link.held.len());
                     link.server.complete(stream, &mut link.to_client);

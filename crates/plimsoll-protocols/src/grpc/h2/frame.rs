@@ -1,5 +1,6 @@
 //! Frames (RFC 9113, 6): parsing with every check that needs the frame alone, and
-//! writing.
+//! writing. All frame types are here side by side, which makes the file long and the
+//! rules easy to compare with the RFC's.
 
 use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
 
@@ -275,7 +276,7 @@ impl<'a> Frame<'a> {
                     sized(head, 0)?;
                     return Ok(Frame::SettingsAck);
                 }
-                if payload.len() % 6 != 0 {
+                if !payload.len().is_multiple_of(6) {
                     return Err(size_error(
                         head,
                         "SETTINGS whose length is not a multiple of 6 (RFC 9113, 6.5)",
