@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Fuzzes every target, or those named, for SECONDS each:
 #
 #   fuzz/run.sh 10 [TARGET…]
@@ -7,7 +7,7 @@
 # by a crate. Inputs in regressions/ (what once crashed) are replayed first; those in
 # corpus/ are where a run begins; what it finds stays in target/corpus/ for the next one.
 # Ends with status 1 on a crash, and says which file holds the input.
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")"
 
 seconds=${1:?"usage: fuzz/run.sh SECONDS [TARGET...]"}
@@ -21,7 +21,8 @@ RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1"
 export CARGO_TARGET_DIR RUSTFLAGS
 host=$(rustc -vV | sed -n 's/^host: //p')
-cargo build --quiet --release --target "$host" --bins ${CARGO_FLAGS:-}
+read -ra cargo_flags <<<"${CARGO_FLAGS:-}"
+cargo build --quiet --release --target "$host" --bins "${cargo_flags[@]}"
 
 failed=
 for target; do
