@@ -224,6 +224,10 @@ fn every_split_gives_the_same() {
         ]
     );
     assert!(whole.2);
+    let pong = |(head, payload): &Sent| {
+        head.kind() == kind::PING && head.flags() == flags::ACK && payload == b"pingpong"
+    };
+    assert_eq!(whole.1.iter().filter(|frame| pong(frame)).count(), 1);
     let said = |wanted: &str| {
         whole
             .0
