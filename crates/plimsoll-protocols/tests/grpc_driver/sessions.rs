@@ -480,6 +480,28 @@ fn late_answers_are_seen_many_calls_later() {
 }
 
 #[test]
+fn what_a_stream_that_we_gave_up_still_sends_is_ignored() {
+    let mut client = Client::with_calls(4, &[], 1);
+    client
+        .receive(&headers(1, &[(":status", "503")], false))
+        .unwrap();
+    assert_eq!(client.ended(), [(0, Outcome::HttpStatus)]);
+    for stream in (3..40).step_by(2) {
+        client.start();
+        client.receive(&good_answer(stream)).unwrap();
+    }
+    client.sent();
+    // Nothing is known of stream 1 any more but that it was reset.
+    client
+        .receive(&[data(1, b"<html>", false), trailers(1, "0")].concat())
+        .unwrap();
+    assert_eq!(
+        (client.sent(), client.late(), client.ended().len()),
+        (vec![], 0, 20)
+    );
+}
+
+#[test]
 fn the_servers_limit_is_respected_and_may_change() {
     let limit = |n| {
         let mut bytes = Vec::new();
