@@ -489,7 +489,10 @@ impl Conductor<'_, '_> {
                 client: self.client.usage().unwrap_or_default(),
                 server: self.watched.as_ref().and_then(Watched::usage),
             };
-            let length = pending.end_ns.saturating_sub(*last_end);
+            // The run format counts in µs: in whole ones the run's figures are the same
+            // whether they come from memory or from the files.
+            let end = (pending.end_ns / 1000 * 1000).max(*last_end);
+            let length = end - *last_end;
             let Interval {
                 stages,
                 details,
@@ -516,7 +519,7 @@ impl Conductor<'_, '_> {
                 details,
             };
             *usage = now;
-            *last_end = pending.end_ns;
+            *last_end = end;
             (self.observe)(Observation::Interval(&record, &requests));
         }
     }

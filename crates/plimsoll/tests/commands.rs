@@ -66,6 +66,10 @@ fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
     assert_eq!(run["count_check"]["matches"], true);
     assert_eq!(run["count_check"]["due"], 240);
     assert!(place.read("run/plan.toml").contains("rate = \"200/s\""));
+    // Read again, it shows the same figures to the last digit.
+    let again = place.expect_json(0, &["report", "run", "--json"]);
+    assert_eq!(again["total"], run["total"]);
+    assert_eq!(again["stages"], run["stages"]);
     // The same directory is not written to again.
     place.expect(1, &arguments);
 
