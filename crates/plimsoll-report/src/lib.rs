@@ -6,6 +6,7 @@
 //! socket; the binary prints what these functions return.
 
 pub mod compare;
+pub mod html;
 pub mod json;
 pub mod lines;
 pub mod quantity;
