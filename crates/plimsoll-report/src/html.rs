@@ -1,7 +1,7 @@
 //! The report as one HTML file: no script, no font, no request to anywhere.
 //!
 //! Made from run directories alone: [`runs`] of one run or of several laid over each other,
-//! [`search`] of a search. The verdict stands first. Every picture is inline SVG, drawn once for
+//! [`search`] of a search, [`ladder`] of a ladder. The verdict stands first. Every picture is inline SVG, drawn once for
 //! wide and once for narrow screens, and has its figures in a table behind it. Colours are
 //! CSS variables, so that light, dark and print each have their own.
 
@@ -9,15 +9,18 @@ mod chart;
 mod curve;
 mod heatmap;
 mod page;
+mod rungs;
 mod spectrum;
 mod tables;
 
 use maud::{Markup, html};
+use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 use plimsoll_model::objective::{self, Judged, Verdict};
 use plimsoll_model::run::{IntervalRecord, Run, RunError, Source, State};
 use plimsoll_model::search::{Limit, SearchRecord};
 
-use crate::quantity::{count, rate, share, time};
+use crate::ladder as ladder_words;
+use crate::quantity::{count, rate, share, signed_time, time};
 use crate::search as words;
 
 use page::{Card, Tone, page};
@@ -98,6 +101,59 @@ pub fn search(record: &SearchRecord, plan: &str) -> String {
         (tables::plan(plan, &record.name, "find"))
     };
     page(&format!("{}: the load line", record.name), &body)
+}
+
+/// The report of a ladder. `plan`: the text of its plan.
+pub fn ladder(record: &LadderRecord, plan: &str) -> String {
+    let last = record.rungs.len().saturating_sub(1);
+    let added = record.added(last, 0, Metric::P50);
+    let (tone, label) = match added {
+        _ if record.interrupted => (Tone::Unsure, "interrupted"),
+        _ if record.is_generator_limited() => (Tone::Unsure, "invalid: generator-limited"),
+        Added::Clear(_) => (Tone::Good, "differences seen"),
+        Added::NoneSeen(_) => (Tone::Plain, "no difference seen"),
+        Added::TooFew => (Tone::Unsure, "too few rounds to tell"),
+    };
+    let mut cards = vec![
+        Card::new("rungs", count(record.rungs.len() as u64)),
+        Card::new(
+            "rounds",
+            count(
+                record
+                    .rungs
+                    .iter()
+                    .map(|r| r.slices.len())
+                    .max()
+                    .unwrap_or(0) as u64,
+            ),
+        ),
+    ];
+    for rung in [record.rungs.first(), record.rungs.last()]
+        .into_iter()
+        .flatten()
+    {
+        if let Some(us) = rung.median(Metric::P50) {
+            let mut card = Card::new("p50", time(us));
+            card.note = Some(rung.name.clone());
+            cards.push(card);
+        }
+    }
+    let heading = match (added, record.rungs.first(), record.rungs.last()) {
+        (Added::Clear(d), Some(first), Some(last)) if tone == Tone::Good => format!(
+            "{} adds {} to {} at the p50",
+            last.name,
+            signed_time(d.shift).trim_start_matches('+'),
+            first.name
+        ),
+        _ => record.name.clone(),
+    };
+    let body = html! {
+        (page::verdict(tone, label, &heading, Some(&record.name), &cards, &ladder_words::notes(record)))
+        (rungs::section(record))
+        (page::section("The rungs", "Slices were measured in rounds: every rung once a round, in random order, so that drift falls on all alike. Differences are taken within rounds.", &html! { div.scroll { (rungs::table(record)) } }))
+        (tables::plan(plan, &record.name, "ladder"))
+    };
+    page(&format!("{}: the ladder", record.name), &body)
 }
 
 fn verdict(view: &View, several: bool) -> Markup {

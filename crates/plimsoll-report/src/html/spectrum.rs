@@ -84,7 +84,7 @@ fn line(name: String, colour: usize, dashed: bool, times: &Times) -> Option<Line
 
 const MARKS: [(f64, &str); 7] = [
     (0.0, "0 %"),
-    (0.301_03, "50 %"),
+    (std::f64::consts::LOG10_2, "50 %"),
     (1.0, "90 %"),
     (2.0, "99 %"),
     (3.0, "99.9 %"),
