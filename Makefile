@@ -14,7 +14,7 @@ help: ## print this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 10
 
 .PHONY: demo
-demo: ## build, run 1000/s over mutual TLS for 10 s and 20 cold attempts, print both tables
+demo: ## build, a steady and a cold run over mutual TLS, a ladder, a search, two HTML pages
 	@deploy/demo.sh
 
 .PHONY: check

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The demonstration: a score server that demands client certificates and waits 5 ms before
 # every answer; 1000 calls a second for 10 s over one connection; then 20 attempts with a
-# new connection each. Everything it makes is in .demo/, and what it starts it stops.
+# new connection each; a ladder of three rungs; a search for the load line. Everything it makes
+# is in .demo/, and what it starts it stops.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,11 +13,13 @@ runs=$demo/runs/$(date -u +%Y%m%dT%H%M%SZ)
 mkdir -p "$runs"
 
 server=
+places=
 stop() {
-    if [[ -n $server ]]; then
-        kill "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
+    local pid
+    for pid in $server $places; do
+        kill "$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
 }
 trap stop EXIT
 
@@ -63,4 +66,21 @@ echo "== cold: 20 attempts, each with a new connection and a full handshake"
 load cold --cold --rate 10/s --calls 20
 
 echo
-echo "The runs are in $runs/steady and $runs/cold"
+echo "== ladder: what TLS and client certificates add, over servers of its own"
+"$plimsoll" ladder plans/score-ladder.toml --slice 700ms --out "$runs/ladder" --quiet
+
+echo
+echo "== the load line of a server with 20 places of 100 ms: 200/s by Little's law"
+"$plimsoll" serve score --listen 127.0.0.1:50053 --delay 100ms --max-streams 20 >"$demo/places.log" 2>&1 &
+places=$!
+for _ in {1..100}; do
+    grep -q 127.0.0.1: "$demo/places.log" && break
+    sleep 0.1
+done
+# 90 says that this machine is too busy to tell, 99 that no rate will do: results, too.
+"$plimsoll" find plans/score-find.toml --out "$runs/search" || (($? == 90 || $? == 99))
+
+echo
+echo "The runs are in $runs/steady and $runs/cold; the pages:"
+echo "  $runs/ladder/report.html"
+echo "  $runs/search/report.html"

@@ -3,6 +3,7 @@
 //!
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
+pub mod ladder;
 pub mod objective;
 pub mod outcome;
 pub mod plan;

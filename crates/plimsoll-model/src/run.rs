@@ -65,5 +65,6 @@ pub mod file {
     pub const RUN: &str = "run.json";
     pub const INTERVALS: &str = "intervals.jsonl";
     pub const REQUESTS: &str = "requests.jsonl.zst";
+    pub const REPORT: &str = "report.html";
     pub const LOG: &str = "log.txt";
 }

@@ -8,6 +8,7 @@
 //! Paths in a spec are relative to the current directory.
 
 mod find;
+mod ladder;
 mod objective;
 mod read;
 mod resolve;
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::units::{Period, Rate, Size};
 
 pub use find::FindSpec;
+pub use ladder::{LadderSpec, RungSpec, Secured};
 pub use read::{locate, read};
 pub use resolve::{EncodedCall, Surroundings, group_named, resolve, suite_named};
 pub use saved::is_secret_name;
@@ -92,6 +94,8 @@ pub struct Spec {
     pub watch: Option<WatchSpec>,
     /// How `plimsoll find` searches for the load line. Other commands leave it alone.
     pub find: Option<FindSpec>,
+    /// The variants that `plimsoll ladder` measures. Other commands leave it alone.
+    pub ladder: Option<LadderSpec>,
 }
 
 impl Spec {

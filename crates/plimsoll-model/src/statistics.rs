@@ -4,5 +4,6 @@
 //! [`rank`]: whether two groups of runs differ, by ranks. Both are distribution-free:
 //! latencies are never normal. Callers: [`crate::run::summary`] and the reports.
 
+pub mod paired;
 pub mod quantile;
 pub mod rank;

@@ -6,8 +6,14 @@
 //! socket; the binary prints what these functions return.
 
 pub mod compare;
+pub mod hdr_log;
+pub mod html;
 pub mod json;
+pub mod junit;
+pub mod ladder;
 pub mod lines;
+pub mod markdown;
+pub mod prometheus;
 pub mod quantity;
 pub mod search;
 pub mod terminal;

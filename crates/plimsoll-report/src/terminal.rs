@@ -42,7 +42,7 @@ impl Default for Options {
 }
 
 impl Options {
-    fn loud(&self, text: &str) -> String {
+    pub(crate) fn loud(&self, text: &str) -> String {
         self.painted("1;31", text)
     }
 

@@ -54,6 +54,7 @@ pub(crate) fn boolish() -> BoolishValueParser {
 pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Find(commands::find::Arguments),
+    Ladder(commands::ladder::Arguments),
     Grpc(commands::grpc::Arguments),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),

@@ -138,6 +138,22 @@ fn ready_plans_run() {
                 &["--fleet", "20", "--calls", "2000"],
                 2000,
             ),
+            "score-ladder" | "score-find" => (
+                score.tls(),
+                &[
+                    "--ca",
+                    "certs/ca.crt",
+                    "--cert",
+                    "certs/client.crt",
+                    "--key",
+                    "certs/client.key",
+                    "--rate",
+                    "100/s",
+                    "--duration",
+                    "500ms",
+                ],
+                50,
+            ),
             other => panic!("plans/{other}.toml is not run by this test"),
         };
         let path = path.display().to_string();
@@ -151,7 +167,7 @@ fn ready_plans_run() {
         assert_eq!(run["count_check"]["matches"], true, "{name}");
         seen += 1;
     }
-    assert_eq!(seen, 3);
+    assert_eq!(seen, 5);
 }
 
 #[test]

@@ -226,7 +226,7 @@ mod tests {
             ),
             [
                 "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, message, message_file, metadata, authority, max_message, deadline",
-                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, call, load, objective, watch, find",
+                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, call, load, objective, watch, find, ladder",
                 "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
                 "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
                 "`targt`: unknown key at the top of a plan [targt] did you mean `target`?",

@@ -22,6 +22,7 @@ use plimsoll_report::quantity::{rate, time};
 use plimsoll_report::search as shown;
 
 use crate::arguments::{Origins, boolish};
+use crate::commands::report;
 use crate::commands::run::read;
 use crate::console;
 use crate::environment::Environment;
@@ -413,8 +414,11 @@ impl Hunt<'_> {
         ));
     }
 
-    /// Shows what was found.
+    /// Shows what was found, and writes the page.
     fn conclude(&self, json: bool) -> Result<Exit, Failure> {
+        let page = self.dir.join(plimsoll_model::run::file::REPORT);
+        std::fs::write(&page, report::page(std::slice::from_ref(&self.dir))?)
+            .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
         if json {
             let mut document = serde_json::to_value(&self.record).map_err(Failure::error)?;
             document["dir"] = self.dir.display().to_string().into();
@@ -422,10 +426,7 @@ impl Hunt<'_> {
             console::result(format_args!("{text}\n"))?;
         } else {
             let text = shown::render(&self.record, &presentation::options());
-            console::result(format_args!(
-                "{text}\nThe search is in {}\n",
-                self.dir.display()
-            ))?;
+            console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;
         }
         Ok(self.exit())
     }

@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
+pub(crate) mod ladder;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
@@ -36,6 +37,7 @@ pub(crate) fn execute(
     match cli.command {
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
         Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
+        Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),

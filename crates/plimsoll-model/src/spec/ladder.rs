@@ -1,0 +1,261 @@
+//! `[ladder]`: the variants of a plan, every combination of its axes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::{Problem, Spec, suggest};
+use crate::units::Period;
+
+/// The variants of a plan. Every key besides those named here is an axis: a list of values.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LadderSpec {
+    /// How long a slice of a rung is measured. Default 2s.
+    pub slice: Option<Period>,
+    /// How often each rung is measured. Default: as often as differences can be told.
+    pub rounds: Option<u32>,
+    /// A server of ours, started and stopped for the ladder: the words after
+    /// `plimsoll serve`. Default: the plan's target.
+    pub serve: Option<Vec<String>>,
+    /// `tls`, `connection`, `suite`, `group`, or a plan's key with dots.
+    #[serde(flatten)]
+    pub axes: BTreeMap<String, Vec<Value>>,
+}
+
+/// How a rung is secured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Secured {
+    Off,
+    Server,
+    Mutual,
+}
+
+/// One variant, ready to be resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RungSpec {
+    pub name: String,
+    /// Axis and value, as typed.
+    pub settings: BTreeMap<String, String>,
+    pub secured: Secured,
+    pub spec: Spec,
+}
+
+/// More would take hours, and nobody could read them.
+const MOST_RUNGS: usize = 64;
+const AXES: [&str; 4] = ["tls", "connection", "suite", "group"];
+
+impl Spec {
+    /// The rungs of the plan's ladder, the last axis changing fastest.
+    ///
+    /// # Errors
+    /// An axis that is none, or a value that its key does not take.
+    pub fn rungs(&self) -> Result<Vec<RungSpec>, Problem> {
+        let ladder = self.ladder.clone().unwrap_or_default();
+        let mut plain = self.clone();
+        (plain.ladder, plain.find) = (None, None);
+        let secured = match (&self.tls, self.target.as_deref()) {
+            (Some(tls), _) if tls.cert.is_some() => Secured::Mutual,
+            (Some(_), _) => Secured::Server,
+            (None, Some(url)) if is_secure(url) => Secured::Server,
+            _ => Secured::Off,
+        };
+        let mut rungs = vec![RungSpec {
+            name: String::new(),
+            settings: BTreeMap::new(),
+            secured,
+            spec: plain,
+        }];
+        for (axis, values) in &ladder.axes {
+            if values.is_empty() {
+                return Err(Problem::new(
+                    format!("ladder.{axis}"),
+                    "an axis without values: list two or more",
+                ));
+            }
+            let mut next = Vec::new();
+            for rung in &rungs {
+                for value in values {
+                    next.push(rung.with(axis, value)?);
+                }
+            }
+            rungs = next;
+        }
+        if !(2..=MOST_RUNGS).contains(&rungs.len()) {
+            return Err(Problem::new(
+                "ladder",
+                format!(
+                    "the axes make {} rungs: a ladder has 2 to {MOST_RUNGS}",
+                    rungs.len()
+                ),
+            )
+            .help("for example: [ladder] tls = [\"off\", \"server\", \"mutual\"]"));
+        }
+        Ok(rungs)
+    }
+}
+
+impl RungSpec {
+    fn with(&self, axis: &str, value: &Value) -> Result<RungSpec, Problem> {
+        let key = format!("ladder.{axis}");
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let mut rung = self.clone();
+        let wrong = |allowed: &str| {
+            Problem::new(key.clone(), format!("`{text}` is unknown: use {allowed}"))
+        };
+        let spec = &mut rung.spec;
+        match axis {
+            "tls" => {
+                rung.secured = match text.as_str() {
+                    "off" => Secured::Off,
+                    "server" => Secured::Server,
+                    "mutual" => Secured::Mutual,
+                    _ => return Err(wrong("\"off\", \"server\" or \"mutual\"")),
+                };
+                match rung.secured {
+                    Secured::Off => spec.tls = None,
+                    Secured::Server => {
+                        let tls = spec.tls.get_or_insert_default();
+                        (tls.cert, tls.key) = (None, None);
+                    }
+                    Secured::Mutual => {
+                        spec.tls.get_or_insert_default();
+                    }
+                }
+                if let Some(target) = &mut spec.target {
+                    *target = with_security(target, rung.secured != Secured::Off);
+                }
+            }
+            "connection" => {
+                let load = &mut spec.load;
+                match text.as_str() {
+                    "reused" => load.reuse = Some("always".into()),
+                    "new" | "resumed" => {
+                        (load.reuse, load.connections) = (Some("never".into()), None);
+                        if rung.secured != Secured::Off || text == "resumed" {
+                            spec.tls.get_or_insert_default().resume = Some(text == "resumed");
+                        }
+                    }
+                    _ => return Err(wrong("\"new\", \"resumed\" or \"reused\"")),
+                }
+            }
+            "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
+            "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
+            path => {
+                *spec = set(spec, path, value).map_err(|message| {
+                    let problem = Problem::new(key.clone(), message);
+                    match suggest(path, &AXES) {
+                        Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
+                        None => problem.help(
+                            "an axis is tls, connection, suite, group, or a key of the plan, such as \"load.connections\"",
+                        ),
+                    }
+                })?;
+            }
+        }
+        let word = match AXES.contains(&axis) {
+            true => format!("{axis} {text}"),
+            false => format!("{} {text}", axis.rsplit('.').next().unwrap_or(axis)),
+        };
+        rung.name = if rung.name.is_empty() {
+            word
+        } else {
+            format!("{}, {word}", rung.name)
+        };
+        rung.settings.insert(axis.to_owned(), text);
+        Ok(rung)
+    }
+}
+
+/// `spec` with the key at `path` set to `value`.
+fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
+    let mut whole = Table::try_from(spec).map_err(|e| e.to_string())?;
+    let mut table = &mut whole;
+    let mut parts = path.split('.').peekable();
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            table.insert(part.to_owned(), value.clone());
+            break;
+        }
+        table = table
+            .entry(part)
+            .or_insert_with(|| Value::Table(Table::new()))
+            .as_table_mut()
+            .ok_or_else(|| format!("`{path}`: {part} is not a section"))?;
+    }
+    Spec::deserialize(whole).map_err(|e| e.message().to_owned())
+}
+
+fn is_secure(url: &str) -> bool {
+    url.split_once("://")
+        .is_some_and(|(scheme, _)| scheme.ends_with('s'))
+}
+
+/// The URL with the scheme of a secured, or a plain, link.
+fn with_security(url: &str, secure: bool) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let plain = scheme.strip_suffix('s').unwrap_or(scheme);
+            format!("{plain}{}://{rest}", if secure { "s" } else { "" })
+        }
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::read;
+
+    fn rungs(ladder: &str) -> Result<Vec<RungSpec>, Problem> {
+        let text = format!(
+            "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n[load]\nrate = \"5/s\"\n[ladder]\n{ladder}"
+        );
+        read(&text).expect("a plan").rungs()
+    }
+
+    #[test]
+    fn every_combination_is_a_rung() {
+        let found = rungs("tls = [\"off\", \"mutual\"]\n\"load.connections\" = [1, 10]").unwrap();
+        let names: Vec<&str> = found.iter().map(|r| r.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "connections 1, tls off",
+                "connections 1, tls mutual",
+                "connections 10, tls off",
+                "connections 10, tls mutual"
+            ]
+        );
+        assert_eq!(found[3].spec.load.connections, Some(10));
+        assert_eq!(found[3].spec.target.as_deref(), Some("grpcs://h:1"));
+        assert_eq!(found[2].spec.target.as_deref(), Some("grpc://h:1"));
+        assert_eq!(found[2].spec.ladder, None);
+        assert_eq!(found[1].secured, Secured::Mutual);
+    }
+
+    #[test]
+    fn connections_new_resumed_and_reused() {
+        let found = rungs("connection = [\"reused\", \"new\"]").unwrap();
+        assert_eq!(found[0].spec.load.reuse.as_deref(), Some("always"));
+        assert_eq!(found[1].spec.load.reuse.as_deref(), Some("never"));
+    }
+
+    #[test]
+    fn what_is_no_axis_is_told() {
+        let told = |ladder: &str| {
+            let problem = rungs(ladder).unwrap_err();
+            let help = problem.help.clone().unwrap_or_default();
+            format!("{problem} {help}")
+        };
+        assert!(told("tls = [\"on\", \"off\"]").contains("use \"off\", \"server\" or \"mutual\""));
+        assert!(told("\"load.conections\" = [1, 2]").contains("unknown field"));
+        assert!(told("sweets = [1, 2]").contains("an axis is tls"));
+        assert!(told("tls = [\"off\"]").contains("the axes make 1 rungs"));
+        assert!(told("tls = []").contains("an axis without values"));
+    }
+}

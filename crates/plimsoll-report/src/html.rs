@@ -1,0 +1,229 @@
+//! The report as one HTML file: no script, no font, no request to anywhere.
+//!
+//! Made from run directories alone: [`runs`] of one run or of several laid over each other,
+//! [`search`] of a search, [`ladder`] of a ladder. The verdict stands first. Every picture is inline SVG, drawn once for
+//! wide and once for narrow screens, and has its figures in a table behind it. Colours are
+//! CSS variables, so that light, dark and print each have their own.
+
+mod chart;
+mod curve;
+mod heatmap;
+mod page;
+mod rungs;
+mod spectrum;
+mod tables;
+
+use maud::{Markup, html};
+use plimsoll_model::ladder::{Added, LadderRecord, Metric};
+use plimsoll_model::objective::{self, Judged, Verdict};
+use plimsoll_model::run::{IntervalRecord, Run, RunError, Source, State};
+use plimsoll_model::search::{Limit, SearchRecord};
+
+use crate::ladder as ladder_words;
+use crate::quantity::{count, rate, share, signed_time, time};
+use crate::search as words;
+
+use page::{Card, Tone, page};
+
+/// A run with all that is drawn of it.
+#[derive(Clone, Debug)]
+pub struct View {
+    run: Run,
+    intervals: Vec<IntervalRecord>,
+    judged: Vec<Judged>,
+}
+
+impl View {
+    /// # Errors
+    /// When the run's intervals can't be read.
+    pub fn of(run: Run) -> Result<View, RunError> {
+        Ok(View {
+            intervals: run.intervals()?,
+            judged: objective::judge_run(&run),
+            run,
+        })
+    }
+}
+
+/// The report of one run, or of several laid over each other.
+pub fn runs(views: &[View]) -> String {
+    let title = match views {
+        [one] => one.run.header.name.clone(),
+        several => format!("{} runs", several.len()),
+    };
+    let body = html! {
+        @for view in views { (verdict(view, views.len() > 1)) }
+        (spectrum::section(views))
+        @for view in views {
+            (heatmap::section(view, views.len() > 1))
+        }
+        (tables::latency(views))
+        (tables::errors(views))
+        (tables::phases(views))
+        (tables::ends(views))
+        (tables::health(views))
+        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, "run")) }
+    };
+    page(&title, &body)
+}
+
+/// The report of a search. `plan`: the text of its plan.
+pub fn search(record: &SearchRecord, plan: &str) -> String {
+    let finding = record.finding.as_ref();
+    let (tone, label) = match finding.map(|f| (&f.limit, f.confirmed)) {
+        None => (Tone::Unsure, "not ended"),
+        Some((Limit::Generator { .. }, _)) => (Tone::Unsure, "generator-limited"),
+        Some((Limit::LeastRate, _)) => (Tone::Bad, "no rate meets the objectives"),
+        Some((_, true)) => (Tone::Good, "confirmed"),
+        Some((_, false)) => (Tone::Unsure, "not confirmed"),
+    };
+    let mut cards = Vec::new();
+    if let Some(f) = finding {
+        if let Some(line) = f.line_per_s {
+            cards.push(Card::new("load line", rate(line)));
+        }
+        if let (Some(low), Some(high)) = (f.low_per_s, f.high_per_s) {
+            cards.push(Card::new(
+                "bounds",
+                format!("{} – {}", rate(low), rate(high)),
+            ));
+        }
+        if let Some(knee) = f.knee {
+            cards.push(Card::new("knee", rate(knee.rate_per_s)));
+        }
+    }
+    cards.push(Card::new("trials", count(record.trials.len() as u64)));
+    let sentences = finding.map_or_else(Vec::new, |f| words::explanation(record, f));
+    let body = html! {
+        (page::verdict(tone, label, &words::headline(record), Some(&record.target), &cards, &sentences))
+        (curve::section(record))
+        (tables::trials(record))
+        (tables::plan(plan, &record.name, "find"))
+    };
+    page(&format!("{}: the load line", record.name), &body)
+}
+
+/// The report of a ladder. `plan`: the text of its plan.
+pub fn ladder(record: &LadderRecord, plan: &str) -> String {
+    let last = record.rungs.len().saturating_sub(1);
+    let added = record.added(last, 0, Metric::P50);
+    let (tone, label) = match added {
+        _ if record.interrupted => (Tone::Unsure, "interrupted"),
+        _ if record.is_generator_limited() => (Tone::Unsure, "invalid: generator-limited"),
+        Added::Clear(_) => (Tone::Good, "differences seen"),
+        Added::NoneSeen(_) => (Tone::Plain, "no difference seen"),
+        Added::TooFew => (Tone::Unsure, "too few rounds to tell"),
+    };
+    let mut cards = vec![
+        Card::new("rungs", count(record.rungs.len() as u64)),
+        Card::new(
+            "rounds",
+            count(
+                record
+                    .rungs
+                    .iter()
+                    .map(|r| r.slices.len())
+                    .max()
+                    .unwrap_or(0) as u64,
+            ),
+        ),
+    ];
+    for rung in [record.rungs.first(), record.rungs.last()]
+        .into_iter()
+        .flatten()
+    {
+        if let Some(us) = rung.median(Metric::P50) {
+            let mut card = Card::new("p50", time(us));
+            card.note = Some(rung.name.clone());
+            cards.push(card);
+        }
+    }
+    let heading = match (added, record.rungs.first(), record.rungs.last()) {
+        (Added::Clear(d), Some(first), Some(last)) if tone == Tone::Good => format!(
+            "{} adds {} to {} at the p50",
+            last.name,
+            signed_time(d.shift).trim_start_matches('+'),
+            first.name
+        ),
+        _ => record.name.clone(),
+    };
+    let body = html! {
+        (page::verdict(tone, label, &heading, Some(&record.name), &cards, &ladder_words::notes(record)))
+        (rungs::section(record))
+        (page::section("The rungs", "Slices were measured in rounds: every rung once a round, in random order, so that drift falls on all alike. Differences are taken within rounds.", &html! { div.scroll { (rungs::table(record)) } }))
+        (tables::plan(plan, &record.name, "ladder"))
+    };
+    page(&format!("{}: the ladder", record.name), &body)
+}
+
+fn verdict(view: &View, several: bool) -> Markup {
+    let run = &view.run;
+    let total = &run.summary.total;
+    let invalid = run.summary.health.problems.iter().find(|p| p.invalidates);
+    let missed = view.judged.iter().any(|j| j.verdict == Verdict::Missed);
+    let unjudged = view
+        .judged
+        .iter()
+        .any(|j| j.verdict == Verdict::NotSupported);
+    let (tone, label) = match (run.state, invalid) {
+        (_, Some(p)) if p.kind.is_generator_limit() => (Tone::Unsure, "invalid: generator-limited"),
+        (_, Some(_)) => (Tone::Unsure, "invalid"),
+        _ if missed => (Tone::Bad, "objective missed"),
+        (State::Aborted, _) => (Tone::Unsure, "stopped before its end"),
+        (State::Partial | State::Running, _) => (Tone::Unsure, "partial"),
+        _ if total.ok == 0 => (Tone::Bad, "not one call succeeded"),
+        _ if unjudged => (Tone::Unsure, "too few calls to judge"),
+        _ if view.judged.is_empty() => (Tone::Plain, "no objective"),
+        _ => (Tone::Good, "objectives met"),
+    };
+    let all = total.ok + total.errors + total.not_started;
+    let mut cards = vec![Card::new("calls ok", share(total.ok, all))];
+    if let Some(achieved) = total.achieved_per_s {
+        let mut card = Card::new("achieved", rate(achieved));
+        card.note = total
+            .offered_per_s
+            .map(|due| format!("of {} due", rate(due)));
+        cards.push(card);
+    }
+    if let Some(response) = &total.response {
+        cards.extend(response.p50_us.map(|us| Card::new("p50", time(us))));
+        cards.extend(response.p99_us.map(|us| Card::new("p99", time(us))));
+        cards.extend(response.p99_9_us.map(|us| Card::new("p99.9", time(us))));
+    }
+    if let Some(cpu) = total.client.and_then(|c| c.cpu_us_per_call) {
+        cards.push(Card::new("client CPU a call", time(cpu)));
+    }
+    if let Some(cpu) = total.server.and_then(|c| c.cpu_us_per_call) {
+        cards.push(Card::new("server CPU a call", time(cpu)));
+    }
+    let mut sentences: Vec<String> = view
+        .judged
+        .iter()
+        .map(|j| {
+            let word = match j.verdict {
+                Verdict::Met => "met",
+                Verdict::Missed => "missed",
+                Verdict::NotSupported => "not judged",
+            };
+            format!("{}: {word} ({})", j.objective, j.measured)
+        })
+        .collect();
+    sentences.extend(run.reason.clone().filter(|_| invalid.is_none()));
+    sentences.extend(run.summary.health.problems.iter().map(|p| p.text.clone()));
+    if run.header.source == Source::Imported {
+        sentences.push("imported: measured by another tool".to_owned());
+    }
+    let heading = if several || run.header.call.is_none() {
+        run.header.name.clone()
+    } else {
+        run.header.call.clone().unwrap_or_default()
+    };
+    page::verdict(
+        tone,
+        label,
+        &heading,
+        run.header.target.as_deref(),
+        &cards,
+        &sentences,
+    )
+}

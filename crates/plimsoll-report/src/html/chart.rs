@@ -1,0 +1,250 @@
+//! What pictures are made of: a frame with margins, scales with round ticks, axes, legends.
+
+use maud::{Markup, html};
+
+/// The place for a picture, in units of the SVG (pixels at full width).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    pub(super) width: f64,
+    pub(super) height: f64,
+    pub(super) left: f64,
+    pub(super) right: f64,
+    pub(super) top: f64,
+    pub(super) bottom: f64,
+}
+
+impl Frame {
+    /// For screens as wide as a desk's.
+    pub(super) const fn wide(height: f64) -> Frame {
+        Frame {
+            width: 1000.0,
+            height,
+            left: 64.0,
+            right: 18.0,
+            top: 14.0,
+            bottom: 40.0,
+        }
+    }
+
+    /// For screens as narrow as a phone's.
+    pub(super) const fn narrow(height: f64) -> Frame {
+        Frame {
+            width: 340.0,
+            height,
+            left: 50.0,
+            right: 8.0,
+            top: 12.0,
+            bottom: 38.0,
+        }
+    }
+
+    pub(super) fn is_narrow(&self) -> bool {
+        self.width < 500.0
+    }
+
+    pub(super) fn x_end(&self) -> f64 {
+        self.width - self.right
+    }
+
+    pub(super) fn y_end(&self) -> f64 {
+        self.height - self.bottom
+    }
+
+    /// The picture: `label` says in words what it shows.
+    pub(super) fn svg(&self, label: &str, content: &Markup) -> Markup {
+        html! {
+            svg class="plot" viewBox={ "0 0 " (self.width) " " (self.height) }
+                role="img" aria-label=(label) { (content) }
+        }
+    }
+}
+
+/// From values to places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+    log: bool,
+}
+
+impl Scale {
+    /// Even, with both ends as given.
+    pub(super) fn linear(low: f64, high: f64, from: f64, to: f64) -> Scale {
+        let high = if high > low { high } else { low + 1.0 };
+        Scale {
+            low,
+            high,
+            from,
+            to,
+            log: false,
+        }
+    }
+
+    /// Logarithmic, with a little room at both ends. Values must be positive.
+    pub(super) fn log(low: f64, high: f64, from: f64, to: f64) -> Scale {
+        let low = low.max(1e-9);
+        let high = high.max(low * 1.5);
+        Scale {
+            low: low / 1.15,
+            high: high * 1.15,
+            from,
+            to,
+            log: true,
+        }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+    }
+
+    /// Round values within, about `most` of them.
+    pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
+        if self.log {
+            let all = |steps: &[f64]| -> Vec<f64> {
+                let first = self.low.log10().floor() as i32;
+                let last = self.high.log10().ceil() as i32;
+                (first..=last)
+                    .flat_map(|e| steps.iter().map(move |s| s * 10_f64.powi(e)))
+                    .filter(|v| (self.low..=self.high).contains(v))
+                    .collect()
+            };
+            let choices: [&[f64]; 4] = [
+                &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0],
+                &[1.0, 2.0, 3.0, 5.0],
+                &[1.0, 3.0],
+                &[1.0],
+            ];
+            return choices
+                .iter()
+                .map(|steps| all(steps))
+                .find(|ticks| ticks.len() <= most)
+                .unwrap_or_else(|| all(&[1.0]));
+        }
+        let rough = (self.high - self.low) / most.max(1) as f64;
+        let unit = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+            .into_iter()
+            .map(|s| s * unit)
+            .find(|s| *s >= rough)
+            .unwrap_or(unit * 10.0);
+        let first = (self.low / step).ceil() as i64;
+        let last = (self.high / step + 1e-9).floor() as i64;
+        (first..=last).map(|i| i as f64 * step).collect()
+    }
+}
+
+/// Horizontal lines with their values at the left.
+pub(super) fn y_axis(
+    frame: &Frame,
+    scale: &Scale,
+    most: usize,
+    show: impl Fn(f64) -> String,
+) -> Markup {
+    html! {
+        @for tick in scale.ticks(most) {
+            @let y = px(scale.at(tick));
+            path class="grid" d={ "M" (frame.left) " " (y) "H" (frame.x_end()) } {}
+            text x=(frame.left - 8.0) y=(y) dy="0.35em" text-anchor="end" { (show(tick)) }
+        }
+    }
+}
+
+/// Values below the picture, and what they are.
+pub(super) fn x_axis(frame: &Frame, ticks: &[(f64, String)], title: &str) -> Markup {
+    let y = frame.y_end();
+    html! {
+        path class="axis" d={ "M" (frame.left) " " (px(y)) "H" (frame.x_end()) } {}
+        @for (x, text) in ticks {
+            path class="axis" d={ "M" (px(*x)) " " (px(y)) "v4" } {}
+            text x=(px(*x)) y=(px(y + 17.0)) text-anchor="middle" { (text) }
+        }
+        text x=(px(f64::midpoint(frame.left, frame.x_end()))) y=(px(y + 34.0)) text-anchor="middle" { (title) }
+    }
+}
+
+/// A time on an axis: round, so in few characters. µs.
+pub(super) fn short_time(us: f64) -> String {
+    let (value, unit) = match us {
+        a if a < 999.5 => (us, "µs"),
+        a if a < 999_500.0 => (us / 1e3, "ms"),
+        _ => (us / 1e6, "s"),
+    };
+    format!("{} {unit}", (value * 100.0).round() / 100.0)
+}
+
+/// A path through points.
+pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
+    let mut d = String::new();
+    for (x, y) in points {
+        d += if d.is_empty() { "M" } else { "L" };
+        d += &format!("{} {}", px(x), px(y));
+    }
+    d
+}
+
+/// A tenth of a pixel is as fine as eyes are.
+pub(super) fn px(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// How a line of a legend is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Line,
+    Dash,
+    Block,
+    Dot,
+    Cross,
+    Ring,
+}
+
+/// The legend: what, in which colour (0–5), drawn how.
+pub(super) fn legend(entries: &[(String, usize, Key)]) -> Markup {
+    html! {
+        ul.legend {
+            @for (name, colour, key) in entries {
+                li {
+                    svg width="22" height="12" aria-hidden="true" class={ "c" (colour % 6) } {
+                        @match key {
+                            Key::Line => path class="line stroke" d="M1 6H21" {},
+                            Key::Dash => path class="line dash stroke" d="M1 6H21" {},
+                            Key::Block => rect class="fill" x="4" y="1" width="14" height="10" rx="2" opacity="0.6" {},
+                            Key::Dot => circle class="fill" cx="11" cy="6" r="4.5" {},
+                            Key::Cross => path class="line stroke" d="M7 2l8 8m0-8l-8 8" {},
+                            Key::Ring => circle class="stroke" cx="11" cy="6" r="4" fill="none" stroke-width="2" {},
+                        }
+                    }
+                    (name)
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        let scale = Scale::linear(0.0, 47.0, 0.0, 100.0);
+        assert_eq!(scale.ticks(5), [0.0, 10.0, 20.0, 30.0, 40.0]);
+        let scale = Scale::log(2.0, 800.0, 0.0, 100.0);
+        assert_eq!(scale.ticks(4), [10.0, 100.0]);
+        assert!(scale.ticks(9).len() > 4);
+        // Nothing measured, one value, or all the same: still a scale.
+        for scale in [
+            Scale::linear(5.0, 5.0, 0.0, 1.0),
+            Scale::log(0.0, 0.0, 0.0, 1.0),
+        ] {
+            assert!(scale.at(5.0).is_finite() && scale.ticks(5).len() < 30);
+        }
+    }
+}

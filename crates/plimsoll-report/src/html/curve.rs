@@ -1,0 +1,162 @@
+//! The load-line curve: latency against rate, every trial a mark, the line where it breaks.
+
+use maud::{Markup, html};
+use plimsoll_model::search::{SearchRecord, Trial, Verdict};
+use plimsoll_model::spec;
+
+use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::page::{figure, section as part};
+use crate::quantity::{rate, time};
+use crate::search::by_rate;
+
+pub(super) fn section(record: &SearchRecord) -> Markup {
+    let points: Vec<(&Trial, f64)> = by_rate(record)
+        .into_iter()
+        .filter_map(|t| Some((t, latency(t)?)))
+        .collect();
+    if points.len() < 2 {
+        return html! {};
+    }
+    let entries = [
+        ("objectives met".to_owned(), 2, Key::Dot),
+        ("missed".to_owned(), 4, Key::Cross),
+        ("generator-limited".to_owned(), 5, Key::Ring),
+        ("load line, with its bounds".to_owned(), 0, Key::Line),
+    ];
+    let picture = figure(
+        &draw(&Frame::wide(400.0), record, &points),
+        &draw(&Frame::narrow(330.0), record, &points),
+        &legend(&entries),
+        &super::tables::trials_table(record),
+    );
+    part(
+        "Latency against rate",
+        "Each mark is a trial: the p99 of its response times (where a trial had too few calls for a p99, the highest percentile it supports). The line joins the trials that count by their medians.",
+        &picture,
+    )
+}
+
+/// The highest percentile that a trial supports, µs.
+fn latency(trial: &Trial) -> Option<f64> {
+    trial.p99_us.or(trial.p50_us).filter(|us| *us > 0.0)
+}
+
+/// The tightest limit on a percentile or mean among the objectives, µs.
+fn limit(record: &SearchRecord) -> Option<f64> {
+    let mut spec = spec::Spec::default();
+    for text in &record.objectives {
+        if let Some(at) = text.find(['<', '>']) {
+            let (metric, limit) = text.split_at(at);
+            spec.objective
+                .insert(metric.trim().to_owned(), limit.to_owned());
+        }
+    }
+    spec.objectives()
+        .iter()
+        .filter(|o| {
+            o.below
+                && matches!(
+                    o.metric,
+                    plimsoll_model::plan::Metric::Percentile(_)
+                        | plimsoll_model::plan::Metric::Mean
+                )
+        })
+        .map(|o| o.limit / 1e3)
+        .min_by(f64::total_cmp)
+}
+
+fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Markup {
+    let finding = record.finding.as_ref();
+    let limit = limit(record);
+    let fastest = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
+    let slowest = points.iter().map(|p| p.1).fold(0.0, f64::max);
+    let most = points.iter().map(|p| p.0.rate_per_s).fold(0.0, f64::max);
+    let x = Scale::linear(0.0, most * 1.06, frame.left, frame.x_end());
+    let low = limit.map_or(fastest, |l| l.min(fastest));
+    let high = limit.map_or(slowest, |l| l.max(slowest));
+    let y = Scale::log(low / 1.3, high * 1.3, frame.y_end(), frame.top);
+    let rates: Vec<(f64, String)> = x
+        .ticks(if frame.is_narrow() { 4 } else { 9 })
+        .into_iter()
+        .map(|r| (x.at(r), rate(r)))
+        .collect();
+    let label = finding.and_then(|f| f.line_per_s).map_or_else(
+        || "Latency against rate. No load line was found.".to_owned(),
+        |line| format!("Latency against rate, with the load line at {}. The figures are in the table below.", rate(line)),
+    );
+    frame.svg(
+        &label,
+        &html! {
+            (y_axis(frame, &y, 7, short_time))
+            @if let Some(limit) = limit {
+                @let at = px(y.at(limit));
+                path class="line dash stroke c4" d={ "M" (frame.left) " " (at) "H" (frame.x_end()) } {}
+                text x=(frame.left + 6.0) y=(at - 6.0) { "objective " (time(limit)) }
+            }
+            @if let Some(f) = finding { (line(frame, &x, f)) }
+            path class="line stroke c5" opacity="0.55" d=(path(medians(points).into_iter().map(|(r, us)| (x.at(r), y.at(us))))) {}
+            @for (trial, us) in points { (mark(trial, x.at(trial.rate_per_s), y.at(*us))) }
+            @if let Some(knee) = finding.and_then(|f| f.knee) {
+                @let (kx, ky) = (px(x.at(knee.rate_per_s)), px(y.at(knee.p99_us)));
+                circle class="stroke c3" cx=(kx) cy=(ky) r="9" fill="none" stroke-width="2" {}
+                text class="strong" x=(kx) y=(ky + 26.0) text-anchor="middle" { "knee" }
+            }
+            (x_axis(frame, &rates, "arrivals a second"))
+        },
+    )
+}
+
+/// The load line with its bounds.
+fn line(frame: &Frame, x: &Scale, finding: &plimsoll_model::search::Finding) -> Markup {
+    let Some(at) = finding.line_per_s else {
+        return html! {};
+    };
+    let here = px(x.at(at));
+    // The words stand where there is room for them.
+    let left = here > f64::midpoint(frame.left, frame.x_end());
+    html! {
+        @if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
+            rect class="fill c0 band" x=(px(x.at(low))) y=(frame.top)
+                width=(px((x.at(high) - x.at(low)).max(2.0))) height=(px(frame.y_end() - frame.top)) {}
+        }
+        path class="line stroke c0" d={ "M" (here) " " (frame.top) "V" (px(frame.y_end())) } {}
+        text class="strong" x=(if left { here - 9.0 } else { here + 9.0 }) y=(frame.top + 14.0)
+            text-anchor=(if left { "end" } else { "start" }) { (rate(at)) }
+    }
+}
+
+fn mark(trial: &Trial, x: f64, y: f64) -> Markup {
+    let (x, y) = (px(x), px(y));
+    let title = format!(
+        "{}: {}",
+        rate(trial.rate_per_s),
+        crate::search::verdict(&trial.verdict)
+    );
+    html! {
+        @match &trial.verdict {
+            Verdict::Met => circle class="fill c2" cx=(x) cy=(y) r="5" { title { (title) } },
+            Verdict::Missed { .. } => path class="line stroke c4" d={ "M" (x - 4.5) " " (y - 4.5) "l9 9m0-9l-9 9" } { title { (title) } },
+            Verdict::GeneratorLimited { .. } => circle class="stroke c5" cx=(x) cy=(y) r="4.5" fill="none" stroke-width="2" { title { (title) } },
+        }
+    }
+}
+
+/// The median latency at each rate.
+fn medians(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
+    let mut all: Vec<(f64, Vec<f64>)> = Vec::new();
+    for (trial, us) in points {
+        if matches!(trial.verdict, Verdict::GeneratorLimited { .. }) {
+            continue;
+        }
+        match all.last_mut().filter(|(r, _)| *r == trial.rate_per_s) {
+            Some((_, values)) => values.push(*us),
+            None => all.push((trial.rate_per_s, vec![*us])),
+        }
+    }
+    all.into_iter()
+        .map(|(r, mut values)| {
+            values.sort_by(f64::total_cmp);
+            (r, plimsoll_model::statistics::rank::median(&values))
+        })
+        .collect()
+}

@@ -1,0 +1,233 @@
+//! Latency over time: a heatmap of response times, and below it the rate that was due, the
+//! rate achieved, and the errors.
+
+use maud::{Markup, html};
+use plimsoll_model::record::Times;
+
+use super::View;
+use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::page::{figure, section as part};
+use crate::quantity::{count, rate, time};
+
+/// At most so many columns: intervals are put together above.
+const COLUMNS_WIDE: usize = 150;
+const COLUMNS_NARROW: usize = 60;
+const ROWS_WIDE: usize = 36;
+const ROWS_NARROW: usize = 26;
+/// The rates' share of the picture.
+const RATES_HEIGHT: f64 = 92.0;
+
+/// A stretch of time.
+struct Column {
+    from_s: f64,
+    to_s: f64,
+    due: u64,
+    ended: u64,
+    errors: u64,
+    response: Times,
+}
+
+impl Column {
+    fn per_second(&self, n: u64) -> f64 {
+        n as f64 / (self.to_s - self.from_s).max(1e-3)
+    }
+}
+
+pub(super) fn section(view: &View, several: bool) -> Markup {
+    let whole = columns(view, usize::MAX);
+    if whole.len() < 2 {
+        return html! {};
+    }
+    let warmup_s: f64 = view
+        .run
+        .header
+        .planned_stages
+        .iter()
+        .filter(|s| s.warmup)
+        .filter_map(|s| Some(s.duration()?.as_secs_f64()))
+        .sum();
+    let draw_in = |frame: &Frame, most, rows| draw(frame, &columns(view, most), rows, warmup_s);
+    let mut entries = vec![
+        (
+            "calls by response time (stronger: more)".to_owned(),
+            0,
+            Key::Block,
+        ),
+        ("due".to_owned(), 5, Key::Dash),
+        ("achieved".to_owned(), 2, Key::Line),
+    ];
+    if whole.iter().any(|c| c.errors > 0) {
+        entries.push(("errors".to_owned(), 4, Key::Block));
+    }
+    let picture = figure(
+        &draw_in(&Frame::wide(430.0), COLUMNS_WIDE, ROWS_WIDE),
+        &draw_in(&Frame::narrow(390.0), COLUMNS_NARROW, ROWS_NARROW),
+        &legend(&entries),
+        &table(&columns(view, 60)),
+    );
+    let heading = if several {
+        format!("Over time: {}", view.run.header.name)
+    } else {
+        "Over time".to_owned()
+    };
+    part(
+        &heading,
+        "Every call that ended ok, by when it ended and how long it took from when it was due. Warm-up is shaded and not in the figures.",
+        &picture,
+    )
+}
+
+fn columns(view: &View, most: usize) -> Vec<Column> {
+    let group = view.intervals.len().div_ceil(most).max(1);
+    view.intervals
+        .chunks(group)
+        .filter_map(|intervals| {
+            let (first, last) = (intervals.first()?, intervals.last()?);
+            let mut column = Column {
+                from_s: first.start_offset.as_secs_f64(),
+                to_s: last.end_offset().as_secs_f64(),
+                due: 0,
+                ended: 0,
+                errors: 0,
+                response: Times::default(),
+            };
+            for (_, record) in intervals.iter().flat_map(|i| &i.stages) {
+                column.due += record.due;
+                column.ended += record.ended();
+                column.errors += record.errors() + record.not_started;
+                column.response.merge(&record.response);
+            }
+            (column.to_s > column.from_s).then_some(column)
+        })
+        .collect()
+}
+
+fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup {
+    let end = columns.last().map_or(1.0, |c| c.to_s);
+    let warmup_s = warmup_s.min(end);
+    let x = Scale::linear(0.0, end, frame.left, frame.x_end());
+    let heat_end = frame.y_end() - RATES_HEIGHT - 14.0;
+    let measured = || columns.iter().filter_map(|c| c.response.histogram());
+    let low = measured()
+        .map(|h| us(h.min()))
+        .fold(f64::INFINITY, f64::min);
+    let high = measured().map(|h| us(h.max())).fold(0.0, f64::max);
+    let y = Scale::log(low.min(high.max(1.0)), high.max(1.0), heat_end, frame.top);
+    let most_rate = columns
+        .iter()
+        .filter(|c| c.to_s - c.from_s > 0.3)
+        .map(|c| c.per_second(c.due.max(c.ended)))
+        .fold(1.0, f64::max);
+    let r = Scale::linear(0.0, most_rate * 1.12, frame.y_end(), heat_end + 14.0);
+    let most_errors = columns.iter().map(|c| c.errors).max().unwrap_or(0);
+    let seconds: Vec<(f64, String)> = x
+        .ticks(if frame.is_narrow() { 5 } else { 10 })
+        .into_iter()
+        .map(|s| (x.at(s), format!("{s}")))
+        .collect();
+    // The last column may be a rest too short to be a rate.
+    let rates = |of: fn(&Column) -> u64| {
+        path(
+            columns
+                .iter()
+                .filter(|c| c.to_s - c.from_s > 0.3)
+                .flat_map(|c| {
+                    let height = r.at(c.per_second(of(c)));
+                    [(x.at(c.from_s), height), (x.at(c.to_s), height)]
+                }),
+        )
+    };
+    let label = format!(
+        "Response times over {end:.0} seconds, from {} to {}, at up to {}. The figures are in the table below.",
+        time(low.min(high)),
+        time(high),
+        rate(most_rate)
+    );
+    frame.svg(
+        &label,
+        &html! {
+            @if warmup_s > 0.0 {
+                @let wide = px(x.at(warmup_s) - frame.left);
+                rect class="fill c5 band" x=(frame.left) y=(frame.top) width=(wide) height=(px(frame.y_end() - frame.top)) {}
+                @if wide > 60.0 { text x=(px(frame.left + wide / 2.0)) y=(px(heat_end + 10.0)) text-anchor="middle" { "warm-up" } }
+            }
+            (y_axis(frame, &y, 7, short_time))
+            @for column in columns { (cells(&x, &y, column, rows, frame.top, heat_end)) }
+            (y_axis(frame, &r, 3, short_rate))
+            @if most_errors > 0 {
+                @for column in columns.iter().filter(|c| c.errors > 0) {
+                    @let height = (column.errors as f64 / most_errors as f64 * RATES_HEIGHT * 0.6).max(3.0);
+                    rect class="fill c4" opacity="0.75" x=(px(x.at(column.from_s))) y=(px(frame.y_end() - height))
+                        width=(px((x.at(column.to_s) - x.at(column.from_s)).max(1.5))) height=(px(height)) {
+                        title { (count(column.errors)) " errors at " (format!("{:.0}", column.from_s)) " s" }
+                    }
+                }
+            }
+            path class="line stroke c2" d=(rates(|c| c.ended)) {}
+            path class="line dash stroke c5" d=(rates(|c| c.due)) {}
+            (x_axis(frame, &seconds, "seconds since the load began"))
+        },
+    )
+}
+
+/// One column of the heatmap.
+fn cells(x: &Scale, y: &Scale, column: &Column, rows: usize, top: f64, bottom: f64) -> Markup {
+    let Some(histogram) = column.response.histogram() else {
+        return html! {};
+    };
+    let mut counts = vec![0_u64; rows];
+    let height = (bottom - top) / rows as f64;
+    for bucket in histogram.iter_recorded() {
+        let at = y.at(bucket.value_iterated_to() as f64 / 1e3);
+        let row = (((bottom - at) / height) as usize).min(rows - 1);
+        counts[row] += bucket.count_at_value();
+    }
+    let most = counts.iter().copied().max().unwrap_or(1).max(1) as f64;
+    let (from, to) = (x.at(column.from_s), x.at(column.to_s));
+    html! {
+        @for (row, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+            // By the logarithm: one slow call among thousands must be seen.
+            @let depth = 0.14 + 0.86 * (1.0 + *n as f64).ln() / (1.0 + most).ln();
+            rect class="fill c0" x=(px(from)) y=(px(bottom - (row + 1) as f64 * height))
+                width=(px(to - from + 0.2)) height=(px(height + 0.2)) opacity=(format!("{depth:.2}")) {}
+        }
+    }
+}
+
+fn us(ns: u64) -> f64 {
+    ns.max(1) as f64 / 1e3
+}
+
+/// A rate in few characters.
+fn short_rate(per_s: f64) -> String {
+    match per_s {
+        r if r >= 1e6 => format!("{}M/s", r / 1e6),
+        r if r >= 1e4 => format!("{}k/s", r / 1e3),
+        r => format!("{}/s", (r * 100.0).round() / 100.0),
+    }
+}
+
+fn table(columns: &[Column]) -> Markup {
+    let at = |c: &Column, p: f64| {
+        c.response.histogram().map_or_else(
+            || "–".to_owned(),
+            |h| time(h.value_at_quantile(p) as f64 / 1e3),
+        )
+    };
+    html! {
+        table {
+            caption { "Over time; p50 and p99 of the calls that ended in each stretch, however few" }
+            thead { tr {
+                th scope="col" { "s" } th scope="col" { "due" } th scope="col" { "ended" } th scope="col" { "errors" }
+                th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "max" }
+            } }
+            tbody { @for c in columns {
+                tr {
+                    th scope="row" { (format!("{:.0}–{:.0}", c.from_s, c.to_s)) }
+                    td { (count(c.due)) } td { (count(c.ended)) } td { (count(c.errors)) }
+                    td { (at(c, 0.5)) } td { (at(c, 0.99)) } td { (at(c, 1.0)) }
+                }
+            } }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The page around a report: its head, its style, and the verdict at its top.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// What a verdict feels like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Good,
+    Bad,
+    Unsure,
+    Plain,
+}
+
+impl Tone {
+    fn class(self) -> &'static str {
+        match self {
+            Tone::Good => "good",
+            Tone::Bad => "bad",
+            Tone::Unsure => "unsure",
+            Tone::Plain => "plain",
+        }
+    }
+
+    /// Not by colour alone.
+    fn sign(self) -> &'static str {
+        match self {
+            Tone::Good => "✓",
+            Tone::Bad => "✕",
+            Tone::Unsure => "!",
+            Tone::Plain => "·",
+        }
+    }
+}
+
+/// One figure, large.
+pub(super) struct Card {
+    name: &'static str,
+    value: String,
+    pub(super) note: Option<String>,
+}
+
+impl Card {
+    pub(super) fn new(name: &'static str, value: impl Into<String>) -> Card {
+        Card {
+            name,
+            value: value.into(),
+            note: None,
+        }
+    }
+}
+
+/// The verdict: what was found, in words and a few figures.
+pub(super) fn verdict(
+    tone: Tone,
+    label: &str,
+    heading: &str,
+    target: Option<&str>,
+    cards: &[Card],
+    sentences: &[String],
+) -> Markup {
+    html! {
+        section class={ "verdict " (tone.class()) } {
+            p.badge { span.sign aria-hidden="true" { (tone.sign()) } " " (label) }
+            h1 { (heading) }
+            @if let Some(target) = target { p.target { (target) } }
+            dl.cards {
+                @for card in cards {
+                    div {
+                        dt { (card.name) }
+                        dd { (card.value) @if let Some(note) = &card.note { small { (note) } } }
+                    }
+                }
+            }
+            @if !sentences.is_empty() {
+                ul.sentences { @for sentence in sentences { li { (sentence) } } }
+            }
+        }
+    }
+}
+
+/// A part of the report with its heading and a sentence on how to read it.
+pub(super) fn section(heading: &str, lead: &str, content: &Markup) -> Markup {
+    html! {
+        section {
+            h2 { (heading) }
+            @if !lead.is_empty() { p.lead { (lead) } }
+            (content)
+        }
+    }
+}
+
+/// A picture for wide and one for narrow screens, with the figures behind it.
+pub(super) fn figure(wide: &Markup, narrow: &Markup, legend: &Markup, table: &Markup) -> Markup {
+    html! {
+        figure {
+            (legend)
+            div.wide { (wide) }
+            div.narrow { (narrow) }
+            details {
+                summary { "The figures" }
+                div.scroll { (table) }
+            }
+        }
+    }
+}
+
+/// The whole document.
+pub(super) fn page(title: &str, body: &Markup) -> String {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "plimsoll " (env!("CARGO_PKG_VERSION")) };
+                title { (title) " · Plimsoll" }
+                // An empty icon, so that no browser asks for one.
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header { (mark()) span { "Plimsoll" } span.what { (title) } }
+                main { (body) }
+                footer {
+                    p {
+                        "Response time counts from when a call was due, service time from its actual send. "
+                        "A percentile that the sample can't support is a dash."
+                    }
+                    p { "Made by plimsoll " (env!("CARGO_PKG_VERSION")) " from the run directory alone." }
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+/// The load line's mark: a ring and a line through it.
+fn mark() -> Markup {
+    html! {
+        svg class="mark" viewBox="0 0 32 32" width="28" height="28" aria-hidden="true" {
+            circle cx="16" cy="16" r="9.5" fill="none" stroke="currentColor" stroke-width="3" {}
+            path d="M1 16H31" stroke="currentColor" stroke-width="3" {}
+        }
+    }
+}
+
+const STYLE: &str = include_str!("style.css");

@@ -1,0 +1,143 @@
+//! The percentile spectrum: latency against the share of calls that were slower, the share
+//! on a scale of 1/(1−p), so that the tail has as much room as the middle.
+
+use maud::{Markup, html};
+use plimsoll_model::record::Times;
+use plimsoll_model::statistics::quantile::is_supported;
+
+use super::View;
+use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::page::figure;
+use crate::quantity::time;
+
+/// Points a decade of the scale.
+const POINTS: u32 = 24;
+
+/// One line of the picture.
+struct Line {
+    name: String,
+    colour: usize,
+    dashed: bool,
+    /// (log₁₀ of 1/(1−p), µs).
+    points: Vec<(f64, f64)>,
+}
+
+pub(super) fn section(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let mut lines = Vec::new();
+    for (i, view) in views.iter().enumerate() {
+        let record = view.run.measured();
+        let name = |what: &str| {
+            if several {
+                format!("{}, {what}", view.run.header.name)
+            } else {
+                what.to_owned()
+            }
+        };
+        // A run of its own colour; alone, the two kinds of time have one each.
+        let service = if several { i } else { 1 };
+        lines.extend(line(name("response time"), i, false, &record.response));
+        lines.extend(line(name("service time"), service, true, &record.service));
+    }
+    if lines.is_empty() {
+        return html! {};
+    }
+    let entries: Vec<(String, usize, Key)> = lines
+        .iter()
+        .map(|l| {
+            let key = if l.dashed { Key::Dash } else { Key::Line };
+            (l.name.clone(), l.colour, key)
+        })
+        .collect();
+    let picture = figure(
+        &draw(&Frame::wide(380.0), &lines),
+        &draw(&Frame::narrow(290.0), &lines),
+        &legend(&entries),
+        &table(&lines),
+    );
+    super::page::section(
+        "Percentiles",
+        "How slow the slowest calls were: each step to the right is a tail ten times rarer. Where response and service time part, calls waited to be sent.",
+        &picture,
+    )
+}
+
+fn line(name: String, colour: usize, dashed: bool, times: &Times) -> Option<Line> {
+    let h = times.histogram()?;
+    let mut points = Vec::new();
+    for i in 0..=(6 * POINTS) {
+        let x = f64::from(i) / f64::from(POINTS);
+        let p = 1.0 - 10_f64.powf(-x);
+        // Below the median there is nothing to support.
+        if p > 0.5 && !is_supported(h.len(), p) {
+            break;
+        }
+        points.push((x, h.value_at_quantile(p).max(1) as f64 / 1e3));
+    }
+    (points.len() > 1).then_some(Line {
+        name,
+        colour,
+        dashed,
+        points,
+    })
+}
+
+const MARKS: [(f64, &str); 7] = [
+    (0.0, "0 %"),
+    (std::f64::consts::LOG10_2, "50 %"),
+    (1.0, "90 %"),
+    (2.0, "99 %"),
+    (3.0, "99.9 %"),
+    (4.0, "99.99 %"),
+    (5.0, "99.999 %"),
+];
+
+fn draw(frame: &Frame, lines: &[Line]) -> Markup {
+    let all = || lines.iter().flat_map(|l| &l.points);
+    let low = all().map(|p| p.1).fold(f64::INFINITY, f64::min);
+    let high = all().map(|p| p.1).fold(0.0, f64::max);
+    let right = all().map(|p| p.0).fold(1.0, f64::max);
+    let x = Scale::linear(0.0, right, frame.left, frame.x_end());
+    let y = Scale::log(low, high, frame.y_end(), frame.top);
+    let marks: Vec<(f64, String)> = MARKS
+        .iter()
+        .filter(|(at, _)| *at <= right + 1e-9)
+        .filter(|(at, _)| !frame.is_narrow() || *at != 0.0)
+        .map(|(at, text)| (x.at(*at), (*text).to_owned()))
+        .collect();
+    let slowest = lines
+        .iter()
+        .filter_map(|l| Some(format!("{} up to {}", l.name, time(l.points.last()?.1))))
+        .collect::<Vec<_>>()
+        .join("; ");
+    frame.svg(
+        &format!("Latency by percentile: {slowest}. The figures are in the table below."),
+        &html! {
+            (y_axis(frame, &y, 8, short_time))
+            @for (at, _) in &marks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
+            (x_axis(frame, &marks, "share of calls that were at least as fast"))
+            @for line in lines {
+                path class={ "line stroke c" (line.colour % 6) @if line.dashed { " dash" } }
+                    d=(path(line.points.iter().map(|(px, py)| (x.at(*px), y.at(*py))))) {}
+            }
+        },
+    )
+}
+
+fn table(lines: &[Line]) -> Markup {
+    let at = |line: &Line, mark: f64| {
+        line.points
+            .iter()
+            .find(|(x, _)| *x >= mark - 1e-9)
+            .map_or_else(|| "–".to_owned(), |(_, us)| time(*us))
+    };
+    html! {
+        table {
+            caption { "Latency by percentile" }
+            thead { tr { th scope="col" { "times" } @for (_, text) in &MARKS[1..] { th scope="col" { (text) } } } }
+            tbody { @for line in lines {
+                tr { th scope="row" { (line.name) } @for (mark, _) in &MARKS[1..] { td { (at(line, *mark)) } } }
+            } }
+        }
+    }
+}

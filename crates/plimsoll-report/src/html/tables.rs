@@ -1,0 +1,314 @@
+//! The tables of a report: figures that no picture shows, and how to repeat the run.
+
+use maud::{Markup, html};
+use plimsoll_model::run::TimesSummary;
+use plimsoll_model::run::summary::ResourcesSummary;
+use plimsoll_model::search::{SearchRecord, Verdict};
+
+use super::View;
+use super::page::section;
+use crate::quantity::{bytes, count, rate, share, time};
+use crate::search::{by_rate, purpose, verdict};
+
+fn dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".to_owned())
+}
+
+/// A name of the run before what is told of it, where there are several.
+fn named(view: &View, several: bool, what: &str) -> String {
+    if several {
+        format!("{}, {what}", view.run.header.name)
+    } else {
+        what.to_owned()
+    }
+}
+
+fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
+    html! {
+        div.scroll { table {
+            @if !caption.is_empty() { caption { (caption) } }
+            thead { tr {
+                th scope="col" { "" } th scope="col" { "mean" } th scope="col" { "p50" } th scope="col" { "p90" }
+                th scope="col" { "p99" } th scope="col" { "p99.9" } th scope="col" { "max" } th scope="col" { "count" }
+            } }
+            tbody { @for (name, t) in rows {
+                tr {
+                    th scope="row" { (name) } td { (time(t.mean_us)) } td { (dash(t.p50_us.map(time))) }
+                    td { (dash(t.p90_us.map(time))) } td { (dash(t.p99_us.map(time))) } td { (dash(t.p99_9_us.map(time))) }
+                    td { (time(t.max_us)) } td { (count(t.count)) }
+                }
+            } }
+        } }
+    }
+}
+
+/// Times of calls, and how late the generator was.
+pub(super) fn latency(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let mut rows = Vec::new();
+    for view in views {
+        let total = &view.run.summary.total;
+        for (what, times) in [
+            ("response time", &total.response),
+            ("service time", &total.service),
+            ("first byte", &total.first_byte),
+            ("failed calls", &total.failed),
+        ] {
+            rows.extend(times.map(|t| (named(view, several, what), t)));
+        }
+    }
+    if rows.is_empty() {
+        return html! {};
+    }
+    section("Times", "", &times_table("", &rows))
+}
+
+pub(super) fn errors(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let rows: Vec<_> = views
+        .iter()
+        .flat_map(|view| {
+            let total = &view.run.summary.total;
+            let all = total.ok + total.errors + total.not_started;
+            let codes = total.errors_by_code.iter().map(move |e| {
+                let name = named(view, several, &e.code);
+                (
+                    name,
+                    e.count,
+                    share(e.count, all),
+                    format!("{} ({})", e.explanation, e.blame),
+                )
+            });
+            let waiting = (total.not_started > 0).then(|| {
+                let name = named(view, several, "not started");
+                let why = "due, and never sent before the run ended".to_owned();
+                (name, total.not_started, share(total.not_started, all), why)
+            });
+            codes.chain(waiting)
+        })
+        .collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let table = html! {
+        div.scroll { table {
+            thead { tr { th scope="col" { "code" } th scope="col" { "calls" } th scope="col" { "of all" } th.text scope="col" { "what it means (whose failure)" } } }
+            tbody { @for (code, n, part, text) in &rows {
+                tr { th scope="row" { (code) } td { (count(*n)) } td { (part) } td.text { (text) } }
+            } }
+        } }
+    };
+    section("Errors", "", &table)
+}
+
+/// The phases of connections.
+pub(super) fn phases(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let mut rows = Vec::new();
+    for view in views {
+        let Some(phases) = &view.run.summary.total.phases else {
+            continue;
+        };
+        for (what, times) in [
+            ("resolve", phases.resolve),
+            ("connect", phases.connect),
+            ("TLS handshake", phases.handshake),
+            ("ready", phases.ready),
+            ("connection in all", phases.connection),
+            ("connection and first call", phases.cold_total),
+        ] {
+            rows.extend(times.map(|t| (named(view, several, what), t)));
+        }
+    }
+    if rows.is_empty() {
+        return html! {};
+    }
+    section(
+        "Connections",
+        "The phases of the connections that were made while measuring.",
+        &times_table("", &rows),
+    )
+}
+
+/// CPU and memory of both ends.
+pub(super) fn ends(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let rows: Vec<(String, ResourcesSummary)> = views
+        .iter()
+        .flat_map(|view| {
+            let total = &view.run.summary.total;
+            [("client", total.client), ("server", total.server)]
+                .into_iter()
+                .filter_map(move |(what, r)| Some((named(view, several, what), r?)))
+        })
+        .collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let table = html! {
+        div.scroll { table {
+            thead { tr {
+                th scope="col" { "" } th scope="col" { "CPU a call" } th scope="col" { "user" } th scope="col" { "system" }
+                th scope="col" { "memory" } th scope="col" { "descriptors" } th scope="col" { "threads" }
+            } }
+            tbody { @for (name, r) in &rows {
+                tr {
+                    th scope="row" { (name) } td { (dash(r.cpu_us_per_call.map(time))) } td { (time(r.cpu_user_us)) }
+                    td { (time(r.cpu_system_us)) } td { (bytes(r.rss_bytes_max)) } td { (count(r.descriptors_max)) } td { (count(r.threads_max)) }
+                }
+            } }
+        } }
+    };
+    section(
+        "Both ends",
+        "What client and server used while the calls ran; memory, descriptors and threads at their most.",
+        &table,
+    )
+}
+
+/// How well the generator did its own part.
+pub(super) fn health(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let mut rows = Vec::new();
+    for view in views {
+        let total = &view.run.summary.total;
+        for (what, times) in [("pacing", total.pacing), ("lag", total.lag)] {
+            rows.extend(times.map(|t| (named(view, several, what), t)));
+        }
+    }
+    let checks: Vec<String> = views
+        .iter()
+        .map(|view| {
+            let c = &view.run.summary.count_check;
+            let sum = format!(
+                "{} due = {} ok + {} errors + {} not started + {} unfinished",
+                count(c.due),
+                count(c.ok),
+                count(c.errors),
+                count(c.not_started),
+                count(c.in_flight + c.backlog)
+            );
+            let verdict = if c.matches {
+                "the counts agree"
+            } else {
+                "THE COUNTS DIFFER"
+            };
+            named(view, several, &format!("{verdict}: {sum}"))
+        })
+        .collect();
+    let busiest = views.iter().map(|view| {
+        let busy = view
+            .intervals
+            .iter()
+            .map(|i| i.busiest_worker_ratio)
+            .fold(0.0, f64::max);
+        named(
+            view,
+            several,
+            &format!(
+                "the busiest worker used {:.0} % of a core at most",
+                busy * 100.0
+            ),
+        )
+    });
+    let content = html! {
+        @if !rows.is_empty() { (times_table("", &rows)) }
+        ul.sentences { @for text in checks.iter().cloned().chain(busiest) { li { (text) } } }
+    };
+    section(
+        "Generator health",
+        "Pacing is how late the generator noticed that a call was due; lag, how late it was sent, waiting for a connection included.",
+        &content,
+    )
+}
+
+pub(super) fn trials_table(record: &SearchRecord) -> Markup {
+    html! {
+        table {
+            caption { "The trials, by rate" }
+            thead { tr {
+                th scope="col" { "rate" } th scope="col" { "achieved" } th scope="col" { "p50" } th scope="col" { "p99" }
+                th scope="col" { "p99.9" } th scope="col" { "errors" } th scope="col" { "s" } th scope="col" { "trial" }
+                th.text scope="col" { "verdict" }
+            } }
+            tbody { @for t in by_rate(record) {
+                tr {
+                    th scope="row" { (rate(t.rate_per_s)) } td { (dash(t.achieved_per_s.map(rate))) }
+                    td { (dash(t.p50_us.map(time))) } td { (dash(t.p99_us.map(time))) } td { (dash(t.p99_9_us.map(time))) }
+                    td { (dash(t.errors_share.map(|s| format!("{:.2} %", s * 100.0)))) }
+                    td { (format!("{}", (t.length_s * 10.0).round() / 10.0)) } td { (purpose(t.purpose)) }
+                    td class={ "text " (tone(&t.verdict)) } { (verdict(&t.verdict)) }
+                }
+            } }
+        }
+    }
+}
+
+fn tone(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Met => "met",
+        Verdict::Missed { .. } => "missed",
+        Verdict::GeneratorLimited { .. } => "limited",
+    }
+}
+
+/// What was searched for, and how.
+pub(super) fn trials(record: &SearchRecord) -> Markup {
+    let g = &record.goal;
+    let rows = [
+        ("objectives", record.objectives.join(", ")),
+        (
+            "implied",
+            record.implied_errors_share.map_or_else(
+                || "nothing".to_owned(),
+                |s| format!("errors < {} %", s * 100.0),
+            ),
+        ),
+        ("precision", format!("{} %", g.precision * 100.0)),
+        (
+            "trials",
+            format!(
+                "probe {} s, trial {} s (at most {} at a rate, of which {} may fail), confirmation {} s",
+                g.probe_s, g.trial_s, g.trials, g.exceed_ratio, g.confirm_s
+            ),
+        ),
+        (
+            "calls a trial",
+            format!("at least {}", count(g.least_calls)),
+        ),
+        (
+            "budget",
+            format!(
+                "{} s, of which {:.0} s were used",
+                g.budget_s,
+                record.trials.iter().map(|t| t.took_s).sum::<f64>()
+            ),
+        ),
+    ];
+    let table = html! {
+        div.scroll { table { tbody { @for (name, value) in &rows {
+            tr { th scope="row" { (name) } td.text { (value) } }
+        } } } }
+    };
+    section(
+        "The search",
+        "After RFC 9971 (multiple loss ratio search), with objectives in the place of loss.",
+        &table,
+    )
+}
+
+/// The plan, and the command that does the same again.
+pub(super) fn plan(text: &str, name: &str, command: &str) -> Markup {
+    if text.trim().is_empty() {
+        return html! {};
+    }
+    let content = html! {
+        pre { "plimsoll " (command) " plan.toml" }
+        details open { summary { "plan.toml" } pre { (text) } }
+    };
+    section(
+        &format!("The plan: {name}"),
+        "Every default filled in, without secrets. It is plan.toml in the run directory; to repeat the run:",
+        &content,
+    )
+}

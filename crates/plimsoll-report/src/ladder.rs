@@ -1,0 +1,130 @@
+//! A ladder on the terminal: each rung's figures, and what it adds to the others.
+
+use std::fmt::Write as _;
+
+use plimsoll_model::ladder::{Added, LadderRecord, Metric};
+
+use crate::quantity::{plural, signed_time, time};
+use crate::terminal::{Align, Options, Table};
+
+/// A difference in words: `+120 µs (100 µs … 140 µs)`, or that none was seen.
+pub fn added(added: Added) -> String {
+    match added {
+        Added::Clear(d) => format!(
+            "{} ({} … {})",
+            signed_time(d.shift),
+            signed_time(d.low),
+            signed_time(d.high)
+        ),
+        Added::NoneSeen(d) => format!(
+            "no difference seen ({} … {})",
+            signed_time(d.low),
+            signed_time(d.high)
+        ),
+        Added::TooFew => "too few rounds to tell".to_owned(),
+    }
+}
+
+/// What made some slices worth less, in sentences.
+pub fn notes(ladder: &LadderRecord) -> Vec<String> {
+    let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
+    let all = slices().count();
+    let mut notes = Vec::new();
+    let invalid = slices().filter(|s| !s.valid).count();
+    if invalid > 0 {
+        notes.push(format!(
+            "{invalid} of {all} slices were generator-limited: give the generator an idle core, or a lower rate"
+        ));
+    }
+    for rung in &ladder.rungs {
+        let errors: u64 = rung.slices.iter().map(|s| s.errors).sum();
+        if errors > 0 {
+            notes.push(format!("{}: {} failed", rung.name, plural(errors, "call")));
+        }
+    }
+    if slices().any(|s| s.p50_us.is_some()) && slices().all(|s| s.p99_us.is_none()) {
+        notes.push(
+            "a slice has too few calls for a p99: make slices longer, or the rate higher"
+                .to_owned(),
+        );
+    }
+    if ladder.interrupted {
+        notes.push("interrupted: the rounds measured until then are shown".to_owned());
+    }
+    notes
+}
+
+/// The metrics that were measured.
+pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
+    Metric::ALL
+        .into_iter()
+        .filter(|m| ladder.rungs.iter().any(|r| r.median(*m).is_some()))
+        .collect()
+}
+
+/// The ladder, with a line's end at its end.
+pub fn render(ladder: &LadderRecord, options: &Options) -> String {
+    let rounds = ladder
+        .rungs
+        .iter()
+        .map(|r| r.slices.len())
+        .max()
+        .unwrap_or(0);
+    let mut out = format!(
+        "{}\n{}, {} of {} s in random order\n\n",
+        options.bold(&ladder.name),
+        plural(ladder.rungs.len() as u64, "rung"),
+        plural(rounds as u64, "round"),
+        ladder.slice_s
+    );
+    if ladder.is_generator_limited() {
+        let _ = writeln!(
+            out,
+            "{}\n",
+            options.loud("INVALID: generator-limited. These differences may be the load generator's, not the target's.")
+        );
+    }
+    let metrics = metrics(ladder);
+    let mut table = Table::new(options.width);
+    let mut head = vec!["rung (medians of its slices)".to_owned()];
+    head.extend(metrics.iter().map(|m| m.name().to_owned()));
+    table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+    for rung in &ladder.rungs {
+        let mut row = vec![rung.name.clone()];
+        row.extend(
+            metrics
+                .iter()
+                .map(|m| rung.median(*m).map_or_else(|| "–".to_owned(), time)),
+        );
+        table.row(row);
+    }
+    out += &table.to_string();
+    for (of, rung) in ladder.rungs.iter().enumerate().skip(1) {
+        let bases: &[usize] = if of == 1 { &[0] } else { &[of - 1, 0] };
+        for &to in bases {
+            let _ = writeln!(
+                out,
+                "\n{} adds to {}",
+                options.bold(&rung.name),
+                ladder.rungs[to].name
+            );
+            for metric in &metrics {
+                let _ = writeln!(
+                    out,
+                    "  {:<18} {}",
+                    metric.name(),
+                    added(ladder.added(of, to, *metric))
+                );
+            }
+        }
+    }
+    let notes = notes(ladder);
+    if !notes.is_empty() {
+        out.push('\n');
+        for note in notes {
+            let _ = writeln!(out, "  - {note}");
+        }
+    }
+    out += "\nIntervals hold together: in 95 of 100 ladders of equal rungs no difference is claimed.\n";
+    out
+}

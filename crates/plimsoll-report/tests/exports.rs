@@ -1,0 +1,110 @@
+//! Exports for other programs: HdrHistogram logs, JUnit XML, Markdown, Prometheus text.
+
+mod made;
+
+use std::path::Path;
+use std::process::Command;
+
+use plimsoll_report::{hdr_log, junit, markdown, prometheus};
+
+#[test]
+fn hdrhistogram_for_python_reads_the_log_and_finds_the_same_percentiles() {
+    let (dir, run) = made::run("steady");
+    let mut log = Vec::new();
+    assert_eq!(hdr_log::export(&run, &mut log).expect("written"), 6);
+    let text = String::from_utf8(log).expect("text");
+    assert!(
+        text.contains("#[Histogram log format version 1.3]"),
+        "{text}"
+    );
+    assert!(
+        text.contains("Tag=response,") && text.contains("HISTFAA"),
+        "{text}"
+    );
+    let file = dir.path().join("run.hlog");
+    std::fs::write(&file, text).expect("written");
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.peers/venv/bin/python");
+    assert!(
+        python.exists(),
+        "{} is missing: tests/setup.sh tests makes it",
+        python.display()
+    );
+    let script = "\
+import sys
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+total = HdrHistogram(1, 3600 * 10**9, 3)
+reader = HistogramLogReader(sys.argv[1], total)
+intervals = 0
+while True:
+    one = reader.get_next_interval_histogram()
+    if one is None:
+        break
+    if one.get_tag() == 'response':
+        total.add(one)
+        intervals += 1
+print(intervals, total.get_total_count(), *[total.get_value_at_percentile(p) for p in (50, 90, 99)])
+";
+    let output = Command::new(python)
+        .args(["-c", script])
+        .arg(&file)
+        .output()
+        .expect("python runs");
+    let said = String::from_utf8(output.stdout).expect("text");
+    let numbers: Vec<u64> = said
+        .split_whitespace()
+        .filter_map(|n| n.parse().ok())
+        .collect();
+    let record = run.measured();
+    let histogram = record.response.histogram().expect("calls");
+    let problem = || format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(numbers.len(), 5, "{}", problem());
+    assert_eq!(numbers[..2], [3, histogram.len()], "{}", problem());
+    for (theirs, quantile) in numbers[2..].iter().zip([0.5, 0.9, 0.99]) {
+        // They round the rank, we take the next one up: at most a bucket apart.
+        let ours = histogram.value_at_quantile(quantile);
+        assert!(
+            ours.abs_diff(*theirs) <= ours / 500,
+            "{quantile}: {ours} {}",
+            problem()
+        );
+    }
+}
+
+#[test]
+fn junit_has_a_case_an_objective_and_one_for_validity() {
+    let (_dir, run) = made::run("a \"b\" <c>");
+    let xml = junit::render(&[run]);
+    assert_eq!(xml.matches("<testcase ").count(), 2, "{xml}");
+    assert!(
+        xml.contains("name=\"a &quot;b&quot; &lt;c&gt;\" tests=\"2\" failures=\"1\" errors=\"0\"")
+    );
+    assert!(xml.contains("name=\"the run is valid\""));
+    assert!(
+        xml.contains("name=\"p99 &lt; 1ms\"")
+            && xml.contains("<failure type=\"failure\" message=\"measured ")
+    );
+    assert_eq!(
+        xml.matches("<testsuite ").count(),
+        xml.matches("</testsuite>").count()
+    );
+}
+
+#[test]
+fn markdown_and_prometheus_say_what_was_measured() {
+    let (_dir, run) = made::run("a|b");
+    let runs = [run];
+    let text = markdown::render(&runs);
+    assert!(text.contains("| a\\|b | 99.8 % |"), "{text}");
+    assert!(text.contains("❌ missed: p99 &lt; 1ms"), "{text}");
+    let text = prometheus::render(&runs);
+    assert!(
+        text.contains("plimsoll_calls{run=\"a|b\",outcome=\"OK\"} 1497"),
+        "{text}"
+    );
+    assert!(text.contains("plimsoll_calls{run=\"a|b\",outcome=\"RESET\"} 3"));
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let value = line.rsplit(' ').next().expect("a value");
+        assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+    }
+}

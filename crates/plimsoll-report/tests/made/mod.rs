@@ -1,0 +1,68 @@
+//! Runs made up for tests.
+
+use std::time::Duration;
+
+use plimsoll_model::Outcome;
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::header::PlannedStage;
+use plimsoll_model::run::{
+    Ending, IntervalRecord, Run, RunHeader, RunWriter, SCHEMA_VERSION, Source,
+};
+
+/// A run of three seconds at 500/s, of which one call a second fails, and its directory.
+pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let header = RunHeader {
+        schema_version: SCHEMA_VERSION,
+        source: Source::Measured,
+        name: name.to_owned(),
+        target: Some("grpc://127.0.0.1:1".to_owned()),
+        protocol: Some("grpc".to_owned()),
+        call: Some("a.B/C".to_owned()),
+        security: None,
+        tls: None,
+        load_loop: None,
+        arrivals: None,
+        clients: None,
+        connections: Some(1),
+        cold: false,
+        calls: None,
+        seed: Some(1),
+        plan_hash: None,
+        tool_version: "0".to_owned(),
+        started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        machine: None,
+        planned_stages: vec![PlannedStage {
+            name: "steady".to_owned(),
+            warmup: false,
+            duration_us: Some(3_000_000),
+            rate_from_per_s: Some(500.0),
+            rate_to_per_s: Some(500.0),
+        }],
+    };
+    let plan = "[objective]\n\"p99\" = \"< 1ms\"\n";
+    let mut writer =
+        RunWriter::create(&dir.path().join("run"), header, plan, false).expect("a run");
+    for index in 0..3 {
+        let mut record = StageRecord {
+            due: 500,
+            ..StageRecord::default()
+        };
+        for call in 0..499 {
+            record.response.record(2_000_000 + call * 10_000);
+            record.service.record(1_900_000 + call * 10_000);
+        }
+        record.outcomes.add(Outcome::Ok, 499);
+        record.outcomes.add(Outcome::Reset, 1);
+        let interval = IntervalRecord {
+            index,
+            start_offset: Duration::from_secs(index),
+            length: Duration::from_secs(1),
+            stages: vec![(0, record)],
+            ..IntervalRecord::default()
+        };
+        writer.interval(&interval, &[]).expect("written");
+    }
+    let run = writer.finish(Ending::complete()).expect("ended");
+    (dir, run)
+}
