@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod bolt;
 pub(crate) mod certs;
 pub(crate) mod compare;
 pub(crate) mod find;
@@ -37,6 +38,7 @@ pub(crate) fn execute(
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
         Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
+        Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
