@@ -90,6 +90,11 @@ impl Server {
         command
             .args(["serve", "bolt", "--listen", "127.0.0.1:0"])
             .args(flags);
+        Server::listening(command)
+    }
+
+    /// A command that says where it listens.
+    fn listening(command: Command) -> Server {
         let (mut server, line) = Server::start(command, "listening on");
         server.port = line
             .split("127.0.0.1:")
@@ -307,4 +312,112 @@ fn clients_in_java_on_our_server() {
         told.contains("oneway 3") && !told.contains("malformed"),
         "{told}"
     );
+}
+
+/// A sidecar with one route to `upstream`.
+fn relay(folder: &Path, name: &str, upstream: u16, tls: &str) -> Server {
+    let file = folder.join(format!("{name}.toml"));
+    let text = format!(
+        "[[route]]\nname = \"{name}\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{upstream}\"]\nheartbeat = \"300ms\"\n{tls}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(["relay", "sidecar"]).arg(&file);
+    Server::listening(command)
+}
+
+#[test]
+fn clients_and_servers_in_java_through_one_sidecar_and_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .arg("certs")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(certs.status.success(), "{certs:?}");
+    let tls = |key: &str, who: &str| {
+        let at = folder.path().display();
+        format!(
+            "{key} = {{ ca = \"{at}/ca.crt\", cert = \"{at}/{who}.crt\", key = \"{at}/{who}.key\", server_name = \"localhost\" }}"
+        )
+    };
+    let (bolt, sofa) = (Server::java("bolt-server"), Server::java("sofa-server"));
+    let pair = |port: u16, name: &str| {
+        let server = relay(
+            folder.path(),
+            &format!("{name}-in"),
+            port,
+            &tls("listen_tls", "server"),
+        );
+        let client = relay(
+            folder.path(),
+            &format!("{name}-out"),
+            server.port,
+            &tls("upstream_tls", "client"),
+        );
+        (server, client)
+    };
+    let one = (
+        relay(folder.path(), "bolt-one", bolt.port, ""),
+        relay(folder.path(), "sofa-one", sofa.port, ""),
+    );
+    let (bolt_in, bolt_out) = pair(bolt.port, "bolt");
+    let (sofa_in, sofa_out) = pair(sofa.port, "sofa");
+    for (to_bolt, to_sofa) in [(&one.0, &one.1), (&bolt_out, &sofa_out)] {
+        let port = to_bolt.port.to_string();
+        for query in ["-", "_PROTOCOL=2&_VERSION=2"] {
+            // Idle for several heartbeats of the client's and the sidecars'.
+            java_client(
+                &["bolt-client", "127.0.0.1", &port, query, "100", "1500"],
+                &["-Dbolt.tcp.heartbeat.interval=200"],
+            );
+        }
+        java_client(
+            &["sofa-client", "127.0.0.1", &to_sofa.port.to_string(), "100"],
+            &[],
+        );
+        // Our own load: many connections in, few out; failures come through as they are.
+        let echo = [
+            "--class",
+            "java.lang.String",
+            "--content",
+            "\"hello\"",
+            "--fleet",
+            "20",
+        ];
+        for version in ["v1", "v2", "v2-crc"] {
+            all_ok(
+                to_bolt,
+                1000,
+                &[&echo[..], &["--bolt-version", version]].concat(),
+            );
+        }
+        let (exit, run) = load(
+            to_sofa,
+            &[
+                "--service",
+                "peer.Nothing:1.0",
+                "-m",
+                "x",
+                "--fleet",
+                "2",
+                "-n",
+                "20",
+            ],
+        );
+        assert_eq!(
+            (exit, counts(&run)),
+            (1, (0, vec![("SOFA_ERROR".to_owned(), 20)]))
+        );
+    }
+    // A service that is gone: every call is answered all the same.
+    drop((sofa, sofa_in));
+    let (exit, run) = load(&sofa_out, &["--fleet", "2", "-n", "20"]);
+    assert_eq!(
+        (exit, counts(&run)),
+        (1, (0, vec![("BOLT_NO_PROCESSOR".to_owned(), 20)]))
+    );
+    for sidecar in [one.0, one.1, bolt_out, bolt_in, sofa_out] {
+        sidecar.conclude();
+    }
 }

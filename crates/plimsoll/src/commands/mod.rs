@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
+pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
@@ -42,6 +43,7 @@ pub(crate) fn execute(
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
+        Chosen::Relay(arguments) => relay::execute(&arguments),
         Chosen::Serve(arguments) => serve::execute(arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
     }
