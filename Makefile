@@ -47,6 +47,7 @@ bench: setup-bench release ## side by side with h2load, ghz and grpc.aio; pacing
 	bench/pacing.py
 	bench/arrivals.py
 	bench/fleet.py
+	bench/bolt.py
 
 .PHONY: release
 release: ## the release binary, target/release/plimsoll

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests and the benchmarks need besides Rust: Debian packages, a Python
-# environment with grpcio, and peers written in Go. Everything that is not a Debian
+# environment with grpcio, and peers written in Go and Java. Everything that is not a Debian
 # package lands in .peers/ in this tree. Quick when all is there already; where something
 # can't be installed, it says what is missing and stops.
 #
@@ -43,6 +43,8 @@ want shellcheck shellcheck
 want python3 python3
 want c++ g++
 want h2load nghttp2-client
+want javac default-jdk-headless
+want mvn maven
 # Debian ships python3 without what `python3 -m venv` needs.
 if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need+=(python3-venv)
@@ -89,6 +91,16 @@ if ! fresh generated "$sum" || [[ ! -d $peers/generated ]]; then
     "$peers/venv/bin/python" -m grpc_tools.protoc --proto_path=crates/plimsoll-protocols/proto \
         --python_out="$peers/generated" --grpc_python_out="$peers/generated" "${protos[@]}"
     stamp generated "$sum"
+fi
+
+# --- Java: SOFABolt and SOFARPC, servers and clients --------------------------------
+sum=$(checksum tests/peers/java/pom.xml tests/peers/java/src/main/java/peer/*.java)
+if ! fresh java "$sum" || [[ ! -d $peers/java/lib ]]; then
+    say "building the Java peers"
+    rm -rf "$peers/java"
+    mvn -q -B -f tests/peers/java/pom.xml -Dmaven.repo.local="$peers/m2" -Dpeer.build="$peers/java" package >"$peers/mvn.log" 2>&1 ||
+        fail "mvn package in tests/peers/java failed (is Maven Central within reach? the whole output is in .peers/mvn.log)"
+    stamp java "$sum"
 fi
 
 # --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------

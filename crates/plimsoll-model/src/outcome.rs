@@ -112,6 +112,21 @@ outcomes! {
     MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status"
     CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered"
 
+    // SOFABolt's statuses by their names (com.alipay.remoting.ResponseStatus), and SOFARPC's failures.
+    BoltError "BOLT_ERROR" Target "the server answered with Bolt status ERROR"
+    BoltServerException "BOLT_SERVER_EXCEPTION" Target "the server's handler threw, or there is none for the class"
+    BoltUnknown "BOLT_UNKNOWN" Target "the server answered with Bolt status UNKNOWN, or with one that does not exist"
+    BoltServerThreadpoolBusy "BOLT_SERVER_THREADPOOL_BUSY" Target "the server's thread pool and its queue were full"
+    BoltErrorComm "BOLT_ERROR_COMM" Target "the server answered with Bolt status ERROR_COMM"
+    BoltNoProcessor "BOLT_NO_PROCESSOR" Target "nothing behind the server handles the request"
+    BoltTimeout "BOLT_TIMEOUT" Target "a proxy or the server gave up waiting"
+    BoltClientSendError "BOLT_CLIENT_SEND_ERROR" Target "a proxy could not send the request on"
+    BoltCodecException "BOLT_CODEC_EXCEPTION" Target "the server could not decode the frame"
+    BoltConnectionClosed "BOLT_CONNECTION_CLOSED" Target "a proxy lost its connection to the server"
+    BoltServerSerialException "BOLT_SERVER_SERIAL_EXCEPTION" Target "the server could not serialise its answer"
+    BoltServerDeserialException "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request"
+    SofaError "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed"
+
     // The end of the run.
     NoAnswer "NO_ANSWER" Target "no answer by the end of the run's drain time"
     Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight"

@@ -74,6 +74,48 @@ pub enum Group {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPlan {
     Grpc(GrpcCall),
+    Bolt(BoltCall),
+}
+
+impl CallPlan {
+    /// The protocol's name, and of what is called the part that a person looks for.
+    pub fn names(&self) -> (&'static str, &str) {
+        match self {
+            CallPlan::Grpc(call) => ("grpc", &call.method),
+            CallPlan::Bolt(call) => ("bolt", &call.method),
+        }
+    }
+}
+
+/// The layout of Bolt frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BoltVersion {
+    V1,
+    V2,
+    /// Version 2 with a CRC-32 behind each frame.
+    V2Crc,
+}
+
+/// One kind of call over Bolt, its content encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoltCall {
+    /// `service/method`, or the class of a raw call.
+    pub method: String,
+    pub version: BoltVersion,
+    pub codec: u8,
+    pub class: Vec<u8>,
+    /// The header map, encoded.
+    pub header: Vec<u8>,
+    pub content: Vec<u8>,
+    /// What the server is told; `None`: no timeout.
+    pub timeout: Option<Duration>,
+    pub oneway: bool,
+    /// Calls at once on one connection; `None`: no limit.
+    pub in_flight: Option<u32>,
+    /// Silence after which a heartbeat is sent; `None`: never.
+    pub heartbeat: Option<Duration>,
+    /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    pub max_content: usize,
 }
 
 /// One kind of gRPC call, its message encoded.

@@ -7,6 +7,7 @@
 //!
 //! Paths in a spec are relative to the current directory.
 
+mod bolt;
 mod find;
 mod ladder;
 mod objective;
@@ -25,12 +26,13 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::{Period, Rate, Size};
 
+pub use bolt::BoltSpec;
 pub use find::FindSpec;
 pub use ladder::{LadderSpec, RungSpec, Secured};
 pub use read::{locate, read};
-pub use resolve::{EncodedCall, Surroundings, group_named, resolve, suite_named};
+pub use resolve::{EncodedBolt, EncodedCall, Surroundings, group_named, resolve, suite_named};
 pub use saved::is_secret_name;
-pub use target::{parse_target, suggest};
+pub use target::{parse_target, section_of, suggest};
 
 /// Something wrong with a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +81,8 @@ impl std::error::Error for Problem {}
 pub struct Spec {
     /// The run's name. Default: the method and the kind of load.
     pub name: Option<String>,
-    /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3).
+    /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3); for SOFARPC
+    /// `sofa://` or `sofas://`.
     pub target: Option<String>,
     /// What random choices are made from. Default 1.
     pub seed: Option<u64>,
@@ -133,6 +136,7 @@ pub struct TlsSpec {
 #[serde(deny_unknown_fields, default)]
 pub struct CallSpec {
     pub grpc: Option<GrpcSpec>,
+    pub bolt: Option<BoltSpec>,
 }
 
 /// One kind of gRPC call.

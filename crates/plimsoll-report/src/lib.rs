@@ -1,10 +1,11 @@
 //! Runs as people and programs read them.
 //!
 //! Everything here is a pure function of run directories: [`terminal`] for people,
-//! [`json`] for programs, [`lines`] for the line-per-request files of other harnesses,
+//! [`json`] for programs, [`bolt`] as SOFARPC's tools lay it out, [`lines`] for the line-per-request files of other harnesses,
 //! and [`compare`] for two groups of runs. Nothing here measures, decides or opens a
 //! socket; the binary prints what these functions return.
 
+pub mod bolt;
 pub mod compare;
 pub mod hdr_log;
 pub mod html;

@@ -56,10 +56,12 @@ pub(crate) enum Chosen {
     Find(commands::find::Arguments),
     Ladder(commands::ladder::Arguments),
     Grpc(commands::grpc::Arguments),
+    Bolt(Box<commands::bolt::Arguments>),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
     Serve(commands::serve::Arguments),
+    Relay(commands::relay::Arguments),
     Certs(commands::certs::Arguments),
 }
 

@@ -9,10 +9,11 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Judged, Verdict};
-use plimsoll_model::plan::CallPlan;
+use plimsoll_model::plan::{BoltCall, BoltVersion, CallPlan};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{self, Ending, IntervalRecord, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
+use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 
 use crate::advice;
@@ -168,6 +169,10 @@ pub(crate) fn carry_out(
             .map_err(Failure::error)?;
             measure(plan, protocol, plan_toml, dir, progress, abort, session)
         }
+        CallPlan::Bolt(call) => {
+            let protocol = BoltProtocol::new(&bolt_request(call)).map_err(Failure::error)?;
+            measure(plan, protocol, plan_toml, dir, progress, abort, session)
+        }
     }
 }
 
@@ -200,6 +205,25 @@ fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
         Exit::ObjectiveMissed
     } else {
         Exit::Done
+    }
+}
+
+fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
+    BoltRequest {
+        form: match call.version {
+            BoltVersion::V1 => Form::V1,
+            BoltVersion::V2 => Form::V2,
+            BoltVersion::V2Crc => Form::V2_CRC,
+        },
+        codec: call.codec,
+        class: &call.class,
+        header: &call.header,
+        content: &call.content,
+        timeout: call.timeout,
+        oneway: call.oneway,
+        in_flight: call.in_flight.unwrap_or(u32::MAX),
+        heartbeat: call.heartbeat,
+        max_content: call.max_content,
     }
 }
 

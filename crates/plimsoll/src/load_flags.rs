@@ -216,7 +216,7 @@ pub(crate) struct LoadFlags {
 }
 
 /// Keys of a plan and the flags that say the same; a key that begins another comes after it.
-pub(crate) const FLAGS: [(&str, &str); 41] = [
+pub(crate) const FLAGS: [(&str, &str); 56] = [
     ("load.source_addresses", "--source"),
     ("load.connect_timeout", "--connect-timeout"),
     ("load.connect_rate", "--connect-rate"),
@@ -251,6 +251,21 @@ pub(crate) const FLAGS: [(&str, &str); 41] = [
     ("call.grpc.message", "--data"),
     ("call.grpc.method", "--method"),
     ("call.grpc.proto", "--proto"),
+    ("call.bolt.content_file", "--content"),
+    ("call.bolt.max_content", "--max-content"),
+    ("call.bolt.signature", "--signature"),
+    ("call.bolt.arguments", "--data"),
+    ("call.bolt.in_flight", "--in-flight"),
+    ("call.bolt.heartbeat", "--heartbeat"),
+    ("call.bolt.version", "--bolt-version"),
+    ("call.bolt.timeout", "--timeout"),
+    ("call.bolt.service", "--service"),
+    ("call.bolt.content", "--content"),
+    ("call.bolt.header", "--header"),
+    ("call.bolt.method", "--method"),
+    ("call.bolt.oneway", "--oneway"),
+    ("call.bolt.class", "--class"),
+    ("call.bolt.codec", "--codec"),
     ("objective", "--objective"),
     ("watch.pid", "--pid"),
     ("watch", "--watch"),
@@ -361,6 +376,9 @@ impl LoadFlags {
         if self.deadline.is_some() {
             load.deadline = self.deadline;
             if let Some(call) = &mut spec.call.grpc {
+                call.deadline = None;
+            }
+            if let Some(call) = &mut spec.call.bolt {
                 call.deadline = None;
             }
         }

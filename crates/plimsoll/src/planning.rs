@@ -4,7 +4,10 @@ use std::io;
 use std::path::Path;
 
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{self, EncodedCall, GrpcSpec, Problem, Spec, Surroundings};
+use plimsoll_model::spec::{
+    self, BoltSpec, EncodedBolt, EncodedCall, GrpcSpec, Problem, Spec, Surroundings,
+};
+use plimsoll_protocols::bolt::typed;
 use plimsoll_protocols::grpc::schema::{Schema, SchemaError, Streaming};
 
 use crate::environment::Environment;
@@ -88,6 +91,39 @@ impl Surroundings for World<'_> {
         Ok(EncodedCall {
             method: method.path(),
             message,
+        })
+    }
+
+    fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem> {
+        let wrong = |key: &str| {
+            let key = format!("call.bolt.{key}");
+            move |problem: String| Problem::new(key, problem)
+        };
+        let extra = call.header.iter().map(|(k, v)| (k.as_str(), v.as_str()));
+        let typed = if let Some(class) = &call.class {
+            let content = match (&call.content, &call.content_file) {
+                (Some(json), _) => typed::content(json).map_err(wrong("content"))?,
+                (None, Some(path)) => std::fs::read(path).map_err(|e| {
+                    wrong("content_file")(format!("can't read {}: {e}", path.display()))
+                })?,
+                (None, None) => Vec::new(),
+            };
+            typed::raw(class, content, extra)
+        } else {
+            typed::service(
+                call.service.as_deref().unwrap_or_default(),
+                call.method.as_deref().unwrap_or_default(),
+                call.arguments.as_deref().unwrap_or("[]"),
+                call.signature.as_deref(),
+                extra,
+            )
+            .map_err(|(key, problem)| wrong(key)(problem))?
+        };
+        Ok(EncodedBolt {
+            method: typed.name,
+            class: typed.class,
+            header: typed.header,
+            content: typed.content,
         })
     }
 }

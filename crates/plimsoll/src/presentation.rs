@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 
 use plimsoll_model::objective::{Judged, Verdict};
 use plimsoll_model::run::Run;
-use plimsoll_report::{json, terminal};
+use plimsoll_report::{bolt, json, terminal};
 
 use crate::console;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ pub(crate) fn show(run: &Run, judged: &[Judged], as_json: bool) -> Result<(), Fa
         let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
         return console::result(format_args!("{text}\n"));
     }
-    let report = terminal::render(run, &options());
+    let report = terminal::render(run, &options()) + &bolt::render(run).unwrap_or_default();
     console::result(format_args!("{report}{}", objectives(judged)))
 }
 

@@ -110,6 +110,7 @@ fn ready_plans_run() {
         "certs/ca.crt",
     ]);
     let orders = place.serve(&["orders", "--pool", "10"]);
+    let bolt = place.serve(&["bolt"]);
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
     for entry in fs::read_dir(plans).expect("plans/ is there") {
@@ -154,6 +155,18 @@ fn ready_plans_run() {
                 ],
                 50,
             ),
+            "sofa-echo" => (
+                bolt.plaintext().replace("grpc://", "sofa://"),
+                &[
+                    "--rate",
+                    "500/s",
+                    "--warmup",
+                    "100ms",
+                    "--duration",
+                    "500ms",
+                ],
+                250,
+            ),
             other => panic!("plans/{other}.toml is not run by this test"),
         };
         let path = path.display().to_string();
@@ -167,7 +180,49 @@ fn ready_plans_run() {
         assert_eq!(run["count_check"]["matches"], true, "{name}");
         seen += 1;
     }
-    assert_eq!(seen, 5);
+    assert!(seen > 4, "{seen} plans");
+}
+
+#[test]
+fn a_bolt_run_ends_with_the_lines_that_sofarpcs_tools_print() {
+    let place = Place::new();
+    let bolt = place.serve(&["bolt", "--fail", "TIMEOUT=20%", "--fail", "SOFA_ERROR=20%"]);
+    let target = bolt.plaintext().replace("grpc://", "sofa://");
+    let output = place.run(&["bolt", &target, "--fleet", "4", "-n", "1000", "-q"]);
+    assert_eq!(output.status.code(), Some(0));
+    let told = text(&output.stdout);
+    let number = |before: &str, after: &str| -> u64 {
+        let at = told
+            .find(before)
+            .unwrap_or_else(|| panic!("no `{before}` in {told}"));
+        let rest = &told[at + before.len()..];
+        rest[..rest.find(after).expect(after)]
+            .parse()
+            .expect(before)
+    };
+    assert_eq!(number("requests: ", " total"), 1000);
+    assert_eq!(number(" total, ", " started"), 1000);
+    assert_eq!(number("started, ", " done"), 1000);
+    let (ok, failed) = (
+        number("done, ", " succeeded"),
+        number("succeeded, ", " failed"),
+    );
+    assert_eq!(ok + failed, 1000, "{told}");
+    let (timeouts, sofa) = (number(", TIMEOUT ", ","), number("error header: ", "\n"));
+    assert_eq!(timeouts + sofa, failed, "{told}");
+    assert_eq!(number("statuses: SUCCESS ", ","), ok + sofa);
+    for line in [
+        "finished in ",
+        "traffic: ",
+        "+/- sd",
+        "time for request:",
+        "time for connect:",
+        "req/s ",
+        "latency distribution",
+        "     99% ",
+    ] {
+        assert!(told.contains(line), "no `{line}` in {told}");
+    }
 }
 
 #[test]

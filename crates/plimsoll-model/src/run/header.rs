@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing};
+use crate::plan::{Arrivals, Plan, Reuse, Spacing};
 
 use super::SCHEMA_VERSION;
 
@@ -143,9 +143,7 @@ impl Machine {
 impl RunHeader {
     /// The header of a run of `plan`, whose text in the run directory is `plan_toml`.
     pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
-        let (protocol, call) = match &plan.call {
-            CallPlan::Grpc(call) => ("grpc", call.method.clone()),
-        };
+        let (protocol, call) = plan.call.names();
         let security = match &plan.tls {
             None => Security::Plaintext,
             Some(tls) if tls.identity.is_some() => Security::MutualTls,
@@ -164,7 +162,7 @@ impl RunHeader {
             name: plan.name.clone(),
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
-            call: Some(call),
+            call: Some(call.to_owned()),
             security: Some(security),
             tls: None,
             load_loop: Some(load_loop),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use base64::Engine as _;
 
 use super::objective;
-use super::target::parse_target;
+use super::target::{parse_target, section_of};
 use super::{
-    GrpcSpec, Limit, LoadSpec, MetadataSpec, Problem, RateSpec, Spec, StepSpec, TlsSpec, suggest,
+    BoltSpec, GrpcSpec, Limit, LoadSpec, MetadataSpec, Problem, RateSpec, Spec, StepSpec, TlsSpec,
+    suggest,
 };
 use crate::plan::{
     Arrivals, CallPlan, Group, GrpcCall, Identity, Load, Plan, Reuse, Spacing, Stage, Suite,
@@ -45,6 +46,21 @@ pub trait Surroundings {
         method: &str,
         json: &str,
     ) -> Result<EncodedCall, Problem>;
+    /// Encodes class, header map and content of a Bolt call.
+    ///
+    /// # Errors
+    /// A problem that names its key below `call.bolt`.
+    fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem>;
+}
+
+/// A Bolt call's variable parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedBolt {
+    /// `service/method`, or the class of a raw call.
+    pub method: String,
+    pub class: Vec<u8>,
+    pub header: Vec<u8>,
+    pub content: Vec<u8>,
 }
 
 /// A method that exists and a message that fits it.
@@ -149,8 +165,8 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
 
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
-    let CallPlan::Grpc(call) = call;
-    let method = call.method.rsplit('/').next().unwrap_or(&call.method);
+    let (_, method) = call.names();
+    let method = method.rsplit('/').next().unwrap_or(method);
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
         (_, Arrivals::Closed { .. }) => "fleet",
@@ -177,7 +193,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC",
                 );
                 None
             }
@@ -189,7 +205,7 @@ impl Problems {
         if secured == Some(false) && given {
             self.0.push(
                 Problem::new("tls", "TLS settings for a plaintext target")
-                    .help("write the target with grpcs://, or take the TLS settings out"),
+                    .help("write the target with a secured scheme (grpcs://, sofas://), or take the TLS settings out"),
             );
         }
         let spec = spec.cloned().unwrap_or_default();
@@ -252,10 +268,48 @@ impl Problems {
     }
 
     fn call(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<CallPlan> {
-        let Some(call) = &spec.call.grpc else {
-            self.add("call", "missing: a [call.grpc] section says what to call");
-            return None;
-        };
+        let given: Vec<&str> = [
+            ("grpc", spec.call.grpc.is_some()),
+            ("bolt", spec.call.bolt.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(section, given)| given.then_some(section))
+        .collect();
+        let wanted = spec.target.as_deref().and_then(section_of);
+        match given.as_slice() {
+            [] => {
+                let section = wanted.unwrap_or("grpc");
+                self.add(
+                    "call",
+                    format!("missing: a [call.{section}] section says what to call"),
+                );
+                return None;
+            }
+            [_, second, ..] => {
+                self.add(
+                    format!("call.{second}"),
+                    format!("given beside call.{}: a plan calls one thing", given[0]),
+                );
+                return None;
+            }
+            [section] => {
+                if let Some(wanted) = wanted.filter(|wanted| wanted != section) {
+                    self.add(
+                        "target",
+                        format!(
+                            "its scheme goes with [call.{wanted}], and [call.{section}] is given"
+                        ),
+                    );
+                }
+            }
+        }
+        match &spec.call.bolt {
+            Some(call) => self.bolt_call(spec, call, surroundings),
+            None => self.grpc_call(spec.call.grpc.as_ref()?, surroundings),
+        }
+    }
+
+    fn grpc_call(&mut self, call: &GrpcSpec, surroundings: &dyn Surroundings) -> Option<CallPlan> {
         if call.descriptor_set.is_some() && call.proto.is_some() {
             self.add(
                 "call.grpc.descriptor_set",
@@ -449,11 +503,16 @@ impl Problems {
                 "0 workers do nothing: use 1 or more, or leave it out",
             );
         }
-        let call_deadline = spec.call.grpc.as_ref().and_then(|call| call.deadline);
+        let (section, call_deadline) = match (&spec.call.grpc, &spec.call.bolt) {
+            (_, Some(call)) => ("bolt", call.deadline),
+            (Some(call), None) => ("grpc", call.deadline),
+            (None, None) => ("grpc", None),
+        };
+        let call_key = format!("call.{section}.deadline");
         if call_deadline.is_some() && load.deadline.is_some() {
             self.add(
                 "load.deadline",
-                "given beside call.grpc.deadline: use one of the two",
+                format!("given beside {call_key}: use one of the two"),
             );
         }
         let deadline = match load.deadline.or(call_deadline) {
@@ -463,7 +522,7 @@ impl Problems {
                 let key = if load.deadline.is_some() {
                     "load.deadline"
                 } else {
-                    "call.grpc.deadline"
+                    call_key.as_str()
                 };
                 if period.0.is_zero() {
                     self.add(
@@ -782,5 +841,7 @@ fn is_visible(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| (0x21..=0x7e).contains(&b))
 }
 
+mod bolt;
+pub(super) use bolt::VERSIONS;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Plan → the TOML that a run directory keeps: every default written out, no secret.
 
-use super::resolve::{GROUPS, SUITES};
+use super::bolt::limit;
+use super::resolve::{GROUPS, SUITES, VERSIONS};
 use super::{Limit, MessageSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Watch};
 use crate::units::{Period, Size};
@@ -46,14 +47,24 @@ impl Spec {
             groups: Some(names(&tls.groups, &GROUPS)),
             resume: Some(tls.resume),
         });
-        let CallPlan::Grpc(call) = &plan.call;
-        if let Some(grpc) = &mut spec.call.grpc {
+        if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
             grpc.method = Some(call.method.clone());
             // The text itself, so that the run stays the same when the file changes.
             grpc.message = call.message_json.clone().map(MessageSpec);
             grpc.message_file = None;
             grpc.max_message = Some(Size(call.max_message as u64));
             grpc.deadline = None;
+        }
+        if let (CallPlan::Bolt(call), Some(bolt)) = (&plan.call, &mut spec.call.bolt) {
+            bolt.version = VERSIONS
+                .iter()
+                .find(|(_, version)| *version == call.version)
+                .map(|(name, _)| (*name).to_owned());
+            bolt.timeout = Some(limit(call.timeout));
+            bolt.heartbeat = Some(limit(call.heartbeat));
+            bolt.oneway = Some(call.oneway);
+            bolt.max_content = Some(Size(call.max_content as u64));
+            bolt.deadline = None;
         }
         let load = &mut spec.load;
         match plan.load.arrivals {

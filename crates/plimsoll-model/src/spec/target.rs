@@ -18,6 +18,61 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, nearest)| nearest)
 }
 
+/// A protocol's two schemes.
+struct Schemes {
+    /// The section of a plan that says what to call: `call.SECTION`.
+    section: &'static str,
+    plain: &'static str,
+    secured: &'static str,
+    /// Schemes that mean the same elsewhere, and what to write here.
+    elsewhere: &'static [(&'static str, &'static str)],
+}
+
+const SCHEMES: &[Schemes] = &[
+    Schemes {
+        section: "grpc",
+        plain: "grpc",
+        secured: "grpcs",
+        elsewhere: &[("http", "grpc"), ("https", "grpcs")],
+    },
+    Schemes {
+        section: "bolt",
+        plain: "sofa",
+        secured: "sofas",
+        elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
+    },
+];
+
+/// The section of `call` that goes with a target of this URL's scheme.
+pub fn section_of(url: &str) -> Option<&'static str> {
+    let (scheme, _) = url.split_once("://")?;
+    let schemes = SCHEMES.iter().find(|schemes| {
+        scheme.eq_ignore_ascii_case(schemes.plain) || scheme.eq_ignore_ascii_case(schemes.secured)
+    })?;
+    Some(schemes.section)
+}
+
+fn is_secured(scheme: &str, rest: &str) -> Result<bool, String> {
+    for schemes in SCHEMES {
+        if scheme == schemes.plain || scheme == schemes.secured {
+            return Ok(scheme == schemes.secured);
+        }
+        if let Some((_, ours)) = schemes.elsewhere.iter().find(|(name, _)| *name == scheme) {
+            return Err(format!(
+                "scheme `{scheme}` is not one of a target: write {ours}://{rest}"
+            ));
+        }
+    }
+    let known: Vec<String> = SCHEMES
+        .iter()
+        .map(|s| format!("{}:// (over TLS {}://)", s.plain, s.secured))
+        .collect();
+    Err(format!(
+        "unknown scheme `{scheme}`: use {}",
+        known.join(", ")
+    ))
+}
+
 /// Splits `grpc://host:port` or `grpcs://host:port`; true: over TLS.
 ///
 /// # Errors
@@ -26,32 +81,14 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     let (scheme, rest) = url.split_once("://").ok_or_else(|| {
         format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS)")
     })?;
-    let secured = match scheme.to_ascii_lowercase().as_str() {
-        "grpc" => false,
-        "grpcs" => true,
-        "http" => {
-            return Err(format!(
-                "scheme `http` is not one of a gRPC target: write grpc://{rest}"
-            ));
-        }
-        "https" => {
-            return Err(format!(
-                "scheme `https` is not one of a gRPC target: write grpcs://{rest}"
-            ));
-        }
-        _ => {
-            return Err(format!(
-                "unknown scheme `{scheme}`: use grpc:// (plaintext) or grpcs:// (TLS)"
-            ));
-        }
-    };
+    let secured = is_secured(&scheme.to_ascii_lowercase(), rest)?;
     let address = rest.strip_suffix('/').unwrap_or(rest);
     if address.contains('@') {
         return Err("user names and passwords don't belong in a target: use metadata".into());
     }
     if let Some(at) = address.find(['/', '?', '#']) {
         return Err(format!(
-            "`{}` after the port is not part of a gRPC target: name the method in call.grpc.method",
+            "`{}` after the port is not part of a target: what to call is said in the plan's call section",
             &address[at..]
         ));
     }
@@ -107,6 +144,10 @@ mod tests {
         );
         assert_eq!(split("grpcs://[::1]:443/"), Ok(("::1".into(), 443, true)));
         assert_eq!(
+            split("sofas://localhost:12200"),
+            Ok(("localhost".into(), 12200, true))
+        );
+        assert_eq!(
             split("GRPCS://10.0.0.1:1"),
             Ok(("10.0.0.1".into(), 1, true))
         );
@@ -118,6 +159,8 @@ mod tests {
             ("localhost:50051", "write grpc://localhost:50051"),
             ("http://a:1", "write grpc://a:1"),
             ("https://a:1", "write grpcs://a:1"),
+            ("sofarpc://a:1", "write sofa://a:1"),
+            ("bolt://a:1", "write sofa://a:1"),
             ("ftp://a:1", "unknown scheme `ftp`"),
             ("grpc://a", "has no port: write grpc://a:PORT"),
             ("grpc://a:0", "`0` is not a port"),

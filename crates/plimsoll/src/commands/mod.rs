@@ -1,11 +1,13 @@
 //! One file a command.
 
+pub(crate) mod bolt;
 pub(crate) mod certs;
 pub(crate) mod compare;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
 pub(crate) mod ladder;
+pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
@@ -39,9 +41,11 @@ pub(crate) fn execute(
         Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
+        Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
+        Chosen::Relay(arguments) => relay::execute(&arguments),
         Chosen::Serve(arguments) => serve::execute(arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
     }

@@ -9,6 +9,8 @@ use clap::{Args, Subcommand};
 use plimsoll_model::plan::{Group, Suite};
 use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
+use plimsoll_protocols::bolt::Status;
+use plimsoll_protocols::bolt::target as bolt;
 use plimsoll_protocols::grpc::target::{Delay, Stall, fast, orders, score};
 use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 
@@ -37,6 +39,7 @@ enum Server {
     Score(ScoreArguments),
     Orders(OrdersArguments),
     Fast(FastArguments),
+    Bolt(BoltArguments),
 }
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -102,6 +105,76 @@ struct OrdersArguments {
 struct FastArguments {
     #[command(flatten)]
     listen: ListenFlags,
+}
+
+/// SOFARPC over Bolt: HelloService/sayHello, TestService/echoStr, and the echo of strings.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: a thread pool of 200 with no queue, 1 ms a request, 2% of them failing\n  \
+    plimsoll serve bolt --listen 127.0.0.1:12200 --pool 200 --delay 1ms --fail SERVER_EXCEPTION=2%"
+)]
+struct BoltArguments {
+    #[command(flatten)]
+    answers: AnswerFlags,
+
+    #[command(flatten)]
+    listen: ListenFlags,
+
+    /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
+    #[arg(
+        long,
+        env = "PLIMSOLL_DELAY",
+        value_name = "TIME",
+        default_value = "0s"
+    )]
+    delay: DelayText,
+
+    /// Threads of the pool: requests in progress at once; 0: no limit.
+    #[arg(long, env = "PLIMSOLL_POOL", value_name = "N", default_value_t = 0)]
+    pool: usize,
+
+    /// Requests that may wait for the pool; one more is answered SERVER_THREADPOOL_BUSY.
+    #[arg(long, env = "PLIMSOLL_QUEUE", value_name = "N", default_value_t = 0)]
+    queue: usize,
+
+    /// A share of answers that fail with a Bolt status, or with SOFA_ERROR (a success with
+    /// an error header): "TIMEOUT=1%"; may be given again.
+    #[arg(long, env = "PLIMSOLL_FAIL", value_name = "STATUS=SHARE")]
+    fail: Vec<FailText>,
+}
+
+/// A [`bolt::Share`] as typed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct FailText(bolt::Share);
+
+impl FromStr for FailText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FailText, String> {
+        let (name, share) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}` lacks an =: write \"TIMEOUT=1%\""))?;
+        let status = if name.eq_ignore_ascii_case("SOFA_ERROR") {
+            None
+        } else {
+            Some(Status::from_name(name).ok_or_else(|| {
+                let names: Vec<&str> = Status::ALL.iter().map(|status| status.name()).collect();
+                format!(
+                    "`{name}` is no status: use {} or SOFA_ERROR",
+                    names.join(", ")
+                )
+            })?)
+        };
+        let percent = share
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse::<f64>().ok())
+            .filter(|percent| (0.0..=100.0).contains(percent))
+            .ok_or_else(|| format!("`{share}` is no share: write a percentage from 0% to 100%"))?;
+        Ok(FailText(bolt::Share {
+            status,
+            share: percent / 100.0,
+        }))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -348,6 +421,7 @@ pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
         Server::Fast(arguments) => serve_fast(&arguments),
+        Server::Bolt(arguments) => serve_bolt(&arguments),
     }
 }
 
@@ -427,6 +501,38 @@ fn serve_orders(arguments: &OrdersArguments) -> Result<Exit, Failure> {
             ("abandoned", stats.abandoned),
             ("most in progress", stats.most_in_progress),
             ("most waiting", stats.most_waiting),
+        ],
+    )?;
+    Ok(Exit::Done)
+}
+
+fn serve_bolt(arguments: &BoltArguments) -> Result<Exit, Failure> {
+    let listen = &arguments.listen;
+    let bound = listen.bind()?;
+    let options = bolt::BoltOptions {
+        delay: arguments.delay.0,
+        stall: arguments.answers.stall.map(|s| s.0),
+        spin: arguments.answers.spin.0,
+        seed: arguments.answers.seed,
+        pool: arguments.pool,
+        queue: arguments.queue,
+        shares: arguments.fail.iter().map(|fail| fail.0).collect(),
+    };
+    let stats = until_stopped(listen, async move |stopped| {
+        listen.announce("bolt", &bound)?;
+        bolt::serve(bound, options, stopped)
+            .await
+            .map_err(Failure::error)
+    })?;
+    listen.conclude(
+        &stats.connections,
+        &[
+            ("answered", stats.answered),
+            ("failed", stats.failed),
+            ("busy", stats.busy),
+            ("oneway", stats.oneway),
+            ("heartbeats", stats.heartbeats),
+            ("malformed", stats.malformed),
         ],
     )?;
     Ok(Exit::Done)

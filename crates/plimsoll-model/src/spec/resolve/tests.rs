@@ -30,6 +30,15 @@ impl Surroundings for World {
             message: json.as_bytes().to_vec(),
         })
     }
+    fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem> {
+        let name = |text: &Option<String>| text.clone().unwrap_or_default();
+        Ok(EncodedBolt {
+            method: format!("{}/{}", name(&call.service), name(&call.method)),
+            class: b"C".to_vec(),
+            header: Vec::new(),
+            content: name(&call.arguments).into_bytes(),
+        })
+    }
 }
 
 const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";
@@ -322,9 +331,13 @@ fn messages_and_metadata_are_judged() {
     let with = |call: &str| {
         format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{call}\n")
     };
-    let CallPlan::Grpc(call) = plan(&with("message = { json = \"[0.1, 0.2]\" }")).call;
+    let CallPlan::Grpc(call) = plan(&with("message = { json = \"[0.1, 0.2]\" }")).call else {
+        panic!("not gRPC");
+    };
     assert_eq!(call.message, b"{\"json\":\"[0.1, 0.2]\"}");
-    let CallPlan::Grpc(call) = plan(&with("message_file = \"order.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }")).call;
+    let CallPlan::Grpc(call) = plan(&with("message_file = \"order.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }")).call else {
+        panic!("not gRPC");
+    };
     assert_eq!(call.message, b"{\"price\": 5}\n");
     assert_eq!(
         call.metadata,
@@ -429,4 +442,98 @@ fn objectives_and_watch_are_resolved() {
         ])
     );
     assert_eq!(plan.watch, Watch::Port(99));
+}
+
+fn bolt(call: &str) -> String {
+    format!(
+        "target = \"sofa://a:12200\"\n[call.bolt]\n{call}\n[load]\nrate = \"10/s\"\nduration = \"1s\"\n"
+    )
+}
+
+#[test]
+fn a_bolt_call_has_the_defaults_of_its_documentation() {
+    let plan = plan(&bolt(
+        "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
+    ));
+    assert_eq!(plan.name, "c, steady");
+    let CallPlan::Bolt(call) = &plan.call else {
+        panic!("not Bolt");
+    };
+    assert_eq!(call.method, "a.B:1.0/c");
+    assert_eq!(call.version, crate::plan::BoltVersion::V1);
+    assert_eq!(call.timeout, Some(DEADLINE));
+    assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
+    assert_eq!((call.oneway, call.in_flight, call.codec), (false, None, 1));
+}
+
+#[test]
+fn what_is_saved_of_a_bolt_call_is_the_same_plan() {
+    let text = bolt(
+        "class = \"java.lang.String\"\ncontent = \"1\"\nversion = \"v2-crc\"\ntimeout = \"none\"\ndeadline = \"2s\"\nin_flight = 3",
+    );
+    let (spec, first) = (read(&text).unwrap(), plan(&text));
+    let saved = spec.filled_in(&first).to_toml().unwrap();
+    assert_eq!(plan(&saved).call, first.call, "{saved}");
+}
+
+#[test]
+fn wrong_bolt_calls_are_told_by_key() {
+    for (call, needle) in [
+        ("method = \"c\"", "`call.bolt.service`: missing"),
+        ("service = \"a\"", "`call.bolt.method`: missing"),
+        (
+            "service = \"a\"\nmethod = \"b\"\nversion = \"v3\"",
+            "`call.bolt.version`: `v3` is unknown",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\nin_flight = 0",
+            "`call.bolt.in_flight`: 0",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\nheartbeat = \"0s\"",
+            "`call.bolt.heartbeat`: 0",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\ntimeout = \"0s\"",
+            "`call.bolt.timeout`: a timeout of 0",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\ncodec = 11",
+            "`call.bolt.codec`: only for raw",
+        ),
+        (
+            "service = \"a\"\nmethod = \"b\"\nclass = \"c\"\ncontent = \"1\"",
+            "`call.bolt.service`: given beside",
+        ),
+        ("content = \"1\"", "`call.bolt.class`: missing"),
+        ("class = \"a\"", "`call.bolt.content`: missing"),
+        (
+            "service = \"a\"\nmethod = \"b\"\nmax_content = \"4GiB\"",
+            "`call.bolt.max_content`: out of range",
+        ),
+    ] {
+        let problems = wrong(&bolt(call));
+        assert!(
+            problems.iter().any(|p| p.contains(needle)),
+            "{call}: {problems:?}"
+        );
+    }
+}
+
+#[test]
+fn scheme_and_section_must_be_of_one_protocol() {
+    let problems = wrong(&format!(
+        "target = \"sofa://a:1\"\n{CALL}[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
+    ));
+    assert!(
+        problems[0].contains("its scheme goes with [call.bolt]"),
+        "{problems:?}"
+    );
+    let problems = wrong(&format!(
+        "target = \"sofa://a:1\"\n{CALL}[call.bolt]\nservice = \"a\"\nmethod = \"b\"\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
+    ));
+    assert!(
+        problems[0].contains("`call.bolt`: given beside call.grpc"),
+        "{problems:?}"
+    );
 }

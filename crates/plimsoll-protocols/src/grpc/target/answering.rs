@@ -60,7 +60,7 @@ pub struct Stall {
 }
 
 /// Decides when each answer leaves, and holds it until then.
-pub(super) struct Answering {
+pub(crate) struct Answering {
     delay: Delay,
     stall: Option<Stall>,
     alarms: Alarms,
@@ -73,7 +73,7 @@ impl Answering {
     ///
     /// # Errors
     /// When a time is too long, the delay's range is empty, or the kernel refuses a timer.
-    pub(super) fn new(
+    pub(crate) fn new(
         delay: Delay,
         stall: Option<Stall>,
         lead: Duration,
@@ -114,7 +114,7 @@ impl Answering {
     }
 
     /// Waits until the answer to a request read just now may leave.
-    pub(super) async fn wait(&self) {
+    pub(crate) async fn wait(&self) {
         let now = Instant::now();
         let first = *self.first.get_or_init(|| now);
         let due = leaves(now + self.draw(), first, self.stall);
@@ -124,7 +124,7 @@ impl Answering {
     }
 
     /// Evenly distributed in [0, 1).
-    pub(super) fn fraction(&self) -> f64 {
+    pub(crate) fn fraction(&self) -> f64 {
         let bits = self
             .random
             .lock()

@@ -8,6 +8,7 @@ pub mod fast;
 pub mod orders;
 pub mod score;
 
+pub(crate) use answering::Answering;
 pub use answering::{Delay, Stall};
 
 /// Messages and service traits made from `proto/`.

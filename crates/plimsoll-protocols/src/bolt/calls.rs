@@ -1,0 +1,199 @@
+//! One connection's calls, found by the id of their frames.
+//!
+//! Ids are ours to choose, so a ring indexed by the id's low bits holds the calls: an id
+//! whose place is taken by a call in flight is not used. The ring is at most half full.
+
+use plimsoll_engine::driver::CallId;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Open,
+    /// Its deadline has passed; an answer that still comes is late.
+    Cancelled,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    id: u32,
+    call: CallId,
+    state: State,
+}
+
+const FREE: Slot = Slot {
+    id: 0,
+    call: CallId(0),
+    state: State::Free,
+};
+
+/// What an id belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Open(CallId),
+    Late,
+    Unknown,
+}
+
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// Empty, or a power of two.
+    ring: Box<[Slot]>,
+    open: u32,
+    next_id: u32,
+}
+
+impl Default for Calls {
+    fn default() -> Calls {
+        Calls {
+            ring: Box::default(),
+            open: 0,
+            next_id: 1,
+        }
+    }
+}
+
+impl Calls {
+    /// Calls in flight.
+    #[inline]
+    pub(super) fn open(&self) -> u32 {
+        self.open
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.ring)
+    }
+
+    #[inline]
+    fn place(&self, id: u32) -> usize {
+        id as usize & (self.ring.len().wrapping_sub(1))
+    }
+
+    /// An id that no call in flight has.
+    #[inline]
+    pub(super) fn new_id(&mut self) -> u32 {
+        loop {
+            let id = self.next_id;
+            self.next_id = self.next_id.wrapping_add(1);
+            match self.ring.get(self.place(id)) {
+                Some(slot) if slot.state == State::Open => {}
+                _ => return id,
+            }
+        }
+    }
+
+    /// Adds a call and gives it its id.
+    #[inline]
+    pub(super) fn insert(&mut self, call: CallId) -> u32 {
+        if self.ring.len() < (self.open as usize + 1) * 2 {
+            self.grow();
+        }
+        let id = self.new_id();
+        let place = self.place(id);
+        self.ring[place] = Slot {
+            id,
+            call,
+            state: State::Open,
+        };
+        self.open += 1;
+        id
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let length = (self.ring.len() * 2).max(4);
+        let old = std::mem::replace(&mut self.ring, vec![FREE; length].into());
+        for slot in old {
+            // Two that shared no place before share none now.
+            let place = self.place(slot.id);
+            if slot.state != State::Free {
+                self.ring[place] = slot;
+            }
+        }
+    }
+
+    /// The call with that id, which ends here.
+    #[inline]
+    pub(super) fn take(&mut self, id: u32) -> Found {
+        let place = self.place(id);
+        let Some(slot) = self.ring.get_mut(place).filter(|slot| slot.id == id) else {
+            return Found::Unknown;
+        };
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::Open => {
+                self.open -= 1;
+                Found::Open(slot.call)
+            }
+            State::Cancelled => Found::Late,
+            State::Free => Found::Unknown,
+        }
+    }
+
+    /// The call's deadline has passed.
+    pub(super) fn cancel(&mut self, call: CallId) {
+        let found = self
+            .ring
+            .iter_mut()
+            .find(|slot| slot.state == State::Open && slot.call == call);
+        if let Some(slot) = found {
+            slot.state = State::Cancelled;
+            self.open -= 1;
+        }
+    }
+
+    /// All calls in flight, which end here.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = CallId> {
+        self.open = 0;
+        std::mem::take(&mut self.ring)
+            .into_iter()
+            .filter(|slot| slot.state == State::Open)
+            .map(|slot| slot.call)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn calls_are_found_by_their_ids_in_any_order(
+            steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..300),
+        ) {
+            let mut calls = Calls { next_id: u32::MAX - 20, ..Calls::default() };
+            let mut open: BTreeMap<u32, u32> = BTreeMap::new();
+            let mut number = 0;
+            for (step, which) in steps {
+                match step {
+                    0 | 1 => {
+                        let id = calls.insert(CallId(number));
+                        prop_assert_eq!(open.insert(id, number), None);
+                        number += 1;
+                    }
+                    _ if open.is_empty() => {
+                        prop_assert_eq!(calls.take(7), Found::Unknown);
+                    }
+                    step => {
+                        let (&id, &call) = open.iter().nth(which.index(open.len())).unwrap();
+                        open.remove(&id);
+                        if step == 2 {
+                            prop_assert_eq!(calls.take(id), Found::Open(CallId(call)));
+                            prop_assert_eq!(calls.take(id), Found::Unknown);
+                        } else {
+                            calls.cancel(CallId(call));
+                            prop_assert_eq!(calls.take(id), Found::Late);
+                        }
+                    }
+                }
+                prop_assert_eq!(calls.open() as usize, open.len());
+            }
+            let mut left: Vec<u32> = calls.drain().map(|call| call.0).collect();
+            left.sort_unstable();
+            let mut wanted: Vec<u32> = open.into_values().collect();
+            wanted.sort_unstable();
+            prop_assert_eq!(left, wanted);
+        }
+    }
+}

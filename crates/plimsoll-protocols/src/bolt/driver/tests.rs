@@ -1,0 +1,288 @@
+use super::super::frame::{Form, MAX_CONTENT};
+use super::super::hessian::Value;
+use super::*;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const START: Time = Time(1_000_000);
+
+fn driver(request: &BoltRequest<'_>) -> BoltDriver {
+    let mut driver = BoltProtocol::new(request).unwrap().driver();
+    driver.open(START, &mut Vec::new());
+    driver
+}
+
+fn sent(out: &[u8]) -> Vec<Frame<'_>> {
+    let (mut frames, mut at) = (Vec::new(), 0);
+    while let Some((frame, length)) = Frame::parse(&out[at..], MAX_CONTENT).unwrap() {
+        frames.push(frame);
+        at += length;
+    }
+    assert_eq!(at, out.len());
+    frames
+}
+
+fn answer(id: u32, status: u16, header: &[u8], content: &[u8]) -> Vec<u8> {
+    let mut wire = Vec::new();
+    Frame {
+        kind: Kind::Response { status },
+        command: Command::RpcResponse,
+        header,
+        content,
+        ..Frame::heartbeat(Form::V1, id)
+    }
+    .write(&mut wire);
+    wire
+}
+
+/// Outcomes by call.
+fn ended(events: &[Event]) -> Vec<(u32, Outcome)> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Done(done) => Some((done.call.0, done.outcome)),
+            _ => None,
+        })
+        .collect()
+}
+
+fn receive(driver: &mut BoltDriver, wire: &[u8]) -> (Vec<u8>, Vec<Event>) {
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    driver.receive(wire, START, &mut out, &mut events).unwrap();
+    (out, events)
+}
+
+fn start(driver: &mut BoltDriver, calls: u32) -> Vec<u32> {
+    let mut out = Vec::new();
+    for call in 0..calls {
+        driver.start(CallId(call), u64::from(call), START, &mut out);
+    }
+    sent(&out).iter().map(|frame| frame.id).collect()
+}
+
+#[test]
+fn answers_end_their_own_calls_in_any_order() {
+    let mut driver = driver(&BoltRequest::default());
+    let ids = start(&mut driver, 3);
+    let mut wire = answer(ids[2], 0, b"", b"");
+    wire.extend(answer(ids[0], 4, b"", b""));
+    wire.extend(answer(ids[0], 0, b"", b""));
+    wire.extend(answer(77, 0, b"", b""));
+    let (_, events) = receive(&mut driver, &wire);
+    assert_eq!(
+        ended(&events),
+        [(2, Outcome::Ok), (0, Outcome::BoltServerThreadpoolBusy)]
+    );
+    let mut events = Vec::new();
+    driver.abort(Outcome::Reset, START, &mut events);
+    assert_eq!(ended(&events), [(1, Outcome::Reset)]);
+}
+
+#[test]
+fn a_failure_that_travels_as_a_success_is_a_failure() {
+    let mut driver = driver(&BoltRequest::default());
+    let ids = start(&mut driver, 3);
+    let (mut failed, mut fine) = (Vec::new(), Vec::new());
+    header::write(&mut failed, Some(header::RESPONSE_ERROR), Some(b"true"));
+    header::write(&mut fine, Some(header::RESPONSE_ERROR), Some(b"false"));
+    let text = sofa::failure("RPC cannot find service: [x]");
+    let (_, events) = receive(&mut driver, &answer(ids[0], 0, &failed, &text));
+    assert_eq!(
+        events[0],
+        Event::Detail {
+            outcome: Outcome::SofaError,
+            text: "RPC cannot find service: [x]".to_owned()
+        }
+    );
+    assert_eq!(ended(&events), [(0, Outcome::SofaError)]);
+    let content = sofa::answer(Value::Null);
+    let (_, events) = receive(&mut driver, &answer(ids[1], 0, &fine, &content));
+    assert_eq!(ended(&events), [(1, Outcome::Ok)]);
+    let (_, events) = receive(&mut driver, &answer(ids[2], 0, b"\0\0\0\x09x", &content));
+    assert_eq!(ended(&events), [(2, Outcome::BadAnswer)]);
+}
+
+#[test]
+fn every_status_is_counted_by_its_name() {
+    for status in 0..0x20u16 {
+        let mut driver = driver(&BoltRequest::default());
+        let ids = start(&mut driver, 1);
+        let (_, events) = receive(&mut driver, &answer(ids[0], status, b"", b""));
+        let expected = Status::from_number(status).map_or(Outcome::BoltUnknown, Status::outcome);
+        assert_eq!(ended(&events), [(0, expected)], "{status:#x}");
+    }
+}
+
+#[test]
+fn the_limit_in_flight_holds_and_late_answers_are_late() {
+    let mut driver = driver(&BoltRequest {
+        in_flight: 2,
+        ..BoltRequest::default()
+    });
+    assert_eq!(driver.capacity(), 2);
+    let ids = start(&mut driver, 2);
+    assert_eq!(driver.capacity(), 0);
+    driver.cancel(CallId(0), START, &mut Vec::new());
+    assert_eq!(driver.capacity(), 1);
+    let (_, events) = receive(&mut driver, &answer(ids[0], 0, b"", b""));
+    assert_eq!(events, [Event::Late]);
+}
+
+#[test]
+fn oneway_calls_end_when_they_are_sent() {
+    let mut driver = driver(&BoltRequest {
+        oneway: true,
+        ..BoltRequest::default()
+    });
+    start(&mut driver, 2);
+    assert!(driver.deadline().unwrap() <= START);
+    let mut events = Vec::new();
+    driver.expire(START, &mut Vec::new(), &mut events);
+    assert_eq!(ended(&events), [(0, Outcome::Ok), (1, Outcome::Ok)]);
+    assert_eq!(driver.deadline(), None);
+}
+
+#[test]
+fn silence_is_broken_by_heartbeats_and_three_unanswered_end_it() {
+    let mut driver = driver(&BoltRequest {
+        form: Form::V2_CRC,
+        heartbeat: Some(Duration::from_secs(15)),
+        ..BoltRequest::default()
+    });
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    let due = driver.deadline().unwrap();
+    assert_eq!(due, START + Duration::from_secs(15));
+    driver.expire(START + Duration::from_secs(14), &mut out, &mut events);
+    assert!(out.is_empty());
+    driver.expire(due, &mut out, &mut events);
+    let beat = sent(&out)[0];
+    assert_eq!(beat, Frame::heartbeat(Form::V2_CRC, beat.id));
+    // Answered: the next one is a whole interval away.
+    let mut ack = Vec::new();
+    Frame::heartbeat_ack(beat.form, beat.id).write(&mut ack);
+    driver.receive(&ack, due, &mut out, &mut events).unwrap();
+    assert_eq!(driver.deadline(), Some(due + Duration::from_secs(15)));
+    for n in 0..4 {
+        assert!(!driver.is_draining(), "after {n} expiries");
+        let now = driver.deadline().unwrap();
+        driver.expire(now, &mut out, &mut events);
+    }
+    assert!(driver.is_draining());
+    assert_eq!(driver.capacity(), 0);
+    assert_eq!(sent(&out).len(), 4);
+}
+
+#[test]
+fn what_a_server_asks_is_answered() {
+    let mut driver = driver(&BoltRequest::default());
+    let mut wire = Vec::new();
+    Frame::heartbeat(Form::V1, 9).write(&mut wire);
+    let request = Frame {
+        command: Command::RpcRequest,
+        ..Frame::heartbeat(Form::V1, 10)
+    };
+    request.write(&mut wire);
+    let (out, _) = receive(&mut driver, &wire);
+    let expected = [
+        Frame::heartbeat_ack(Form::V1, 9),
+        Frame::bare_response(Form::V1, 10, 1, Status::NoProcessor),
+    ];
+    assert_eq!(sent(&out), expected);
+    let mut wire = Vec::new();
+    Frame {
+        command: Command::GoAway,
+        ..Frame::heartbeat(Form::V1, 11)
+    }
+    .write(&mut wire);
+    receive(&mut driver, &wire);
+    assert!(driver.is_draining());
+}
+
+#[test]
+fn what_is_no_bolt_ends_the_connection_with_a_reason() {
+    for (wire, outcome, needle) in [
+        (
+            &b"HTTP/1.1 400"[..],
+            Outcome::ProtocolError,
+            "an HTTP server?",
+        ),
+        (b"\x15\x03\x03", Outcome::ProtocolError, "sofas://"),
+        (b"\x02\x07", Outcome::ProtocolError, "revision 7"),
+        (
+            b"\x01\0\0\x02\x01\0\0\0\x01\x01\0\0\0\0\0\0\x7f\xff\xff\xff",
+            Outcome::MessageTooLarge,
+            "2147483647 bytes",
+        ),
+        (
+            b"\x01\0\0\x02\x01\0\0\0\x01\x01\0\0\0\0\0\0\xff\xff\xff\xff",
+            Outcome::ProtocolError,
+            "negative",
+        ),
+    ] {
+        let mut driver = driver(&BoltRequest::default());
+        start(&mut driver, 1);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let error = driver
+            .receive(wire, START, &mut out, &mut events)
+            .unwrap_err();
+        assert_eq!(error.outcome, outcome);
+        assert!(error.detail.contains(needle), "{}", error.detail);
+    }
+}
+
+#[test]
+fn the_end_of_the_connection_is_told_by_where_it_came() {
+    let mut driver = driver(&BoltRequest::default());
+    assert_eq!(driver.receive_end(START, &mut Vec::new()), Ok(()));
+    let ids = start(&mut driver, 1);
+    let error = driver.receive_end(START, &mut Vec::new()).unwrap_err();
+    assert!(
+        error.detail.contains("1 calls in flight"),
+        "{}",
+        error.detail
+    );
+    receive(&mut driver, &answer(ids[0], 0, b"", b"content")[..9]);
+    let error = driver.receive_end(START, &mut Vec::new()).unwrap_err();
+    assert!(
+        error.detail.contains("middle of a frame"),
+        "{}",
+        error.detail
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_split_ends_the_same_calls(
+        sizes in proptest::collection::vec((0usize..300, 0u16..6), 1..12),
+        cuts in proptest::collection::vec(1usize..50, 1..200),
+    ) {
+        let request = BoltRequest::default();
+        let (mut whole, mut split) = (driver(&request), driver(&request));
+        let ids = start(&mut whole, sizes.len() as u32);
+        start(&mut split, sizes.len() as u32);
+        let mut wire = Vec::new();
+        for (id, (size, status)) in ids.iter().zip(&sizes) {
+            wire.extend(answer(*id, *status, b"", &vec![b'N'; *size]));
+        }
+        let (_, expected) = receive(&mut whole, &wire);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let (mut rest, mut cut) = (&wire[..], cuts.iter().cycle());
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at((*cut.next().unwrap()).min(rest.len()));
+            split.receive(piece, START, &mut out, &mut events).unwrap();
+            rest = after;
+        }
+        prop_assert_eq!(events, expected);
+    }
+
+    #[test]
+    fn garbage_harms_nobody(wire in proptest::collection::vec(any::<u8>(), 0..300), first in 0u8..4) {
+        let mut driver = driver(&BoltRequest::default());
+        start(&mut driver, 4);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let _ = driver.receive(&[first], START, &mut out, &mut events);
+        let _ = driver.receive(&wire, START, &mut out, &mut events);
+        driver.abort(Outcome::Reset, START, &mut events);
+        prop_assert_eq!(ended(&events).len(), 4);
+    }
+}

@@ -1,0 +1,509 @@
+//! One Bolt frame: its fixed header, and class, header and content behind it.
+//!
+//! Both ends use it: the driver, the reference server, the tests. Reading copies nothing
+//! and believes no length before it is checked against the caller's limit; whatever is
+//! read can be written again byte for byte.
+
+/// The largest content a reader should accept unless told otherwise: 16 MiB.
+pub const MAX_CONTENT: usize = 16 << 20;
+
+/// Codec bytes. SOFABolt itself knows the first; the others are SOFARPC's.
+pub mod codec {
+    pub const HESSIAN2: u8 = 1;
+    pub const PROTOBUF: u8 = 11;
+    pub const JSON: u8 = 12;
+}
+
+/// How a frame is laid out: the protocol's version, and with version 2 whether it ends
+/// with a checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    V1,
+    /// `revision` is 1 or 2. Only with 2 does bit 0 of `switches` add a CRC-32.
+    V2 {
+        revision: u8,
+        switches: u8,
+    },
+}
+
+impl Form {
+    /// Version 2 with a checksum.
+    pub const V2_CRC: Form = Form::V2 {
+        revision: 2,
+        switches: 1,
+    };
+    /// Version 2 without a checksum.
+    pub const V2: Form = Form::V2 {
+        revision: 1,
+        switches: 0,
+    };
+
+    #[inline]
+    pub fn has_crc(self) -> bool {
+        matches!(self, Form::V2 { revision: 2, switches } if switches & 1 == 1)
+    }
+
+    /// The same layout for a frame that no peer puts a checksum on: heartbeats and
+    /// answers that report a failure.
+    #[must_use]
+    pub fn without_switches(self) -> Form {
+        match self {
+            Form::V1 => Form::V1,
+            Form::V2 { revision, .. } => Form::V2 {
+                revision,
+                switches: 0,
+            },
+        }
+    }
+
+    /// The byte at which the id begins.
+    #[inline]
+    pub fn id_at(self) -> usize {
+        match self {
+            Form::V1 => 5,
+            Form::V2 { .. } => 6,
+        }
+    }
+}
+
+/// Who says it, and what only this direction has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Milliseconds; negative: none.
+    Request { timeout: i32 },
+    /// No answer is wanted, and none is allowed.
+    Oneway { timeout: i32 },
+    /// A number of [`super::Status`].
+    Response { status: u16 },
+}
+
+/// What the frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    Heartbeat,
+    RpcRequest,
+    RpcResponse,
+    /// MOSN's extension: the sender takes no more requests on this connection.
+    GoAway,
+}
+
+impl Command {
+    fn from_number(number: u16) -> Option<Command> {
+        Some(match number {
+            0 => Command::Heartbeat,
+            1 => Command::RpcRequest,
+            2 => Command::RpcResponse,
+            100 => Command::GoAway,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> u16 {
+        match self {
+            Command::Heartbeat => 0,
+            Command::RpcRequest => 1,
+            Command::RpcResponse => 2,
+            Command::GoAway => 100,
+        }
+    }
+}
+
+/// A whole frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    pub form: Form,
+    pub kind: Kind,
+    pub command: Command,
+    /// The command's version: 1 in every frame seen; carried as it is.
+    pub command_version: u8,
+    pub id: u32,
+    pub codec: u8,
+    /// The Java class that the content is an object of.
+    pub class: &'a [u8],
+    /// See [`super::header`].
+    pub header: &'a [u8],
+    pub content: &'a [u8],
+}
+
+/// The bytes are no frame: there is no way to find the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error("protocol byte {0:#04x}, expected 0x01 or 0x02")]
+    Protocol(u8),
+    #[error("revision {0} of protocol version 2, expected 1 or 2")]
+    Revision(u8),
+    #[error("frame type {0}, expected 0 (response), 1 (request) or 2 (oneway)")]
+    Type(u8),
+    #[error("command {0}, expected 0 (heartbeat), 1 (request), 2 (response) or 100 (goaway)")]
+    Command(u16),
+    #[error("switches {0:#04x}, expected a value below 0x80")]
+    Switches(u8),
+    #[error("a content of {0} bytes: the length is negative")]
+    NegativeContent(i32),
+    #[error("a content of {length} bytes, over the limit of {limit}")]
+    ContentTooLong { length: usize, limit: usize },
+    #[error("checksum {seen:#010x}, expected {expected:#010x} (CRC-32)")]
+    Crc { seen: u32, expected: u32 },
+}
+
+#[inline]
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline]
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+impl<'a> Frame<'a> {
+    /// The length of the frame that `bytes` begin with, as soon as its fixed header is
+    /// there. `limit`: of the content, in bytes.
+    ///
+    /// # Errors
+    /// As soon as the bytes seen can't become a frame.
+    #[inline]
+    pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
+        Ok(Fixed::parse(bytes, limit)?.map(|fixed| fixed.end))
+    }
+
+    /// The frame at the start of `bytes` and its length; `None`: more bytes are needed.
+    /// `limit`: of the content, in bytes.
+    ///
+    /// # Errors
+    /// As soon as the bytes seen can't become a frame.
+    #[inline]
+    pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Option<(Frame<'a>, usize)>, FrameError> {
+        let Some(fixed) = Fixed::parse(bytes, limit)? else {
+            return Ok(None);
+        };
+        let Some(bytes) = bytes.get(..fixed.end) else {
+            return Ok(None);
+        };
+        let body_end = fixed.start + fixed.class + fixed.header + fixed.content;
+        if fixed.form.has_crc() {
+            let (seen, expected) = (be32(bytes, body_end), crc32fast::hash(&bytes[..body_end]));
+            if seen != expected {
+                return Err(FrameError::Crc { seen, expected });
+            }
+        }
+        let (class, rest) = bytes[fixed.start..body_end].split_at(fixed.class);
+        let (header, content) = rest.split_at(fixed.header);
+        let frame = Frame {
+            form: fixed.form,
+            kind: fixed.kind,
+            command: fixed.command,
+            command_version: fixed.command_version,
+            id: fixed.id,
+            codec: fixed.codec,
+            class,
+            header,
+            content,
+        };
+        Ok(Some((frame, fixed.end)))
+    }
+
+    /// Appends the frame. Class and header beyond 65,535 bytes and content beyond
+    /// 2,147,483,647 can't be written: check with [`Frame::is_writable`].
+    pub fn write(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.is_writable());
+        let start = out.len();
+        let kind = match self.kind {
+            Kind::Response { .. } => 0,
+            Kind::Request { .. } => 1,
+            Kind::Oneway { .. } => 2,
+        };
+        match self.form {
+            Form::V1 => out.push(1),
+            Form::V2 { revision, .. } => out.extend_from_slice(&[2, revision]),
+        }
+        out.push(kind);
+        out.extend_from_slice(&self.command.number().to_be_bytes());
+        out.push(self.command_version);
+        out.extend_from_slice(&self.id.to_be_bytes());
+        out.push(self.codec);
+        if let Form::V2 { switches, .. } = self.form {
+            out.push(switches);
+        }
+        match self.kind {
+            Kind::Response { status } => out.extend_from_slice(&status.to_be_bytes()),
+            Kind::Request { timeout } | Kind::Oneway { timeout } => {
+                out.extend_from_slice(&timeout.to_be_bytes());
+            }
+        }
+        out.extend_from_slice(&(self.class.len() as u16).to_be_bytes());
+        out.extend_from_slice(&(self.header.len() as u16).to_be_bytes());
+        out.extend_from_slice(&(self.content.len() as u32).to_be_bytes());
+        out.extend_from_slice(self.class);
+        out.extend_from_slice(self.header);
+        out.extend_from_slice(self.content);
+        if self.form.has_crc() {
+            let crc = crc32fast::hash(&out[start..]);
+            out.extend_from_slice(&crc.to_be_bytes());
+        }
+    }
+
+    /// Whether all lengths fit their fields as Java reads them, as signed numbers.
+    pub fn is_writable(&self) -> bool {
+        self.class.len() <= i16::MAX as usize
+            && self.header.len() <= u16::MAX as usize
+            && self.content.len() <= i32::MAX as usize
+    }
+
+    /// A heartbeat in the given layout.
+    pub fn heartbeat(form: Form, id: u32) -> Frame<'static> {
+        Frame {
+            form: form.without_switches(),
+            kind: Kind::Request { timeout: -1 },
+            command: Command::Heartbeat,
+            command_version: 1,
+            id,
+            codec: codec::HESSIAN2,
+            class: &[],
+            header: &[],
+            content: &[],
+        }
+    }
+
+    /// The answer to a heartbeat.
+    pub fn heartbeat_ack(form: Form, id: u32) -> Frame<'static> {
+        Frame {
+            kind: Kind::Response { status: 0 },
+            ..Frame::heartbeat(form, id)
+        }
+    }
+
+    /// An answer that is a status and nothing else.
+    pub fn bare_response(form: Form, id: u32, codec: u8, status: super::Status) -> Frame<'static> {
+        Frame {
+            kind: Kind::Response {
+                status: status.number(),
+            },
+            command: Command::RpcResponse,
+            codec,
+            ..Frame::heartbeat(form, id)
+        }
+    }
+}
+
+/// What the fixed header says.
+struct Fixed {
+    form: Form,
+    kind: Kind,
+    command: Command,
+    command_version: u8,
+    id: u32,
+    codec: u8,
+    /// The byte at which the class begins.
+    start: usize,
+    class: usize,
+    header: usize,
+    content: usize,
+    /// The frame's length, with its checksum.
+    end: usize,
+}
+
+impl Fixed {
+    #[inline]
+    fn parse(bytes: &[u8], limit: usize) -> Result<Option<Fixed>, FrameError> {
+        // Everything behind the protocol byte is shifted by one in version 2, and the
+        // lengths by one more, for the switches.
+        let Some(&protocol) = bytes.first() else {
+            return Ok(None);
+        };
+        let (at, switched) = match protocol {
+            1 => (1, 0),
+            2 => (2, 1),
+            other => return Err(FrameError::Protocol(other)),
+        };
+        if bytes.len() < 20 {
+            return check_start(bytes, at).map(|()| None);
+        }
+        let form = match protocol {
+            1 => Form::V1,
+            _ => {
+                let (revision, switches) = (bytes[1], bytes[11]);
+                if !matches!(revision, 1 | 2) {
+                    return Err(FrameError::Revision(revision));
+                }
+                if switches >= 0x80 {
+                    return Err(FrameError::Switches(switches));
+                }
+                Form::V2 { revision, switches }
+            }
+        };
+        let number = be16(bytes, at + 1);
+        let command = Command::from_number(number).ok_or(FrameError::Command(number))?;
+        let (id, codec) = (be32(bytes, at + 4), bytes[at + 8]);
+        let varying = at + 9 + switched;
+        let (kind, lengths) = match bytes[at] {
+            0 => (
+                Kind::Response {
+                    status: be16(bytes, varying),
+                },
+                varying + 2,
+            ),
+            kind @ (1 | 2) => {
+                if bytes.len() < varying + 4 {
+                    return Ok(None);
+                }
+                let timeout = be32(bytes, varying).cast_signed();
+                if kind == 1 {
+                    (Kind::Request { timeout }, varying + 4)
+                } else {
+                    (Kind::Oneway { timeout }, varying + 4)
+                }
+            }
+            other => return Err(FrameError::Type(other)),
+        };
+        let start = lengths + 8;
+        if bytes.len() < start {
+            return Ok(None);
+        }
+        let class = usize::from(be16(bytes, lengths));
+        let header = usize::from(be16(bytes, lengths + 2));
+        let content = be32(bytes, lengths + 4).cast_signed();
+        let content = usize::try_from(content).map_err(|_| FrameError::NegativeContent(content))?;
+        if content > limit {
+            return Err(FrameError::ContentTooLong {
+                length: content,
+                limit,
+            });
+        }
+        // At most 2 × 64 KiB beyond the limit: no overflow.
+        let body_end = start + class + header + content;
+        let end = body_end + if form.has_crc() { 4 } else { 0 };
+        Ok(Some(Fixed {
+            form,
+            kind,
+            command,
+            command_version: bytes[at + 3],
+            id,
+            codec,
+            start,
+            class,
+            header,
+            content,
+            end,
+        }))
+    }
+}
+
+/// What a start too short for a frame already shows to be wrong.
+fn check_start(bytes: &[u8], at: usize) -> Result<(), FrameError> {
+    if at == 2
+        && let Some(&revision) = bytes.get(1)
+        && !matches!(revision, 1 | 2)
+    {
+        return Err(FrameError::Revision(revision));
+    }
+    if let Some(&kind) = bytes.get(at)
+        && kind > 2
+    {
+        return Err(FrameError::Type(kind));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn forms() -> impl Strategy<Value = Form> {
+        prop_oneof![
+            Just(Form::V1),
+            (1u8..=2, 0u8..0x80).prop_map(|(revision, switches)| Form::V2 { revision, switches }),
+        ]
+    }
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop_oneof![
+            any::<i32>().prop_map(|timeout| Kind::Request { timeout }),
+            any::<i32>().prop_map(|timeout| Kind::Oneway { timeout }),
+            any::<u16>().prop_map(|status| Kind::Response { status }),
+        ]
+    }
+
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(any::<u8>(), 0..80)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again_at_no_earlier_byte(
+            (form, kind) in (forms(), kinds()),
+            (id, codec) in (any::<u32>(), any::<u8>()),
+            (class, header, content) in (bytes(), bytes(), bytes()),
+            rest in bytes(),
+        ) {
+            let frame = Frame {
+                form, kind, command: Command::RpcRequest, command_version: 1, id, codec,
+                class: &class, header: &header, content: &content,
+            };
+            let mut wire = Vec::new();
+            frame.write(&mut wire);
+            let length = wire.len();
+            for cut in 0..length {
+                prop_assert_eq!(Frame::parse(&wire[..cut], MAX_CONTENT), Ok(None));
+            }
+            wire.extend_from_slice(&rest);
+            prop_assert_eq!(Frame::parse(&wire, MAX_CONTENT), Ok(Some((frame, length))));
+        }
+
+        #[test]
+        fn garbage_is_read_without_harm(wire in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Ok(Some((frame, length))) = Frame::parse(&wire, MAX_CONTENT) {
+                let mut again = Vec::new();
+                frame.write(&mut again);
+                prop_assert_eq!(&again[..], &wire[..length]);
+            }
+        }
+
+        #[test]
+        fn one_flipped_bit_does_not_pass_the_checksum(
+            content in bytes(), at in 22usize..60, bit in 0u8..8,
+        ) {
+            let mut wire = Vec::new();
+            let frame = Frame { content: &content, ..Frame::heartbeat(Form::V2_CRC, 7) };
+            Frame { form: Form::V2_CRC, ..frame }.write(&mut wire);
+            let at = at.max(24);
+            prop_assume!(at < wire.len());
+            wire[at] ^= 1 << bit;
+            let parsed = Frame::parse(&wire, MAX_CONTENT);
+            prop_assert!(matches!(parsed, Err(FrameError::Crc { .. })), "{:?}", parsed);
+        }
+    }
+
+    #[test]
+    fn wrong_bytes_are_refused_as_early_as_they_show() {
+        fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
+            Frame::parse(bytes, 1000)
+        }
+        assert_eq!(parse(b"H"), Err(FrameError::Protocol(b'H')));
+        assert_eq!(parse(&[2, 3]), Err(FrameError::Revision(3)));
+        assert_eq!(parse(&[1, 9]), Err(FrameError::Type(9)));
+        assert_eq!(parse(&[2, 1, 7]), Err(FrameError::Type(7)));
+
+        let mut wire = Vec::new();
+        Frame::heartbeat(Form::V1, 1).write(&mut wire);
+        wire[3] = 9;
+        assert_eq!(parse(&wire), Err(FrameError::Command(9)));
+        wire[3] = 0;
+        wire[18..22].copy_from_slice(&0x7fff_ffffu32.to_be_bytes());
+        assert_eq!(
+            parse(&wire),
+            Err(FrameError::ContentTooLong {
+                length: 0x7fff_ffff,
+                limit: 1000
+            })
+        );
+        wire[18..22].copy_from_slice(&(-1i32).to_be_bytes());
+        assert_eq!(parse(&wire), Err(FrameError::NegativeContent(-1)));
+
+        let mut wire = Vec::new();
+        Frame::heartbeat(Form::V2, 1).write(&mut wire);
+        wire[11] = 0x80;
+        assert_eq!(parse(&wire), Err(FrameError::Switches(0x80)));
+    }
+}

@@ -1,0 +1,146 @@
+//! The header map of a Bolt frame: pairs of strings, each with a 32-bit length, to the
+//! end of the header. A length of -1 is a null.
+
+/// A SOFARPC answer that carries this key with the value `true` is a failure, whatever
+/// its Bolt status says.
+pub const RESPONSE_ERROR: &[u8] = b"sofa_head_response_error";
+/// `interface:version`, looked at by the server before it decodes the content.
+pub const SERVICE: &str = "service";
+pub const TARGET_SERVICE: &str = "sofa_head_target_service";
+pub const METHOD_NAME: &str = "sofa_head_method_name";
+
+/// The header is not a map: a length goes beyond its end, or is below -1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("header map: at byte {at} a length of {length}, with {left} bytes left")]
+pub struct HeaderError {
+    pub at: usize,
+    pub length: i32,
+    pub left: usize,
+}
+
+/// One entry; `None` is a null.
+pub type Pair<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
+/// The pairs in their order.
+#[derive(Clone, Debug)]
+pub struct Pairs<'a> {
+    header: &'a [u8],
+    at: usize,
+}
+
+/// Reads a header map, without copying.
+#[inline]
+pub fn pairs(header: &[u8]) -> Pairs<'_> {
+    Pairs { header, at: 0 }
+}
+
+impl<'a> Pairs<'a> {
+    #[inline]
+    fn text(&mut self) -> Result<Option<&'a [u8]>, HeaderError> {
+        let rest = &self.header[self.at..];
+        let error = |length| HeaderError {
+            at: self.at,
+            length,
+            left: rest.len().saturating_sub(4),
+        };
+        let Some((length, rest)) = rest.split_first_chunk::<4>() else {
+            return Err(error(0));
+        };
+        let length = i32::from_be_bytes(*length);
+        if length == -1 {
+            self.at += 4;
+            return Ok(None);
+        }
+        match usize::try_from(length).ok().and_then(|n| rest.get(..n)) {
+            Some(text) => {
+                self.at += 4 + text.len();
+                Ok(Some(text))
+            }
+            None => Err(error(length)),
+        }
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = Result<Pair<'a>, HeaderError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.header.len() {
+            return None;
+        }
+        let pair = self
+            .text()
+            .and_then(|key| self.text().map(|value| (key, value)));
+        if pair.is_err() {
+            self.at = self.header.len();
+        }
+        Some(pair)
+    }
+}
+
+/// The value of `key`, the first one if there are several.
+///
+/// # Errors
+/// Where the map is malformed before the key is found.
+pub fn find<'a>(header: &'a [u8], key: &[u8]) -> Result<Option<&'a [u8]>, HeaderError> {
+    for pair in pairs(header) {
+        if let (Some(name), value) = pair?
+            && name == key
+        {
+            return Ok(value);
+        }
+    }
+    Ok(None)
+}
+
+/// Appends a pair.
+pub fn write(out: &mut Vec<u8>, key: Option<&[u8]>, value: Option<&[u8]>) {
+    for text in [key, value] {
+        match text {
+            None => out.extend_from_slice(&(-1i32).to_be_bytes()),
+            Some(text) => {
+                let length = text.len().min(i32::MAX as usize);
+                out.extend_from_slice(&(length as u32).to_be_bytes());
+                out.extend_from_slice(&text[..length]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nulls_and_empty_texts_are_two_things() {
+        let mut header = Vec::new();
+        write(&mut header, Some(b"a"), None);
+        write(&mut header, Some(b"b"), Some(b""));
+        write(&mut header, None, Some(b"c"));
+        let read: Vec<_> = pairs(&header).collect::<Result<_, _>>().unwrap();
+        assert_eq!(
+            read,
+            [
+                (Some(&b"a"[..]), None),
+                (Some(b"b"), Some(&b""[..])),
+                (None, Some(b"c")),
+            ]
+        );
+        assert_eq!(find(&header, b"b"), Ok(Some(&b""[..])));
+        assert_eq!(find(&header, b"x"), Ok(None));
+    }
+
+    #[test]
+    fn lengths_that_lie_are_told() {
+        for header in [
+            &[0u8, 0][..],
+            &[0, 0, 0, 9, b'a'],
+            &[0x80, 0, 0, 0],
+            &[0, 0, 0, 1, b'a'],
+            &[0, 0, 0, 1, b'a', 0x7f, 0xff, 0xff, 0xff],
+        ] {
+            assert!(find(header, b"b").is_err(), "{header:?}");
+        }
+    }
+}

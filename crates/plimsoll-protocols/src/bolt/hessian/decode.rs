@@ -1,0 +1,439 @@
+//! Hessian bytes → values.
+
+use std::sync::Arc;
+
+use super::{Class, Value};
+
+/// How deep values may nest.
+const MOST_DEPTH: usize = 64;
+
+/// The bytes are not the Hessian that was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("hessian: at byte {at}: {problem}")]
+pub struct HessianError {
+    pub at: usize,
+    pub problem: Problem,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    #[error("the end, and more was expected")]
+    Cut,
+    #[error("no value begins with {0:#04x}")]
+    Tag(u8),
+    #[error("a length of {0}")]
+    Length(i32),
+    #[error("a string that is not UTF-8")]
+    NotUtf8,
+    #[error("a reference to class {0}, which was not described before")]
+    Class(i32),
+    #[error("a reference to type {0}, which was not named before")]
+    Type(i32),
+    #[error("a reference to value {0}, which has not begun")]
+    Ref(u32),
+    #[error("values nested more than {MOST_DEPTH} deep")]
+    TooDeep,
+    #[error("{0} bytes after the value")]
+    Rest(usize),
+}
+
+/// Reads exactly one value.
+///
+/// # Errors
+/// Where the bytes are not one value and nothing else.
+pub fn decode(bytes: &[u8]) -> Result<Value, HessianError> {
+    let mut decoder = Decoder::new(bytes);
+    let value = decoder.value()?;
+    match decoder.left() {
+        0 => Ok(value),
+        left => Err(decoder.error(Problem::Rest(left))),
+    }
+}
+
+/// Reads values one after another, which share classes and references.
+#[derive(Debug)]
+pub struct Decoder<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    depth: usize,
+    classes: Vec<Arc<Class>>,
+    types: Vec<String>,
+    /// Lists, maps and objects begun.
+    begun: u32,
+}
+
+impl<'a> Decoder<'a> {
+    pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
+        Decoder {
+            bytes,
+            at: 0,
+            depth: 0,
+            classes: Vec::new(),
+            types: Vec::new(),
+            begun: 0,
+        }
+    }
+
+    /// Bytes not read yet.
+    pub fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn error(&self, problem: Problem) -> HessianError {
+        HessianError {
+            at: self.at,
+            problem,
+        }
+    }
+
+    /// The next value.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn value(&mut self) -> Result<Value, HessianError> {
+        if self.depth == MOST_DEPTH {
+            return Err(self.error(Problem::TooDeep));
+        }
+        self.depth += 1;
+        let value = self.nested();
+        self.depth -= 1;
+        value
+    }
+
+    fn nested(&mut self) -> Result<Value, HessianError> {
+        let tag = self.byte()?;
+        Ok(match tag {
+            b'N' => Value::Null,
+            b'T' => Value::Bool(true),
+            b'F' => Value::Bool(false),
+            b'I' | 0x80..=0xd7 => Value::Int(self.int_tail(tag)?),
+            0xd8..=0xef => Value::Long(i64::from(tag) - 0xe0),
+            0xf0..=0xff => Value::Long((i64::from(tag) - 0xf8) << 8 | i64::from(self.byte()?)),
+            0x38..=0x3f => Value::Long((i64::from(tag) - 0x3c) << 16 | i64::from(self.be_u16()?)),
+            0x77 => Value::Long(i64::from(self.be_i32()?)),
+            b'L' => Value::Long(self.be_i64()?),
+            0x67 => Value::Double(0.0),
+            0x68 => Value::Double(1.0),
+            0x69 => Value::Double(f64::from(self.byte()?.cast_signed())),
+            0x6a => Value::Double(f64::from(self.be_u16()?.cast_signed())),
+            0x6b => Value::Double(f64::from(f32::from_bits(self.be_i32()?.cast_unsigned()))),
+            b'D' => Value::Double(f64::from_bits(self.be_i64()?.cast_unsigned())),
+            b'd' => Value::Date(self.be_i64()?),
+            0x00..=0x1f | b'S' | b's' => Value::String(self.string_tail(tag)?),
+            0x20..=0x2f | b'B' | b'b' => Value::Bytes(self.bytes_tail(tag)?),
+            b'V' => self.list()?,
+            b'v' => self.short_list()?,
+            b'M' => self.map()?,
+            b'O' => {
+                self.class()?;
+                // Only a description so far: its first object follows.
+                return self.value();
+            }
+            b'o' => self.object()?,
+            b'R' => self.reference(0)?,
+            0x4a => self.reference(1)?,
+            0x4b => self.reference(2)?,
+            other => {
+                self.at -= 1;
+                return Err(self.error(Problem::Tag(other)));
+            }
+        })
+    }
+
+    fn byte(&mut self) -> Result<u8, HessianError> {
+        let byte = *self
+            .bytes
+            .get(self.at)
+            .ok_or_else(|| self.error(Problem::Cut))?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], HessianError> {
+        let taken = self
+            .at
+            .checked_add(length)
+            .and_then(|end| self.bytes.get(self.at..end))
+            .ok_or_else(|| self.error(Problem::Cut))?;
+        self.at += length;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], HessianError> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    fn be_u16(&mut self) -> Result<u16, HessianError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn be_i32(&mut self) -> Result<i32, HessianError> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    fn be_i64(&mut self) -> Result<i64, HessianError> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    fn int_tail(&mut self, tag: u8) -> Result<i32, HessianError> {
+        Ok(match tag {
+            0x80..=0xbf => i32::from(tag) - 0x90,
+            0xc0..=0xcf => (i32::from(tag) - 0xc8) << 8 | i32::from(self.byte()?),
+            0xd0..=0xd7 => (i32::from(tag) - 0xd4) << 16 | i32::from(self.be_u16()?),
+            b'I' => self.be_i32()?,
+            other => {
+                self.at -= 1;
+                return Err(self.error(Problem::Tag(other)));
+            }
+        })
+    }
+
+    /// An integer where only an integer may stand: lengths, class numbers.
+    fn int(&mut self) -> Result<i32, HessianError> {
+        let tag = self.byte()?;
+        self.int_tail(tag)
+    }
+
+    fn length(&mut self) -> Result<usize, HessianError> {
+        let length = self.int()?;
+        usize::try_from(length).map_err(|_| self.error(Problem::Length(length)))
+    }
+
+    fn string_tail(&mut self, tag: u8) -> Result<String, HessianError> {
+        let mut text = Text::default();
+        let mut tag = tag;
+        loop {
+            match tag {
+                0x00..=0x1f => {
+                    self.units(usize::from(tag), &mut text)?;
+                    break;
+                }
+                b'S' => {
+                    let units = self.be_u16()?;
+                    self.units(usize::from(units), &mut text)?;
+                    break;
+                }
+                b's' => {
+                    let units = self.be_u16()?;
+                    self.units(usize::from(units), &mut text)?;
+                    tag = self.byte()?;
+                }
+                other => {
+                    self.at -= 1;
+                    return Err(self.error(Problem::Tag(other)));
+                }
+            }
+        }
+        Ok(text.finish())
+    }
+
+    /// So many UTF-16 units, each in one to three bytes.
+    fn units(&mut self, units: usize, text: &mut Text) -> Result<(), HessianError> {
+        // Every unit takes a byte at least.
+        if units > self.left() {
+            return Err(self.error(Problem::Cut));
+        }
+        for _ in 0..units {
+            let unit = match self.byte()? {
+                first @ 0x00..=0x7f => u16::from(first),
+                first @ 0xc0..=0xdf => u16::from(first & 0x1f) << 6 | self.continuation()?,
+                first @ 0xe0..=0xef => {
+                    let middle = self.continuation()?;
+                    u16::from(first & 0x0f) << 12 | middle << 6 | self.continuation()?
+                }
+                _ => return Err(self.error(Problem::NotUtf8)),
+            };
+            text.push(unit);
+        }
+        Ok(())
+    }
+
+    fn continuation(&mut self) -> Result<u16, HessianError> {
+        match self.byte()? {
+            byte @ 0x80..=0xbf => Ok(u16::from(byte & 0x3f)),
+            _ => Err(self.error(Problem::NotUtf8)),
+        }
+    }
+
+    fn bytes_tail(&mut self, tag: u8) -> Result<Vec<u8>, HessianError> {
+        let mut all = Vec::new();
+        let mut tag = tag;
+        loop {
+            match tag {
+                0x20..=0x2f => {
+                    all.extend_from_slice(self.take(usize::from(tag - 0x20))?);
+                    return Ok(all);
+                }
+                b'B' => {
+                    let length = self.be_u16()?;
+                    all.extend_from_slice(self.take(usize::from(length))?);
+                    return Ok(all);
+                }
+                b'b' => {
+                    let length = self.be_u16()?;
+                    all.extend_from_slice(self.take(usize::from(length))?);
+                    tag = self.byte()?;
+                }
+                other => {
+                    self.at -= 1;
+                    return Err(self.error(Problem::Tag(other)));
+                }
+            }
+        }
+    }
+
+    fn next_is(&mut self, tag: u8) -> bool {
+        let is = self.bytes.get(self.at) == Some(&tag);
+        self.at += usize::from(is);
+        is
+    }
+
+    /// A type's name, or a reference to one named before.
+    fn class_name(&mut self) -> Result<Option<String>, HessianError> {
+        if self.next_is(b't') {
+            let units = self.be_u16()?;
+            let mut text = Text::default();
+            self.units(usize::from(units), &mut text)?;
+            let name = text.finish();
+            self.types.push(name.clone());
+            return Ok(Some(name));
+        }
+        if self.next_is(0x75) {
+            let number = self.int()?;
+            return self.named_type(number).map(Some);
+        }
+        Ok(None)
+    }
+
+    fn named_type(&self, number: i32) -> Result<String, HessianError> {
+        usize::try_from(number)
+            .ok()
+            .and_then(|n| self.types.get(n))
+            .cloned()
+            .ok_or_else(|| self.error(Problem::Type(number)))
+    }
+
+    fn list(&mut self) -> Result<Value, HessianError> {
+        self.begun += 1;
+        let class = self.class_name()?;
+        // The length is a hint: what counts is the end mark.
+        if self.next_is(b'n') {
+            self.byte()?;
+        } else if self.next_is(b'l') {
+            self.be_i32()?;
+        }
+        let mut items = Vec::new();
+        while !self.next_is(b'z') {
+            items.push(self.value()?);
+        }
+        Ok(Value::List { class, items })
+    }
+
+    /// A list of a type named before, with a length and no end mark.
+    fn short_list(&mut self) -> Result<Value, HessianError> {
+        self.begun += 1;
+        let number = self.int()?;
+        let class = Some(self.named_type(number)?);
+        let length = self.length()?;
+        let mut items = Vec::new();
+        for _ in 0..length {
+            items.push(self.value()?);
+        }
+        Ok(Value::List { class, items })
+    }
+
+    fn map(&mut self) -> Result<Value, HessianError> {
+        self.begun += 1;
+        let class = self.class_name()?;
+        let mut entries = Vec::new();
+        while !self.next_is(b'z') {
+            let key = self.value()?;
+            entries.push((key, self.value()?));
+        }
+        Ok(Value::Map { class, entries })
+    }
+
+    fn class(&mut self) -> Result<(), HessianError> {
+        let length = self.length()?;
+        let mut text = Text::default();
+        self.units(length, &mut text)?;
+        let name = text.finish();
+        let count = self.length()?;
+        let mut fields = Vec::new();
+        for _ in 0..count {
+            let tag = self.byte()?;
+            fields.push(self.string_tail(tag)?);
+        }
+        self.classes.push(Arc::new(Class { name, fields }));
+        Ok(())
+    }
+
+    fn object(&mut self) -> Result<Value, HessianError> {
+        let number = self.int()?;
+        let class = usize::try_from(number)
+            .ok()
+            .and_then(|n| self.classes.get(n))
+            .cloned()
+            .ok_or_else(|| self.error(Problem::Class(number)))?;
+        self.begun += 1;
+        let mut fields = Vec::new();
+        for _ in 0..class.fields.len() {
+            fields.push(self.value()?);
+        }
+        Ok(Value::Object { class, fields })
+    }
+
+    fn reference(&mut self, width: usize) -> Result<Value, HessianError> {
+        let number = match width {
+            1 => u32::from(self.byte()?),
+            2 => u32::from(self.be_u16()?),
+            _ => self.be_i32()?.cast_unsigned(),
+        };
+        if number < self.begun {
+            Ok(Value::Ref(number))
+        } else {
+            Err(self.error(Problem::Ref(number)))
+        }
+    }
+}
+
+/// Puts UTF-16 units together: a supplementary character arrives as two of them.
+#[derive(Default)]
+struct Text {
+    text: String,
+    high: Option<u16>,
+}
+
+impl Text {
+    fn push(&mut self, unit: u16) {
+        match (self.high.take(), unit) {
+            (Some(high), 0xdc00..=0xdfff) => {
+                let code = 0x10000 + (u32::from(high & 0x3ff) << 10) + u32::from(unit & 0x3ff);
+                self.text
+                    .push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            (None, 0xd800..=0xdbff) => self.high = Some(unit),
+            (stray, unit) => {
+                if stray.is_some() {
+                    self.text.push(char::REPLACEMENT_CHARACTER);
+                }
+                if (0xd800..=0xdbff).contains(&unit) {
+                    self.high = Some(unit);
+                } else {
+                    self.text.push(
+                        char::from_u32(u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER),
+                    );
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> String {
+        if self.high.is_some() {
+            self.text.push(char::REPLACEMENT_CHARACTER);
+        }
+        self.text
+    }
+}

@@ -1,0 +1,326 @@
+//! Values → Hessian bytes, in the shortest forms, as the Java library writes them.
+
+use std::sync::Arc;
+
+use super::{Class, Value};
+
+/// UTF-16 units of a string, and bytes of a byte array, in one chunk.
+const CHUNK: usize = 0x8000;
+
+/// One value, by itself.
+pub fn encode(value: &Value) -> Vec<u8> {
+    let mut encoder = Encoder::default();
+    encoder.value(value);
+    encoder.finish()
+}
+
+/// Writes values one after another, which share class descriptions.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    out: Vec<u8>,
+    classes: Vec<Arc<Class>>,
+}
+
+impl Encoder {
+    /// What was written.
+    pub fn finish(self) -> Vec<u8> {
+        self.out
+    }
+
+    pub fn value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.out.push(b'N'),
+            Value::Bool(true) => self.out.push(b'T'),
+            Value::Bool(false) => self.out.push(b'F'),
+            Value::Int(number) => self.int(*number),
+            Value::Long(number) => self.long(*number),
+            Value::Double(number) => self.double(*number),
+            Value::Date(millis) => {
+                self.out.push(b'd');
+                self.out.extend_from_slice(&millis.to_be_bytes());
+            }
+            Value::String(text) => self.string(text),
+            Value::Bytes(bytes) => self.bytes(bytes),
+            Value::List { class, items } => {
+                self.out.push(b'V');
+                self.class_name(class.as_deref());
+                match u8::try_from(items.len()) {
+                    Ok(length) => self.out.extend_from_slice(&[b'n', length]),
+                    Err(_) => {
+                        self.out.push(b'l');
+                        self.out
+                            .extend_from_slice(&length_of(items.len()).to_be_bytes());
+                    }
+                }
+                for item in items {
+                    self.value(item);
+                }
+                self.out.push(b'z');
+            }
+            Value::Map { class, entries } => {
+                self.out.push(b'M');
+                self.class_name(class.as_deref());
+                for (key, value) in entries {
+                    self.value(key);
+                    self.value(value);
+                }
+                self.out.push(b'z');
+            }
+            Value::Object { class, fields } => self.object(class, fields),
+            Value::Ref(number) => self.reference(*number),
+        }
+    }
+
+    fn int(&mut self, number: i32) {
+        match number {
+            -16..=47 => self.out.push((0x90 + number) as u8),
+            -2048..=2047 => {
+                self.out.push((0xc8 + (number >> 8)) as u8);
+                self.out.push(number as u8);
+            }
+            _ => {
+                self.out.push(b'I');
+                self.out.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+    }
+
+    fn long(&mut self, number: i64) {
+        match number {
+            -8..=15 => self.out.push((0xe0 + number) as u8),
+            -2048..=2047 => {
+                self.out.push((0xf8 + (number >> 8)) as u8);
+                self.out.push(number as u8);
+            }
+            -262_144..=262_143 => {
+                self.out.push((0x3c + (number >> 16)) as u8);
+                self.out.extend_from_slice(&(number as u16).to_be_bytes());
+            }
+            _ => match i32::try_from(number) {
+                Ok(number) => {
+                    self.out.push(0x77);
+                    self.out.extend_from_slice(&number.to_be_bytes());
+                }
+                Err(_) => {
+                    self.out.push(b'L');
+                    self.out.extend_from_slice(&number.to_be_bytes());
+                }
+            },
+        }
+    }
+
+    /// In full: the forms for whole numbers save bytes and cost a sign of zero.
+    fn double(&mut self, number: f64) {
+        self.out.push(b'D');
+        self.out.extend_from_slice(&number.to_bits().to_be_bytes());
+    }
+
+    fn string(&mut self, text: &str) {
+        let total: usize = text.chars().map(char::len_utf16).sum();
+        if total < 32 {
+            self.out.push(total as u8);
+            self.units(text.encode_utf16());
+            return;
+        }
+        let units: Vec<u16> = text.encode_utf16().collect();
+        let mut rest = units.as_slice();
+        while rest.len() > CHUNK {
+            // A pair of surrogates stays in one chunk, as Java has it.
+            let last = rest[CHUNK - 1];
+            let cut = CHUNK - usize::from((0xd800..=0xdbff).contains(&last));
+            self.chunk(b's', cut);
+            self.units(rest[..cut].iter().copied());
+            rest = &rest[cut..];
+        }
+        self.chunk(b'S', rest.len());
+        self.units(rest.iter().copied());
+    }
+
+    fn chunk(&mut self, tag: u8, length: usize) {
+        self.out.push(tag);
+        self.out.extend_from_slice(&(length as u16).to_be_bytes());
+    }
+
+    fn units(&mut self, units: impl Iterator<Item = u16>) {
+        for unit in units {
+            match unit {
+                0..=0x7f => self.out.push(unit as u8),
+                0x80..=0x7ff => self
+                    .out
+                    .extend_from_slice(&[0xc0 | (unit >> 6) as u8, 0x80 | (unit & 0x3f) as u8]),
+                _ => self.out.extend_from_slice(&[
+                    0xe0 | (unit >> 12) as u8,
+                    0x80 | (unit >> 6 & 0x3f) as u8,
+                    0x80 | (unit & 0x3f) as u8,
+                ]),
+            }
+        }
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        if bytes.len() < 16 {
+            self.out.push(0x20 + bytes.len() as u8);
+            self.out.extend_from_slice(bytes);
+            return;
+        }
+        let mut rest = bytes;
+        while rest.len() > CHUNK {
+            self.chunk(b'b', CHUNK);
+            self.out.extend_from_slice(&rest[..CHUNK]);
+            rest = &rest[CHUNK..];
+        }
+        self.chunk(b'B', rest.len());
+        self.out.extend_from_slice(rest);
+    }
+
+    fn class_name(&mut self, class: Option<&str>) {
+        if let Some(name) = class {
+            let units: Vec<u16> = name.encode_utf16().take(usize::from(u16::MAX)).collect();
+            self.chunk(b't', units.len());
+            self.units(units.into_iter());
+        }
+    }
+
+    fn object(&mut self, class: &Arc<Class>, fields: &[Value]) {
+        let known = self.classes.iter().position(|seen| seen == class);
+        let number = known.unwrap_or_else(|| {
+            self.out.push(b'O');
+            let units: Vec<u16> = class.name.encode_utf16().collect();
+            self.int(length_of(units.len()));
+            self.units(units.into_iter());
+            self.int(length_of(class.fields.len()));
+            for field in &class.fields {
+                self.string(field);
+            }
+            self.classes.push(Arc::clone(class));
+            self.classes.len() - 1
+        });
+        self.out.push(b'o');
+        self.int(length_of(number));
+        // A field that is missing would shift all that follow.
+        for i in 0..class.fields.len() {
+            self.value(fields.get(i).unwrap_or(&Value::Null));
+        }
+    }
+
+    fn reference(&mut self, number: u32) {
+        match number {
+            0..=0xff => self.out.extend_from_slice(&[0x4a, number as u8]),
+            0x100..=0xffff => {
+                self.out.push(0x4b);
+                self.out.extend_from_slice(&(number as u16).to_be_bytes());
+            }
+            _ => {
+                self.out.push(b'R');
+                self.out.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+    }
+}
+
+fn length_of(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::Bool),
+            any::<i32>().prop_map(Value::Int),
+            (-3000i32..3000).prop_map(Value::Int),
+            any::<i64>().prop_map(Value::Long),
+            (-300_000i64..300_000).prop_map(Value::Long),
+            (-1e300..1e300f64).prop_map(Value::Double),
+            any::<i64>().prop_map(Value::Date),
+            proptest::collection::vec(any::<char>(), 0..70)
+                .prop_map(|chars| Value::String(chars.into_iter().collect())),
+            proptest::collection::vec(any::<u8>(), 0..40).prop_map(Value::Bytes),
+        ];
+        leaf.prop_recursive(4, 40, 5, |inner| {
+            let class = proptest::option::of("[a-z.]{1,12}");
+            let items = proptest::collection::vec(inner.clone(), 0..5);
+            let pairs = proptest::collection::vec((inner.clone(), inner.clone()), 0..4);
+            let object = (
+                "[A-Z]{1,3}",
+                proptest::collection::vec(("[a-z]{1,5}", inner), 0..4),
+            );
+            prop_oneof![
+                (class.clone(), items).prop_map(|(class, items)| Value::List { class, items }),
+                (class, pairs).prop_map(|(class, entries)| Value::Map { class, entries }),
+                object.prop_map(|(name, fields)| {
+                    let (names, fields) = fields.into_iter().unzip();
+                    let class = Arc::new(Class {
+                        name,
+                        fields: names,
+                    });
+                    Value::Object { class, fields }
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(value in values()) {
+            let bytes = encode(&value);
+            prop_assert_eq!(decode(&bytes), Ok(value));
+        }
+
+        #[test]
+        fn no_cut_and_no_garbage_harms(value in values(), cut in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = encode(&value);
+            let at = cut.index(bytes.len());
+            prop_assert!(decode(&bytes[..at]).is_err());
+            bytes[at] = byte;
+            let _ = decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn strings_count_utf16_units() {
+        assert_eq!(encode(&"\u{1F600}".into()), b"\x02\xed\xa0\xbd\xed\xb8\x80");
+        assert_eq!(encode(&"é".into()), b"\x01\xc3\xa9");
+        let long = "x".repeat(32);
+        assert_eq!(&encode(&Value::String(long))[..4], b"S\0\x20x");
+    }
+
+    #[test]
+    fn long_texts_and_arrays_come_in_chunks() {
+        let mut text = "a".repeat(CHUNK - 1);
+        text.push('\u{1F600}');
+        text.push_str(&"b".repeat(2 * CHUNK));
+        let value = Value::String(text);
+        let bytes = encode(&value);
+        assert_eq!(&bytes[..3], b"s\x7f\xff", "a pair is not cut in two");
+        assert_eq!(decode(&bytes), Ok(value));
+        let value = Value::Bytes(vec![7; 3 * CHUNK + 5]);
+        assert_eq!(decode(&encode(&value)), Ok(value));
+    }
+
+    #[test]
+    fn lists_and_depth_are_bounded() {
+        let deep = [b'V'; 1000];
+        assert!(decode(&deep).unwrap_err().to_string().contains("nested"));
+        // A list that claims two thousand million items is as long as its bytes.
+        assert!(decode(b"Vl\x7f\xff\xff\xff\x91").is_err());
+        assert!(decode(b"O\x91AI\x7f\xff\xff\xff").is_err());
+        assert!(
+            decode(b"\x4a\x00")
+                .unwrap_err()
+                .to_string()
+                .contains("reference to value 0")
+        );
+        assert!(
+            decode(b"o\x90")
+                .unwrap_err()
+                .to_string()
+                .contains("class 0")
+        );
+    }
+}

@@ -1,0 +1,98 @@
+//! The Hessian 2 dialect of SOFARPC (Caucho's draft of 2006, as Alipay's library 3.x
+//! writes it) as a small value model.
+//!
+//! Values are read from untrusted bytes: depth and size are bounded, and no length is
+//! believed before its bytes are there. A value that was read is written back byte for
+//! byte where its sender used the shortest forms, as the Java library does.
+
+mod decode;
+mod encode;
+#[cfg(feature = "schema")]
+mod json;
+
+use std::sync::Arc;
+
+pub use decode::{Decoder, HessianError, decode};
+pub use encode::{Encoder, encode};
+#[cfg(feature = "schema")]
+pub use json::{JsonError, from_json, to_json};
+
+/// A class as the wire describes it: a name and its fields' names, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Class {
+    pub name: String,
+    pub fields: Vec<String>,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    Int(i32),
+    Long(i64),
+    Double(f64),
+    /// Milliseconds since 1970-01-01T00:00:00Z.
+    Date(i64),
+    String(String),
+    Bytes(Vec<u8>),
+    List {
+        /// `None`: an untyped list.
+        class: Option<String>,
+        items: Vec<Value>,
+    },
+    Map {
+        /// `None`: an untyped map.
+        class: Option<String>,
+        entries: Vec<(Value, Value)>,
+    },
+    Object {
+        class: Arc<Class>,
+        /// As many as the class has fields.
+        fields: Vec<Value>,
+    },
+    /// The list, map or object that began as the so-many-th, counted from 0.
+    Ref(u32),
+}
+
+impl Value {
+    /// The Java class of a value, as a method's signature names it.
+    pub fn class_name(&self) -> &str {
+        match self {
+            Value::Null | Value::Ref(_) => "java.lang.Object",
+            Value::Bool(_) => "boolean",
+            Value::Int(_) => "int",
+            Value::Long(_) => "long",
+            Value::Double(_) => "double",
+            Value::Date(_) => "java.util.Date",
+            Value::String(_) => "java.lang.String",
+            Value::Bytes(_) => "[B",
+            Value::List { class, .. } => class.as_deref().unwrap_or("java.util.List"),
+            Value::Map { class, .. } => class.as_deref().unwrap_or("java.util.Map"),
+            Value::Object { class, .. } => &class.name,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Value::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// An object's field by its name.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        let Value::Object { class, fields } = self else {
+            return None;
+        };
+        let at = class.fields.iter().position(|field| field == name)?;
+        fields.get(at)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::String(text.to_owned())
+    }
+}

@@ -1,0 +1,22 @@
+//! SOFABolt and SOFARPC (SOFABolt 1.6, protocol versions 1 and 2): the frame codec, the
+//! Hessian 2 dialect that SOFARPC speaks, the client driver and the reference server.
+
+mod calls;
+mod driver;
+pub mod frame;
+pub mod header;
+pub mod hessian;
+mod request;
+pub mod sofa;
+pub mod status;
+#[cfg(feature = "targets")]
+pub mod target;
+mod trace;
+#[cfg(feature = "schema")]
+pub mod typed;
+
+pub use driver::{BoltDriver, BoltProtocol};
+pub use frame::{Command, Form, Frame, FrameError, Kind};
+pub use request::{BoltRequest, RequestError};
+pub use status::Status;
+pub use trace::FrameTracer;

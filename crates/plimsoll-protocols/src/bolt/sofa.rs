@@ -1,0 +1,178 @@
+//! SOFARPC on Bolt: what a call to a Java interface is as class, header and content, and
+//! what its answer means.
+
+use std::sync::{Arc, LazyLock};
+
+use super::header;
+use super::hessian::{self, Class, Decoder, Encoder, HessianError, Value};
+
+pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
+pub const RESPONSE_CLASS: &str = "com.alipay.sofa.rpc.core.response.SofaResponse";
+
+/// `class` with its fields in the order in which the Java library describes them.
+fn described(name: &str, fields: &[&str]) -> Arc<Class> {
+    Arc::new(Class {
+        name: name.to_owned(),
+        fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+    })
+}
+
+static REQUEST: LazyLock<Arc<Class>> = LazyLock::new(|| {
+    described(
+        REQUEST_CLASS,
+        &[
+            "targetAppName",
+            "methodName",
+            "targetServiceUniqueName",
+            "requestProps",
+            "methodArgSigs",
+        ],
+    )
+});
+
+static RESPONSE: LazyLock<Arc<Class>> = LazyLock::new(|| {
+    described(
+        RESPONSE_CLASS,
+        &["isError", "errorMsg", "appResponse", "responseProps"],
+    )
+});
+
+/// A call of a Java method.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SofaCall {
+    /// `interface:version`, or `interface:version:uniqueId`.
+    pub service: String,
+    pub method: String,
+    /// The parameter types of the method, a Java name an argument.
+    pub signature: Vec<String>,
+    pub arguments: Vec<Value>,
+}
+
+impl SofaCall {
+    /// The header map that goes with the call.
+    pub fn header(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (key, value) in [
+            (header::SERVICE, self.service.as_str()),
+            (header::TARGET_SERVICE, &self.service),
+            (header::METHOD_NAME, &self.method),
+        ] {
+            header::write(&mut out, Some(key.as_bytes()), Some(value.as_bytes()));
+        }
+        out
+    }
+
+    /// The content: a `SofaRequest`, and the arguments behind it.
+    pub fn content(&self) -> Vec<u8> {
+        let mut encoder = Encoder::default();
+        encoder.value(&Value::Object {
+            class: Arc::clone(&REQUEST),
+            fields: vec![
+                Value::Null,
+                self.method.as_str().into(),
+                self.service.as_str().into(),
+                Value::Map {
+                    class: None,
+                    entries: vec![("protocol".into(), "bolt".into())],
+                },
+                Value::List {
+                    class: Some("[string".to_owned()),
+                    items: self
+                        .signature
+                        .iter()
+                        .map(|name| name.as_str().into())
+                        .collect(),
+                },
+            ],
+        });
+        for argument in &self.arguments {
+            encoder.value(argument);
+        }
+        encoder.finish()
+    }
+
+    /// Reads a content that [`SofaCall::content`] or a Java client has written.
+    ///
+    /// # Errors
+    /// Where it is no `SofaRequest` with its arguments.
+    pub fn read(content: &[u8]) -> Result<SofaCall, NotSofa> {
+        let mut decoder = Decoder::new(content);
+        let request = decoder.value()?;
+        if !matches!(&request, Value::Object { class, .. } if class.name == REQUEST_CLASS) {
+            return Err(NotSofa::Class {
+                seen: request.class_name().to_owned(),
+                expected: REQUEST_CLASS,
+            });
+        }
+        let text = |field: &'static str| {
+            request
+                .field(field)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+                .ok_or(NotSofa::Field(field))
+        };
+        let signature = match request.field("methodArgSigs") {
+            Some(Value::List { items, .. }) => items
+                .iter()
+                .map(|item| item.as_str().map(str::to_owned))
+                .collect::<Option<Vec<_>>>()
+                .ok_or(NotSofa::Field("methodArgSigs"))?,
+            Some(Value::Null) | None => Vec::new(),
+            Some(_) => return Err(NotSofa::Field("methodArgSigs")),
+        };
+        let mut arguments = Vec::new();
+        while decoder.left() > 0 {
+            arguments.push(decoder.value()?);
+        }
+        Ok(SofaCall {
+            service: text("targetServiceUniqueName")?,
+            method: text("methodName")?,
+            signature,
+            arguments,
+        })
+    }
+}
+
+/// A content that is not what SOFARPC sends.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSofa {
+    #[error(transparent)]
+    Hessian(#[from] HessianError),
+    #[error("an object of class {seen}, expected {expected}")]
+    Class {
+        seen: String,
+        expected: &'static str,
+    },
+    #[error("field {0} is missing, or of another type")]
+    Field(&'static str),
+}
+
+/// A successful answer.
+pub fn answer(value: Value) -> Vec<u8> {
+    response(false, Value::Null, value)
+}
+
+/// The answer of a service that could not be called. Goes with the header entry
+/// [`header::RESPONSE_ERROR`].
+pub fn failure(message: &str) -> Vec<u8> {
+    response(true, message.into(), Value::Null)
+}
+
+fn response(is_error: bool, message: Value, value: Value) -> Vec<u8> {
+    hessian::encode(&Value::Object {
+        class: Arc::clone(&RESPONSE),
+        fields: vec![Value::Bool(is_error), message, value, Value::Null],
+    })
+}
+
+/// What a failed answer says, for a person: the error message of a `SofaResponse`, or of
+/// the exception that it carries, or of an exception by itself.
+pub fn failure_text(content: &[u8]) -> Option<String> {
+    let value = hessian::decode(content).ok()?;
+    let message = |value: &Value| {
+        ["errorMsg", "detailMessage"]
+            .iter()
+            .find_map(|name| value.field(name)?.as_str().map(str::to_owned))
+    };
+    message(&value).or_else(|| message(value.field("appResponse")?))
+}

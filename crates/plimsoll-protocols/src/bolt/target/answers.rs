@@ -1,0 +1,170 @@
+//! What a request is answered with.
+
+use std::sync::Arc;
+
+use super::super::frame::{Command, Frame, Kind, codec};
+use super::super::hessian::{self, Class, Value};
+use super::super::sofa::{self, SofaCall};
+use super::super::{Status, header};
+use super::Share;
+
+const EXCEPTION_CLASS: &str = "com.alipay.remoting.rpc.exception.RpcServerException";
+const STRING_CLASS: &[u8] = b"java.lang.String";
+
+/// Appends the answer to `request`; `true` if it is what was asked for.
+pub(super) fn answer(request: &Frame<'_>, out: &mut Vec<u8>) -> bool {
+    if request.codec != codec::HESSIAN2 {
+        exception(
+            request,
+            Status::ServerDeserialException,
+            &format!(
+                "codec {} is not known here: use 1 (Hessian 2)",
+                request.codec
+            ),
+            out,
+        );
+        return false;
+    }
+    if request.class == STRING_CLASS {
+        respond(request, STRING_CLASS, &[], request.content, out);
+        return true;
+    }
+    if request.class != sofa::REQUEST_CLASS.as_bytes() {
+        let class = String::from_utf8_lossy(request.class);
+        let text = format!("No user processor found for request: {class}");
+        exception(request, Status::ServerException, &text, out);
+        return false;
+    }
+    let call = match SofaCall::read(request.content) {
+        Ok(call) => call,
+        Err(error) => {
+            exception(
+                request,
+                Status::ServerDeserialException,
+                &error.to_string(),
+                out,
+            );
+            return false;
+        }
+    };
+    match result(&call) {
+        Ok(value) => {
+            let content = sofa::answer(value);
+            respond(request, sofa::RESPONSE_CLASS.as_bytes(), &[], &content, out);
+            true
+        }
+        Err(text) => {
+            failure(request, &text, out);
+            false
+        }
+    }
+}
+
+/// The two services, by their simple names, whatever their package.
+fn result(call: &SofaCall) -> Result<Value, String> {
+    let interface = call.service.split(':').next().unwrap_or_default();
+    let simple = interface.rsplit('.').next().unwrap_or_default();
+    let argument = call.arguments.first();
+    match (simple, call.method.as_str()) {
+        ("HelloService", "sayHello") => {
+            let name = argument.and_then(Value::as_str).unwrap_or("null");
+            Ok(Value::String(format!("Hello, {name}")))
+        }
+        ("TestService", "echoStr") => Ok(argument.cloned().unwrap_or(Value::Null)),
+        ("HelloService" | "TestService", method) => Err(format!(
+            "RPC-020100011: Cannot find invoke method: [{method}], service: [{}]",
+            call.service
+        )),
+        _ => Err(format!(
+            "RPC-020100010: RPC cannot find service: [{}]",
+            call.service
+        )),
+    }
+}
+
+/// A failure on demand.
+pub(super) fn fail(request: &Frame<'_>, share: Share, out: &mut Vec<u8>) {
+    let text = "failed on demand";
+    match share.status {
+        None => failure(request, text, out),
+        Some(
+            status @ (Status::ServerException
+            | Status::ServerSerialException
+            | Status::ServerDeserialException),
+        ) => exception(request, status, text, out),
+        Some(status) => bare(request, status, out),
+    }
+}
+
+/// A status and nothing else.
+pub(super) fn bare(request: &Frame<'_>, status: Status, out: &mut Vec<u8>) {
+    let form = request.form.without_switches();
+    Frame::bare_response(form, request.id, request.codec, status).write(out);
+}
+
+/// A success, in the request's own layout.
+fn respond(request: &Frame<'_>, class: &[u8], header: &[u8], content: &[u8], out: &mut Vec<u8>) {
+    Frame {
+        kind: Kind::Response { status: 0 },
+        command: Command::RpcResponse,
+        class,
+        header,
+        content,
+        ..*request
+    }
+    .write(out);
+}
+
+/// A SOFARPC failure: a success by its status, a failure by its header.
+fn failure(request: &Frame<'_>, text: &str, out: &mut Vec<u8>) {
+    let mut map = Vec::new();
+    header::write(&mut map, Some(header::RESPONSE_ERROR), Some(b"true"));
+    let content = sofa::failure(text);
+    respond(
+        request,
+        sofa::RESPONSE_CLASS.as_bytes(),
+        &map,
+        &content,
+        out,
+    );
+}
+
+/// A Bolt failure with the exception that Java clients show.
+fn exception(request: &Frame<'_>, status: Status, text: &str, out: &mut Vec<u8>) {
+    let list = |class: &str| Value::List {
+        class: Some(class.to_owned()),
+        items: Vec::new(),
+    };
+    let fields = [
+        "detailMessage",
+        "cause",
+        "stackTrace",
+        "suppressedExceptions",
+    ];
+    let content = hessian::encode(&Value::Object {
+        class: Arc::new(Class {
+            name: EXCEPTION_CLASS.to_owned(),
+            fields: fields.map(str::to_owned).to_vec(),
+        }),
+        fields: vec![
+            text.into(),
+            // An exception without a cause is its own, as Java has it.
+            Value::Ref(0),
+            list("[java.lang.StackTraceElement"),
+            list("java.util.Collections$EmptyList"),
+        ],
+    });
+    Frame {
+        form: request.form.without_switches(),
+        kind: Kind::Response {
+            status: status.number(),
+        },
+        command: Command::RpcResponse,
+        class: EXCEPTION_CLASS.as_bytes(),
+        header: &[],
+        content: &content,
+        codec: codec::HESSIAN2,
+        ..*request
+    }
+    .write(out);
+}

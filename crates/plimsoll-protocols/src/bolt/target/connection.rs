@@ -1,0 +1,161 @@
+//! One client's connection: frames in, answers out, in the order in which they are ready.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+
+use super::super::Status;
+use super::super::frame::{Command, Frame, Kind, MAX_CONTENT};
+use super::{Fate, Server, answers};
+
+/// Requests in progress on one connection, beyond which no more are read.
+const MOST_IN_PROGRESS: usize = 65_536;
+const READ_AT_ONCE: usize = 64 << 10;
+/// Buffers larger than this are given back when they are empty. Bytes.
+const KEPT: usize = 256 << 10;
+
+/// Serves until the client closes, or `stopped` and nothing is in progress any more.
+///
+/// # Errors
+/// When the connection breaks.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    server: Arc<Server>,
+    mut stopped: watch::Receiver<()>,
+) -> io::Result<()> {
+    let (tell, mut told) = mpsc::unbounded_channel::<Vec<u8>>();
+    let mut input: Vec<u8> = Vec::with_capacity(READ_AT_ONCE);
+    let mut out = Vec::new();
+    let mut in_progress = 0usize;
+    let mut open = true;
+    let mut stopping = false;
+    while (open && !stopping) || in_progress > 0 {
+        let reads = open && !stopping && in_progress < MOST_IN_PROGRESS;
+        tokio::select! {
+            answer = told.recv(), if in_progress > 0 => {
+                in_progress -= 1;
+                out.extend(answer.into_iter().flatten());
+                while let Ok(answer) = told.try_recv() {
+                    in_progress -= 1;
+                    out.extend_from_slice(&answer);
+                }
+            }
+            read = stream.read_buf(&mut input), if reads => {
+                if read? == 0 {
+                    open = false;
+                } else {
+                    match take(&input, &server, &tell, &mut in_progress, &mut out) {
+                        Some(taken) => {
+                            input.drain(..taken);
+                            input.reserve(READ_AT_ONCE);
+                        }
+                        None => {
+                            server.counters.malformed.fetch_add(1, Ordering::Relaxed);
+                            open = false;
+                        }
+                    }
+                }
+            }
+            _ = stopped.changed(), if !stopping => stopping = true,
+        }
+        if !out.is_empty() {
+            stream.write_all(&out).await?;
+            out.clear();
+            out.shrink_to(KEPT);
+        }
+    }
+    stream.shutdown().await
+}
+
+/// Takes whole frames off `input`; how many bytes that were. `None`: it is no Bolt.
+fn take(
+    input: &[u8],
+    server: &Arc<Server>,
+    tell: &mpsc::UnboundedSender<Vec<u8>>,
+    in_progress: &mut usize,
+    out: &mut Vec<u8>,
+) -> Option<usize> {
+    let mut taken = 0;
+    loop {
+        match Frame::parse(&input[taken..], MAX_CONTENT) {
+            Ok(Some((frame, length))) => {
+                request(
+                    &frame,
+                    &input[taken..taken + length],
+                    server,
+                    tell,
+                    in_progress,
+                    out,
+                );
+                taken += length;
+            }
+            Ok(None) => return Some(taken),
+            Err(error) => {
+                tracing::debug!("closing a connection: {error}");
+                return None;
+            }
+        }
+    }
+}
+
+fn request(
+    frame: &Frame<'_>,
+    bytes: &[u8],
+    server: &Arc<Server>,
+    tell: &mpsc::UnboundedSender<Vec<u8>>,
+    in_progress: &mut usize,
+    out: &mut Vec<u8>,
+) {
+    match (frame.kind, frame.command) {
+        (Kind::Request { .. }, Command::Heartbeat) => {
+            server.counters.heartbeats.fetch_add(1, Ordering::Relaxed);
+            Frame::heartbeat_ack(frame.form, frame.id).write(out);
+        }
+        (Kind::Request { .. }, _) if server.at_once => complete(frame, server, out),
+        (Kind::Request { .. }, _) => {
+            *in_progress += 1;
+            let (server, tell, bytes) = (Arc::clone(server), tell.clone(), bytes.to_vec());
+            tokio::spawn(async move {
+                let has_worked = server.work().await;
+                let mut out = Vec::new();
+                // The bytes have been a frame before.
+                if let Ok(Some((frame, _))) = Frame::parse(&bytes, MAX_CONTENT) {
+                    if has_worked {
+                        complete(&frame, &server, &mut out);
+                    } else {
+                        server.counters.busy.fetch_add(1, Ordering::Relaxed);
+                        server.counters.failed.fetch_add(1, Ordering::Relaxed);
+                        answers::bare(&frame, Status::ServerThreadpoolBusy, &mut out);
+                    }
+                }
+                // The connection may be gone.
+                let _ = tell.send(out);
+            });
+        }
+        (Kind::Oneway { .. }, _) => {
+            server.counters.oneway.fetch_add(1, Ordering::Relaxed);
+        }
+        // Nothing was asked, so there is nothing to be answered.
+        (Kind::Response { .. }, _) => {}
+    }
+}
+
+/// Appends the answer, and counts it.
+fn complete(frame: &Frame<'_>, server: &Server, out: &mut Vec<u8>) {
+    let is_answered = match server.fate() {
+        Fate::Answered => answers::answer(frame, out),
+        Fate::Fails(share) => {
+            answers::fail(frame, share, out);
+            false
+        }
+    };
+    let counter = if is_answered {
+        &server.counters.answered
+    } else {
+        &server.counters.failed
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,128 @@
+//! A call as a person types it → what a frame carries.
+
+use super::header;
+use super::hessian::{self, Value, from_json};
+use super::sofa::{self, SofaCall};
+
+/// A call's parts of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Typed {
+    /// `service/method`, or the class of a raw call.
+    pub name: String,
+    pub class: Vec<u8>,
+    pub header: Vec<u8>,
+    pub content: Vec<u8>,
+}
+
+/// A method of a service, its arguments a JSON array. Without a signature the parameters'
+/// types are the arguments' own.
+///
+/// # Errors
+/// The key that is wrong, and what is.
+pub fn service<'a>(
+    service: &str,
+    method: &str,
+    arguments: &str,
+    signature: Option<&[String]>,
+    extra: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<Typed, (&'static str, String)> {
+    let wrong = |problem: String| ("arguments", problem);
+    let json: serde_json::Value =
+        serde_json::from_str(arguments).map_err(|e| wrong(format!("not JSON: {e}")))?;
+    let serde_json::Value::Array(items) = json else {
+        return Err(wrong(
+            "not a JSON array: write one element a parameter, such as [\"text\", 7]".to_owned(),
+        ));
+    };
+    let arguments = items
+        .iter()
+        .map(from_json)
+        .collect::<Result<Vec<Value>, _>>()
+        .map_err(|e| wrong(e.to_string()))?;
+    let signature = match signature {
+        None => arguments
+            .iter()
+            .map(|a| a.class_name().to_owned())
+            .collect(),
+        Some(types) if types.len() == arguments.len() => types.to_vec(),
+        Some(types) => {
+            let problem = format!("{} types for {} arguments", types.len(), arguments.len());
+            return Err(("signature", problem));
+        }
+    };
+    let call = SofaCall {
+        service: service.to_owned(),
+        method: method.to_owned(),
+        signature,
+        arguments,
+    };
+    Ok(Typed {
+        name: format!("{service}/{method}"),
+        class: sofa::REQUEST_CLASS.as_bytes().to_vec(),
+        header: with(call.header(), extra),
+        content: call.content(),
+    })
+}
+
+/// A class and a content as they are.
+pub fn raw<'a>(
+    class: &str,
+    content: Vec<u8>,
+    extra: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Typed {
+    Typed {
+        name: class.to_owned(),
+        class: class.as_bytes().to_vec(),
+        header: with(Vec::new(), extra),
+        content,
+    }
+}
+
+/// One JSON value in Hessian.
+///
+/// # Errors
+/// What is wrong with the JSON.
+pub fn content(json: &str) -> Result<Vec<u8>, String> {
+    let json = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
+    let value = from_json(&json).map_err(|e| e.to_string())?;
+    Ok(hessian::encode(&value))
+}
+
+fn with<'a>(mut map: Vec<u8>, extra: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+    for (key, value) in extra {
+        header::write(&mut map, Some(key.as_bytes()), Some(value.as_bytes()));
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::iter;
+
+    #[test]
+    fn the_signature_is_the_arguments_own_unless_given() {
+        let typed = service("a.B:1.0", "c", "[\"x\", 7]", None, iter::once(("k", "v"))).unwrap();
+        assert_eq!(typed.name, "a.B:1.0/c");
+        assert_eq!(header::find(&typed.header, b"k"), Ok(Some(&b"v"[..])));
+        let call = SofaCall::read(&typed.content).unwrap();
+        assert_eq!(call.signature, ["java.lang.String", "int"]);
+        let types = ["java.lang.Object".to_owned(), "long".to_owned()];
+        let typed = service("a.B:1.0", "c", "[\"x\", 7]", Some(&types), iter::empty()).unwrap();
+        assert_eq!(SofaCall::read(&typed.content).unwrap().signature, types);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_key() {
+        let wrong = |arguments: &str, types: Option<&[String]>| {
+            service("a", "b", arguments, types, iter::empty()).unwrap_err()
+        };
+        assert!(wrong("[", None).1.contains("not JSON"));
+        assert!(wrong("{}", None).1.contains("not a JSON array"));
+        let (key, problem) = wrong("[1]", Some(&[]));
+        assert_eq!(
+            (key, problem.as_str()),
+            ("signature", "0 types for 1 arguments")
+        );
+    }
+}

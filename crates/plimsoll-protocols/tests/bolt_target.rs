@@ -1,0 +1,323 @@
+//! The Bolt reference server on a real socket, byte by byte.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::hessian::Value;
+use plimsoll_protocols::bolt::sofa::{self, SofaCall};
+use plimsoll_protocols::bolt::target::{BoltOptions, BoltStats, Share, serve};
+use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status, header};
+use plimsoll_protocols::grpc::target::Delay;
+use plimsoll_protocols::serving::{Listen, runtime};
+use tokio::sync::oneshot;
+
+struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<BoltStats>,
+}
+
+impl Server {
+    fn start(options: BoltOptions) -> Server {
+        let listen = Listen {
+            address: ([127, 0, 0, 1], 0).into(),
+            ..Listen::default()
+        };
+        let bound = listen.bind().unwrap();
+        let address = bound.address();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let serving = async move {
+                let stopped = async {
+                    let _ = stopped.await;
+                };
+                serve(bound, options, stopped).await.unwrap()
+            };
+            runtime(Some(2)).unwrap().block_on(serving)
+        });
+        Server {
+            address,
+            stop,
+            thread,
+        }
+    }
+
+    fn connect(&self) -> Client {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        Client {
+            stream,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn stop(self) -> BoltStats {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+/// An answer, owned.
+#[derive(Debug)]
+struct Answer {
+    form: Form,
+    id: u32,
+    status: u16,
+    command: Command,
+    header: Vec<u8>,
+    content: Vec<u8>,
+}
+
+impl Client {
+    fn send(&mut self, frame: Frame<'_>) {
+        let mut wire = Vec::new();
+        frame.write(&mut wire);
+        self.stream.write_all(&wire).unwrap();
+    }
+
+    fn answer(&mut self) -> Answer {
+        loop {
+            if let Some((frame, length)) = Frame::parse(&self.bytes, MAX_CONTENT).unwrap() {
+                let Kind::Response { status } = frame.kind else {
+                    panic!("{frame:?}");
+                };
+                let answer = Answer {
+                    form: frame.form,
+                    id: frame.id,
+                    status,
+                    command: frame.command,
+                    header: frame.header.to_vec(),
+                    content: frame.content.to_vec(),
+                };
+                self.bytes.drain(..length);
+                return answer;
+            }
+            let mut buffer = [0; 4096];
+            let read = self.stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "closed with {} bytes", self.bytes.len());
+            self.bytes.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0; 16]), Ok(0))
+    }
+}
+
+fn string(form: Form, id: u32, content: &[u8]) -> Frame<'_> {
+    Frame {
+        form,
+        command: Command::RpcRequest,
+        class: b"java.lang.String",
+        content,
+        ..Frame::heartbeat(form, id)
+    }
+}
+
+fn sofa(service: &str, method: &str) -> (Vec<u8>, Vec<u8>) {
+    let call = SofaCall {
+        service: service.to_owned(),
+        method: method.to_owned(),
+        signature: vec!["java.lang.String".to_owned()],
+        arguments: vec![Value::from("world")],
+    };
+    (call.header(), call.content())
+}
+
+fn sofa_frame<'a>(id: u32, header: &'a [u8], content: &'a [u8]) -> Frame<'a> {
+    Frame {
+        class: sofa::REQUEST_CLASS.as_bytes(),
+        header,
+        ..string(Form::V1, id, content)
+    }
+}
+
+#[test]
+fn strings_come_back_in_the_layout_they_were_sent_in() {
+    let server = Server::start(BoltOptions::default());
+    let mut client = server.connect();
+    for (id, form) in [Form::V1, Form::V2, Form::V2_CRC].into_iter().enumerate() {
+        // One connection may mix them.
+        client.send(Frame {
+            form,
+            ..string(form, id as u32, b"\x05hello")
+        });
+        let answer = client.answer();
+        assert_eq!(
+            (answer.form, answer.id, answer.status),
+            (form, id as u32, 0)
+        );
+        assert_eq!(answer.content, b"\x05hello");
+        client.send(Frame::heartbeat(form, 99));
+        let ack = client.answer();
+        assert_eq!((ack.command, ack.id), (Command::Heartbeat, 99));
+    }
+    drop(client);
+    let stats = server.stop();
+    assert_eq!((stats.answered, stats.heartbeats, stats.failed), (3, 3, 0));
+}
+
+#[test]
+fn services_answer_and_what_is_missing_is_said_in_sofarpcs_words() {
+    let server = Server::start(BoltOptions::default());
+    let mut client = server.connect();
+    let (header, content) = sofa("peer.HelloService:1.0", "sayHello");
+    client.send(sofa_frame(1, &header, &content));
+    assert_eq!(client.answer().content, sofa::answer("Hello, world".into()));
+    let (header, content) = sofa("com.alipay.test.TestService:1.0", "echoStr");
+    client.send(sofa_frame(2, &header, &content));
+    assert_eq!(client.answer().content, sofa::answer("world".into()));
+    for (service, method, needle) in [
+        ("a.Nothing:1.0", "x", "cannot find service: [a.Nothing:1.0]"),
+        ("a.TestService:1.0", "x", "Cannot find invoke method"),
+    ] {
+        let (header, content) = sofa(service, method);
+        client.send(sofa_frame(3, &header, &content));
+        let answer = client.answer();
+        assert_eq!(answer.status, 0);
+        assert_eq!(
+            header::find(&answer.header, header::RESPONSE_ERROR),
+            Ok(Some(&b"true"[..]))
+        );
+        let text = sofa::failure_text(&answer.content).unwrap();
+        assert!(text.contains(needle), "{text}");
+    }
+    client.send(sofa_frame(4, b"", b"\xff\xff"));
+    assert_eq!(
+        client.answer().status,
+        Status::ServerDeserialException.number()
+    );
+    client.send(Frame {
+        class: b"no.such.Class",
+        ..string(Form::V2_CRC, 5, b"")
+    });
+    let answer = client.answer();
+    assert_eq!(answer.status, Status::ServerException.number());
+    assert!(!answer.form.has_crc());
+    client.send(Frame {
+        codec: 9,
+        ..string(Form::V1, 6, b"")
+    });
+    assert_eq!(
+        client.answer().status,
+        Status::ServerDeserialException.number()
+    );
+    drop(client);
+    let stats = server.stop();
+    assert_eq!((stats.answered, stats.failed), (2, 5));
+}
+
+#[test]
+fn a_full_pool_and_queue_answer_busy_and_the_rest_is_answered_in_time() {
+    let server = Server::start(BoltOptions {
+        delay: Delay::Constant(Duration::from_millis(100)),
+        pool: 1,
+        queue: 2,
+        ..BoltOptions::default()
+    });
+    let mut client = server.connect();
+    for id in 0..6 {
+        client.send(string(Form::V1, id, b"\x01x"));
+        // One after another, so that it is known which ones find the queue full.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut answers: Vec<(u32, u16)> = (0..6)
+        .map(|_| client.answer())
+        .map(|a| (a.id, a.status))
+        .collect();
+    answers.sort_unstable();
+    let busy = Status::ServerThreadpoolBusy.number();
+    assert_eq!(
+        answers,
+        [(0, 0), (1, 0), (2, 0), (3, busy), (4, busy), (5, busy)]
+    );
+    drop(client);
+    assert_eq!(server.stop().busy, 3);
+}
+
+#[test]
+fn shares_of_failures_are_what_was_asked_for() {
+    let server = Server::start(BoltOptions {
+        shares: vec![
+            Share {
+                status: Some(Status::Timeout),
+                share: 0.25,
+            },
+            Share {
+                status: None,
+                share: 0.25,
+            },
+        ],
+        ..BoltOptions::default()
+    });
+    let mut client = server.connect();
+    let (mut timeouts, mut failures) = (0, 0);
+    for id in 0..400 {
+        client.send(string(Form::V1, id, b"\x01x"));
+        let answer = client.answer();
+        timeouts += u32::from(answer.status == Status::Timeout.number());
+        failures += u32::from(!answer.header.is_empty());
+    }
+    // Four standard deviations of a binomial distribution: 100 ± 35.
+    assert!((65..=135).contains(&timeouts), "{timeouts}");
+    assert!((65..=135).contains(&failures), "{failures}");
+    drop(client);
+    assert_eq!(server.stop().failed, u64::from(timeouts + failures));
+}
+
+#[test]
+fn what_is_no_bolt_is_closed_and_the_others_go_on() {
+    let server = Server::start(BoltOptions::default());
+    let mut good = server.connect();
+    let mut crc = Vec::new();
+    string(Form::V2_CRC, 1, b"\x01x").write(&mut crc);
+    *crc.last_mut().unwrap() ^= 1;
+    let huge =
+        b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\x7f\xff\xff\xffjava.lang.String";
+    assert_eq!(huge.len(), 38);
+    let mut negative = huge.to_vec();
+    negative[18] = 0xff;
+    for wire in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"\x03",
+        b"\x02\x09",
+        huge,
+        &negative,
+        &crc,
+    ] {
+        let mut client = server.connect();
+        client.stream.write_all(wire).unwrap();
+        assert!(client.is_closed(), "{wire:?}");
+    }
+    // Slow bytes are no reason to close.
+    let mut wire = Vec::new();
+    string(Form::V1, 8, b"\x01x").write(&mut wire);
+    for byte in &wire {
+        good.stream.write_all(&[*byte]).unwrap();
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    assert_eq!(good.answer().content, b"\x01x");
+    // An answer to nothing, and a oneway: neither is answered.
+    good.send(Frame::heartbeat_ack(Form::V1, 5));
+    good.send(Frame {
+        kind: Kind::Oneway { timeout: -1 },
+        ..string(Form::V1, 9, b"\x01y")
+    });
+    good.send(string(Form::V1, 10, b"\x01z"));
+    assert_eq!(good.answer().content, b"\x01z");
+    drop(good);
+    let stats = server.stop();
+    assert_eq!((stats.malformed, stats.oneway, stats.answered), (6, 1, 2));
+}

@@ -1,0 +1,232 @@
+//! Frames captured from the Java library (SOFABolt 1.6.10, SOFARPC 5.13.2), from MOSN and
+//! from another load tool: each is read, taken apart to its last value, and written again
+//! byte for byte.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::hessian::{Decoder, Encoder, Value};
+use plimsoll_protocols::bolt::sofa::{self, SofaCall};
+use plimsoll_protocols::bolt::{Command, Form, Frame, FrameError, Kind, Status, header};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/bolt")
+}
+
+fn vector(name: &str) -> Vec<u8> {
+    fs::read(folder().join(format!("{name}.bin"))).unwrap()
+}
+
+fn frame(bytes: &[u8]) -> Frame<'_> {
+    let (frame, length) = Frame::parse(bytes, MAX_CONTENT).unwrap().unwrap();
+    assert_eq!(length, bytes.len());
+    frame
+}
+
+/// Content → values → content.
+fn content_again(content: &[u8]) -> Vec<u8> {
+    let (mut decoder, mut encoder) = (Decoder::new(content), Encoder::default());
+    while decoder.left() > 0 {
+        encoder.value(&decoder.value().unwrap());
+    }
+    encoder.finish()
+}
+
+fn header_again(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for pair in header::pairs(bytes) {
+        let (key, value) = pair.unwrap();
+        header::write(&mut out, key, value);
+    }
+    out
+}
+
+#[test]
+fn every_frame_is_read_and_written_again_byte_for_byte() {
+    let mut seen = 0;
+    for entry in fs::read_dir(folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let bytes = fs::read(&path).unwrap();
+        seen += 1;
+        if name.starts_with("sofaload-content") {
+            assert_eq!(content_again(&bytes), bytes, "{name}");
+            continue;
+        }
+        let frame = frame(&bytes);
+        assert_eq!(header_again(frame.header), frame.header, "{name}");
+        assert_eq!(content_again(frame.content), frame.content, "{name}");
+        let mut again = Vec::new();
+        frame.write(&mut again);
+        assert_eq!(again, bytes, "{name}");
+        for cut in 0..bytes.len() {
+            assert_eq!(
+                Frame::parse(&bytes[..cut], MAX_CONTENT),
+                Ok(None),
+                "{name} cut at {cut}"
+            );
+        }
+    }
+    assert_eq!(seen, 26, "vectors in {}", folder().display());
+}
+
+#[test]
+fn layouts_are_told_by_the_frames_own_bytes() {
+    for (name, form, crc) in [
+        ("v1-request-string-hello", Form::V1, false),
+        (
+            "v2ver2-request-string-hello-crc",
+            Form::V2 {
+                revision: 2,
+                switches: 1,
+            },
+            true,
+        ),
+        (
+            "v2ver2-request-string-hello-switch0",
+            Form::V2 {
+                revision: 2,
+                switches: 0,
+            },
+            false,
+        ),
+        (
+            "v2ver1-request-string-hello-switch1-nocrc",
+            Form::V2 {
+                revision: 1,
+                switches: 1,
+            },
+            false,
+        ),
+    ] {
+        let bytes = vector(name);
+        let frame = frame(&bytes);
+        assert_eq!((frame.form, frame.form.has_crc()), (form, crc), "{name}");
+        assert_eq!(frame.kind, Kind::Request { timeout: 3000 });
+        assert_eq!(frame.class, b"java.lang.String");
+        assert_eq!(content_again(frame.content), b"\x05hello");
+    }
+}
+
+#[test]
+fn a_checksum_is_believed_only_if_it_is_right() {
+    let mut bytes = vector("v2ver2-response-string-hello-crc");
+    *bytes.last_mut().unwrap() ^= 1;
+    assert!(matches!(
+        Frame::parse(&bytes, MAX_CONTENT),
+        Err(FrameError::Crc { .. })
+    ));
+}
+
+#[test]
+fn heartbeats_and_their_answers_are_the_bytes_java_sends() {
+    for (request, ack, form) in [
+        ("v1-heartbeat-request-id2", "v1-heartbeat-ack-id2", Form::V1),
+        (
+            "v2ver2-heartbeat-request-id2-switch0",
+            "v2ver2-heartbeat-ack-id2-switch0",
+            Form::V2_CRC,
+        ),
+    ] {
+        let (mut ours, mut acked) = (Vec::new(), Vec::new());
+        Frame::heartbeat(form, 2).write(&mut ours);
+        Frame::heartbeat_ack(form, 2).write(&mut acked);
+        assert_eq!(ours, vector(request));
+        assert_eq!(acked, vector(ack));
+    }
+}
+
+#[test]
+fn bare_answers_are_the_bytes_java_and_mosn_send() {
+    for (name, status) in [
+        (
+            "v1-response-threadpool-busy-0004-empty",
+            Status::ServerThreadpoolBusy,
+        ),
+        ("v1-mosn-hijack-no-healthy-upstream", Status::NoProcessor),
+    ] {
+        let bytes = vector(name);
+        let seen = frame(&bytes);
+        assert_eq!(seen.command, Command::RpcResponse);
+        let mut ours = Vec::new();
+        Frame::bare_response(Form::V1, seen.id, seen.codec, status).write(&mut ours);
+        assert_eq!(ours, bytes, "{name}");
+    }
+}
+
+#[test]
+fn a_sofarpc_call_is_taken_apart_and_ours_is_alike() {
+    for (name, service, method) in [
+        (
+            "v1-sofarpc-request-sayHello-world",
+            "peer.HelloService:1.0",
+            "sayHello",
+        ),
+        (
+            "v1-sofarpc-request-minimal-handmade",
+            "peer.HelloService:1.0",
+            "sayHello",
+        ),
+        (
+            "v1-sofaload-request-1426",
+            "com.alipay.test.TestService:1.0",
+            "echoStr",
+        ),
+    ] {
+        let bytes = vector(name);
+        let frame = frame(&bytes);
+        assert_eq!(frame.class, sofa::REQUEST_CLASS.as_bytes());
+        assert_eq!(
+            header::find(frame.header, header::SERVICE.as_bytes()),
+            Ok(Some(service.as_bytes()))
+        );
+        let call = SofaCall::read(frame.content).unwrap();
+        assert_eq!(
+            (call.service.as_str(), call.method.as_str()),
+            (service, method)
+        );
+        assert_eq!(call.signature, ["java.lang.String"]);
+        assert_eq!(SofaCall::read(&call.content()).unwrap(), call);
+    }
+    // That tool's content is what ours is for the same call.
+    let theirs = vector("sofaload-content-1314");
+    assert_eq!(SofaCall::read(&theirs).unwrap().content(), theirs);
+}
+
+#[test]
+fn answers_are_the_bytes_java_sends() {
+    let bytes = vector("v1-sofarpc-response-hello-world");
+    assert_eq!(
+        sofa::answer(Value::from("hello world")),
+        frame(&bytes).content
+    );
+}
+
+#[test]
+fn failures_say_why() {
+    for (name, needle) in [
+        (
+            "v1-sofarpc-response-service-missing",
+            "RPC cannot find service",
+        ),
+        (
+            "v1-response-server-exception-0002",
+            "IllegalStateException: asked to throw",
+        ),
+        (
+            "v1-response-no-user-processor-0002",
+            "No user processor found",
+        ),
+        (
+            "v1-sofarpc-response-deserial-exception-0012",
+            "DeserializationException",
+        ),
+    ] {
+        let bytes = vector(name);
+        let text = sofa::failure_text(frame(&bytes).content).unwrap();
+        assert!(text.contains(needle), "{name}: {text}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Metrics (the Prometheus text format) and health, on a loopback address.
+//!
+//! A thread of its own with blocking reads: it is asked every few seconds, and must not
+//! be in the way of the data.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::{Counters, SidecarError};
+
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Answers until the process ends; the address with the port that was given.
+pub(super) fn start(
+    address: SocketAddr,
+    counters: Arc<Vec<(String, Counters)>>,
+    stop: Arc<AtomicBool>,
+) -> Result<SocketAddr, SidecarError> {
+    let failed = |source| SidecarError::Admin { address, source };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            answer(stream, &counters, stop.load(Ordering::Relaxed));
+        }
+    });
+    Ok(bound)
+}
+
+fn answer(mut stream: TcpStream, counters: &[(String, Counters)], stopping: bool) {
+    let _ = stream.set_read_timeout(Some(PATIENCE));
+    let _ = stream.set_write_timeout(Some(PATIENCE));
+    let mut request = [0u8; 1024];
+    let Ok(got) = stream.read(&mut request) else {
+        return;
+    };
+    let (status, body) = match request[..got].split(|byte| *byte == b' ').nth(1) {
+        Some(b"/metrics") => ("200 OK", metrics(counters)),
+        Some(b"/ready") if stopping => ("503 Service Unavailable", "draining\n".to_owned()),
+        Some(b"/ready") => ("200 OK", "ready\n".to_owned()),
+        _ => ("404 Not Found", "ask for /metrics or /ready\n".to_owned()),
+    };
+    let _ = write!(
+        stream,
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+}
+
+fn metrics(counters: &[(String, Counters)]) -> String {
+    let mut text = String::new();
+    let names = Counters::default().all().map(|(name, _)| name);
+    for (i, name) in names.iter().enumerate() {
+        let kind = if name.ends_with("_total") {
+            "counter"
+        } else {
+            "gauge"
+        };
+        let _ = writeln!(text, "# TYPE plimsoll_sidecar_{name} {kind}");
+        for (route, counters) in counters {
+            let route = route
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let value = counters.all()[i].1;
+            let _ = writeln!(text, "plimsoll_sidecar_{name}{{route=\"{route}\"}} {value}");
+        }
+    }
+    text
+}

@@ -1,0 +1,209 @@
+//! The sidecar's TOML file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use plimsoll_model::units::Period;
+use serde::Deserialize;
+
+use super::SidecarError;
+
+const MOST_WORKERS: usize = 64;
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where metrics and health are told; a loopback address. Default: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// Threads, each with connections of its own. Default 1.
+    pub workers: Option<usize>,
+    /// How long calls in flight may take at the end. Default 10s.
+    pub drain: Option<Period>,
+    #[serde(default)]
+    pub route: Vec<Route>,
+}
+
+/// From where to where.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    pub name: String,
+    pub protocol: Protocol,
+    pub listen: SocketAddr,
+    /// Where connections go, in turn; an address that can't be reached is left out for a while.
+    pub upstream: Vec<SocketAddr>,
+    /// TLS towards those who connect.
+    pub listen_tls: Option<TlsFiles>,
+    /// TLS towards the upstream.
+    pub upstream_tls: Option<TlsFiles>,
+    /// Bolt: connections a worker keeps to the upstream. Default 1.
+    pub connections: Option<usize>,
+    /// Bolt: calls in flight a connection; one more is answered as busy. Default 4096.
+    pub max_in_flight: Option<usize>,
+    /// Bolt: for calls that bring no timeout of their own. Default 60s.
+    pub timeout: Option<Period>,
+    /// Bolt: silence after which the upstream is tried. Default 15s.
+    pub heartbeat: Option<Period>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Requests and answers are told apart; many connections share few.
+    Bolt,
+    /// A stream of bytes: gRPC and everything else over TCP.
+    Tcp,
+}
+
+/// Certificates (PEM), looked at again every two seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// What the other side's certificate must be signed by.
+    pub ca: PathBuf,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Upstream: the name its certificate must have. Default: the upstream's IP address.
+    pub server_name: Option<String>,
+}
+
+impl Config {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// What is wrong, with its line and column.
+    pub fn read(text: &str) -> Result<Config, SidecarError> {
+        let config: Config = toml::from_str(text).map_err(|e| SidecarError::Config {
+            key: "sidecar file".to_owned(),
+            problem: e.to_string().trim_end().to_owned(),
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    pub(super) fn workers(&self) -> usize {
+        self.workers.unwrap_or(1)
+    }
+
+    pub(super) fn drain(&self) -> Duration {
+        self.drain.map_or(Duration::from_secs(10), |p| p.0)
+    }
+
+    pub(super) fn check(&self) -> Result<(), SidecarError> {
+        let wrong = |key: String, problem: &str| {
+            Err(SidecarError::Config {
+                key,
+                problem: problem.to_owned(),
+            })
+        };
+        if self.route.is_empty() {
+            return wrong("route".to_owned(), "none: write at least one [[route]]");
+        }
+        if !(1..=MOST_WORKERS).contains(&self.workers()) {
+            return wrong("workers".to_owned(), "out of range: use 1 to 64");
+        }
+        if self
+            .admin
+            .is_some_and(|address| !address.ip().is_loopback())
+        {
+            return wrong(
+                "admin".to_owned(),
+                "not a loopback address: metrics are for this machine, use 127.0.0.1:PORT",
+            );
+        }
+        for (i, route) in self.route.iter().enumerate() {
+            let key = |name: &str| format!("route {}: {name}", route.name);
+            if self.route[..i].iter().any(|other| other.name == route.name) {
+                return wrong(key("name"), "used twice: give each route its own");
+            }
+            if route.upstream.is_empty() {
+                return wrong(
+                    key("upstream"),
+                    "empty: name at least one address, such as \"127.0.0.1:12200\"",
+                );
+            }
+            if route.protocol == Protocol::Tcp {
+                for (name, given) in [
+                    ("connections", route.connections.is_some()),
+                    ("max_in_flight", route.max_in_flight.is_some()),
+                    ("timeout", route.timeout.is_some()),
+                    ("heartbeat", route.heartbeat.is_some()),
+                ] {
+                    if given {
+                        return wrong(
+                            key(name),
+                            "only for protocol = \"bolt\": tcp knows no calls",
+                        );
+                    }
+                }
+            }
+            if !(1..=1024).contains(&route.connections()) {
+                return wrong(key("connections"), "out of range: use 1 to 1024");
+            }
+            if !(1..1 << 20).contains(&route.max_in_flight()) {
+                return wrong(key("max_in_flight"), "out of range: use 1 to 1048575");
+            }
+            if route.timeout().is_zero() || route.heartbeat().is_zero() {
+                return wrong(
+                    key("timeout, heartbeat"),
+                    "0 is no time: use a duration such as \"15s\"",
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Route {
+    pub(super) fn connections(&self) -> usize {
+        self.connections.unwrap_or(1)
+    }
+
+    pub(super) fn max_in_flight(&self) -> usize {
+        self.max_in_flight.unwrap_or(4096)
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout.map_or(Duration::from_secs(60), |p| p.0)
+    }
+
+    pub(super) fn heartbeat(&self) -> Duration {
+        self.heartbeat.map_or(Duration::from_secs(15), |p| p.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_files_say_what_is_right() {
+        let route = "[[route]]\nname = \"a\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
+        assert!(Config::read(route).is_ok());
+        for (text, needle) in [
+            (String::new(), "at least one [[route]]"),
+            (
+                format!("admin = \"0.0.0.0:1\"\n{route}"),
+                "not a loopback address",
+            ),
+            (format!("workers = 0\n{route}"), "1 to 64"),
+            (format!("{route}{route}"), "used twice"),
+            (route.replace("\"127.0.0.1:1\"", ""), "at least one address"),
+            (
+                format!("{route}conections = 2\n"),
+                "unknown field `conections`",
+            ),
+            (format!("{route}connections = 0\n"), "1 to 1024"),
+            (
+                format!("{}timeout = \"1s\"\n", route.replace("bolt", "tcp")),
+                "only for protocol",
+            ),
+            (format!("{route}heartbeat = \"0s\"\n"), "no time"),
+            (route.replace("bolt", "http3"), "unknown variant `http3`"),
+        ] {
+            let error = Config::read(&text).unwrap_err().to_string();
+            assert!(error.contains(needle), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A socket with its TLS session and its buffers: plaintext in, plaintext out.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+/// Buffers larger than this are given back when they are empty. Bytes.
+const KEPT: usize = 16 << 10;
+
+/// What a read came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    Bytes,
+    /// The other side will send no more.
+    End,
+}
+
+pub(super) struct Link {
+    pub(super) socket: TcpStream,
+    tls: Option<Box<rustls::Connection>>,
+    /// Plaintext that was received and not taken yet.
+    pub(super) input: Vec<u8>,
+    /// Plaintext that is to be sent.
+    pub(super) out: Vec<u8>,
+    written: usize,
+}
+
+impl Link {
+    pub(super) fn new(socket: TcpStream, tls: Option<rustls::Connection>) -> Link {
+        let tls = tls.map(|mut session| {
+            session.set_buffer_limit(None);
+            Box::new(session)
+        });
+        Link {
+            socket,
+            tls,
+            input: Vec::new(),
+            out: Vec::new(),
+            written: 0,
+        }
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.tls
+            .as_ref()
+            .is_some_and(|session| session.is_handshaking())
+    }
+
+    /// Bytes that wait to be sent, as far as they are known.
+    pub(super) fn unsent(&self) -> usize {
+        self.out.len() - self.written
+    }
+
+    /// Whether the socket must be written to before all is sent.
+    pub(super) fn wants_write(&self) -> bool {
+        match &self.tls {
+            None => self.unsent() > 0,
+            Some(session) => {
+                session.wants_write() || (!session.is_handshaking() && self.unsent() > 0)
+            }
+        }
+    }
+
+    /// One read: what is there goes to `input`.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
+        let got = match self.socket.read(buffer) {
+            Ok(0) => return Ok(Got::End),
+            Ok(got) => got,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                return Ok(Got::Bytes);
+            }
+            Err(e) => return Err(e),
+        };
+        let Some(session) = &mut self.tls else {
+            self.input.extend_from_slice(&buffer[..got]);
+            return Ok(Got::Bytes);
+        };
+        let mut records = &buffer[..got];
+        while !records.is_empty() {
+            if session.read_tls(&mut records)? == 0 {
+                break;
+            }
+            let state = session
+                .process_new_packets()
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            let plain = state.plaintext_bytes_to_read();
+            if plain > 0 {
+                let start = self.input.len();
+                self.input.resize(start + plain, 0);
+                session.reader().read_exact(&mut self.input[start..])?;
+            }
+            if state.peer_has_closed() {
+                return Ok(Got::End);
+            }
+        }
+        Ok(Got::Bytes)
+    }
+
+    /// Takes `taken` bytes off the input.
+    pub(super) fn consume(&mut self, taken: usize) {
+        self.input.drain(..taken);
+        if self.input.is_empty() && self.input.capacity() > KEPT {
+            self.input = Vec::new();
+        }
+    }
+
+    /// Sends what the socket takes now.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            None => {
+                while self.written < self.out.len() {
+                    match self.socket.write(&self.out[self.written..]) {
+                        Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                        Ok(n) => self.written += n,
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+            }
+            Some(session) => loop {
+                while session.wants_write() {
+                    match session.write_tls(&mut self.socket) {
+                        Ok(_) => {}
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+                if session.is_handshaking() || self.out.is_empty() {
+                    return Ok(());
+                }
+                session.writer().write_all(&self.out)?;
+                clear(&mut self.out, &mut self.written);
+            },
+        }
+        clear(&mut self.out, &mut self.written);
+        Ok(())
+    }
+
+    /// Says that no more will be sent, once all is.
+    pub(super) fn finish(&mut self) {
+        if let Some(session) = &mut self.tls {
+            session.send_close_notify();
+            let _ = session.write_tls(&mut self.socket);
+        }
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+fn clear(out: &mut Vec<u8>, written: &mut usize) {
+    *written = 0;
+    if out.capacity() > KEPT {
+        *out = Vec::new();
+    } else {
+        out.clear();
+    }
+}

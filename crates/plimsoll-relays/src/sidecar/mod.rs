@@ -1,0 +1,219 @@
+//! The sidecar: carries an application's connections to another sidecar or to a service,
+//! in plaintext on one side and over mutual TLS on the other.
+//!
+//! A loop a worker under epoll, nothing shared but counters: each worker has its own
+//! listening sockets (`SO_REUSEPORT`), its own connections upstream and its own timers.
+//! Over Bolt many connections downstream share few upstream, with ids renumbered;
+//! everything else passes as a stream of bytes, a connection for a connection.
+//!
+//! Invariant: a Bolt request that was taken is answered exactly once, by the service or
+//! by the sidecar itself with a status that says why.
+
+mod admin;
+mod calls;
+mod config;
+mod link;
+mod poll;
+mod tls;
+mod worker;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use plimsoll_engine::Clock;
+
+pub use config::{Config, Protocol, Route, TlsFiles};
+use worker::Worker;
+
+/// Why a sidecar can't start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SidecarError {
+    #[error("{key}: {problem}")]
+    Config { key: String, problem: String },
+    #[error("route {route}: listening on {address}: {source}")]
+    Listen {
+        route: String,
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("admin: listening on {address}: {source}")]
+    Admin {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error("route {route}: {what} {}: {problem}", path.display())]
+    Tls {
+        route: String,
+        what: &'static str,
+        path: PathBuf,
+        problem: String,
+    },
+    #[error("{doing}: {source}")]
+    Io {
+        doing: &'static str,
+        source: io::Error,
+    },
+}
+
+/// What one route counted, over all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) open: AtomicU64,
+    pub(crate) upstream_connects: AtomicU64,
+    pub(crate) upstream_failures: AtomicU64,
+    pub(crate) upstream_lost: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) answers: AtomicU64,
+    pub(crate) oneway: AtomicU64,
+    /// Answered by the sidecar itself.
+    pub(crate) busy: AtomicU64,
+    pub(crate) no_upstream: AtomicU64,
+    pub(crate) timeouts: AtomicU64,
+    pub(crate) cut: AtomicU64,
+    /// Answers to ids that nobody waits for.
+    pub(crate) stray: AtomicU64,
+    pub(crate) malformed: AtomicU64,
+    pub(crate) handshakes_failed: AtomicU64,
+    pub(crate) bytes_down: AtomicU64,
+    pub(crate) bytes_up: AtomicU64,
+    pub(crate) reloads: AtomicU64,
+    pub(crate) reload_failures: AtomicU64,
+}
+
+impl Counters {
+    /// Names as the admin page shows them.
+    pub(crate) fn all(&self) -> [(&'static str, u64); 19] {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("connections_accepted_total", read(&self.accepted)),
+            ("connections_open", read(&self.open)),
+            ("upstream_connects_total", read(&self.upstream_connects)),
+            (
+                "upstream_connect_failures_total",
+                read(&self.upstream_failures),
+            ),
+            ("upstream_connections_lost_total", read(&self.upstream_lost)),
+            ("requests_total", read(&self.requests)),
+            ("answers_total", read(&self.answers)),
+            ("oneway_total", read(&self.oneway)),
+            ("answered_busy_total", read(&self.busy)),
+            ("answered_no_upstream_total", read(&self.no_upstream)),
+            ("answered_timeout_total", read(&self.timeouts)),
+            ("answered_connection_closed_total", read(&self.cut)),
+            ("stray_answers_total", read(&self.stray)),
+            ("malformed_total", read(&self.malformed)),
+            ("handshakes_failed_total", read(&self.handshakes_failed)),
+            ("bytes_from_downstream_total", read(&self.bytes_down)),
+            ("bytes_from_upstream_total", read(&self.bytes_up)),
+            ("certificate_reloads_total", read(&self.reloads)),
+            (
+                "certificate_reload_failures_total",
+                read(&self.reload_failures),
+            ),
+        ]
+    }
+}
+
+pub(crate) fn count(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+/// A running sidecar.
+pub struct Sidecar {
+    stop: Arc<AtomicBool>,
+    wakers: Vec<poll::Waker>,
+    workers: Vec<JoinHandle<()>>,
+    listening: Vec<(String, SocketAddr)>,
+    admin: Option<SocketAddr>,
+    counters: Arc<Vec<(String, Counters)>>,
+}
+
+impl Sidecar {
+    /// Opens every port and reads every certificate before the first connection is taken.
+    ///
+    /// # Errors
+    /// When an address can't be listened on, or a certificate can't be used.
+    pub fn start(config: &Config) -> Result<Sidecar, SidecarError> {
+        config.check()?;
+        let counters: Arc<Vec<(String, Counters)>> = Arc::new(
+            config
+                .route
+                .iter()
+                .map(|route| (route.name.clone(), Counters::default()))
+                .collect(),
+        );
+        let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
+        let mut listening: Vec<(String, SocketAddr)> = Vec::new();
+        let mut ready = Vec::new();
+        for index in 0..config.workers() {
+            let worker = Worker::new(
+                config,
+                &listening,
+                Arc::clone(&counters),
+                Arc::clone(&stop),
+                clock,
+            )?;
+            if index == 0 {
+                listening = worker.listening();
+            }
+            ready.push(worker);
+        }
+        let admin = match config.admin {
+            Some(address) => Some(admin::start(
+                address,
+                Arc::clone(&counters),
+                Arc::clone(&stop),
+            )?),
+            None => None,
+        };
+        let wakers = ready.iter().map(Worker::waker).collect();
+        let workers = ready
+            .into_iter()
+            .map(|worker| thread::spawn(move || worker.run()))
+            .collect();
+        Ok(Sidecar {
+            stop,
+            wakers,
+            workers,
+            listening,
+            admin,
+            counters,
+        })
+    }
+
+    /// Each route's name and the address it listens on (port 0 asks for a free one).
+    pub fn listening(&self) -> &[(String, SocketAddr)] {
+        &self.listening
+    }
+
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// One counter of a route, by the name that the admin page shows.
+    pub fn counter(&self, route: &str, name: &str) -> Option<u64> {
+        let (_, counters) = self.counters.iter().find(|(known, _)| known == route)?;
+        let all = counters.all();
+        all.iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, n)| *n)
+    }
+
+    /// Takes no more connections, lets calls in flight end for at most the drain time,
+    /// and returns.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for waker in &self.wakers {
+            waker.wake();
+        }
+        for worker in self.workers {
+            // A worker that panicked has told so already.
+            let _ = worker.join();
+        }
+    }
+}

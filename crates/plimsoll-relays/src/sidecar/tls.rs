@@ -1,0 +1,189 @@
+//! Mutual TLS 1.3 from files, read again when they change.
+//!
+//! A change that can't be used (half of it written, a key of another certificate) leaves
+//! what was there in use, and is tried again. Connections that are open keep what they
+//! were opened with.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+use super::SidecarError;
+use super::config::TlsFiles;
+
+/// The files' times and sizes: a change of either is a change.
+type Stamp = [Option<(SystemTime, u64)>; 3];
+
+fn stamp(files: &TlsFiles) -> Stamp {
+    [&files.ca, &files.cert, &files.key].map(|path| {
+        let found = fs::metadata(path).ok()?;
+        Some((found.modified().ok()?, found.len()))
+    })
+}
+
+#[derive(Clone)]
+enum Made {
+    Server(Arc<ServerConfig>),
+    Client(Arc<ClientConfig>),
+}
+
+/// One side's certificates in use.
+pub(super) struct Identity {
+    route: String,
+    files: TlsFiles,
+    stamp: Stamp,
+    made: Made,
+}
+
+impl Identity {
+    /// Towards those who connect: they must show a certificate of the CA.
+    pub(super) fn server(route: &str, files: &TlsFiles) -> Result<Identity, SidecarError> {
+        Identity::new(route, files, server)
+    }
+
+    /// Towards the upstream.
+    pub(super) fn client(route: &str, files: &TlsFiles) -> Result<Identity, SidecarError> {
+        Identity::new(route, files, client)
+    }
+
+    fn new(route: &str, files: &TlsFiles, make: Make) -> Result<Identity, SidecarError> {
+        // Taken first: a change while reading shows as a change afterwards.
+        let stamp = stamp(files);
+        Ok(Identity {
+            route: route.to_owned(),
+            files: files.clone(),
+            stamp,
+            made: make(files).map_err(|bad| bad.told(route))?,
+        })
+    }
+
+    /// Reads the files again where they have changed. `Some(false)`: they can't be used.
+    pub(super) fn reload(&mut self) -> Option<bool> {
+        let seen = stamp(&self.files);
+        if seen == self.stamp {
+            return None;
+        }
+        let make = match self.made {
+            Made::Server(_) => server,
+            Made::Client(_) => client,
+        };
+        match make(&self.files) {
+            Ok(made) => {
+                self.made = made;
+                self.stamp = seen;
+                tracing::info!(route = self.route, "certificates read again");
+                Some(true)
+            }
+            Err(bad) => {
+                tracing::warn!(
+                    "{}; the certificates from before stay in use",
+                    bad.told(&self.route)
+                );
+                Some(false)
+            }
+        }
+    }
+
+    /// `name` is what the upstream's certificate must be for, unless the file says another.
+    pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
+        match &self.made {
+            Made::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
+            Made::Client(config) => {
+                let name = self.files.server_name.as_deref().unwrap_or(name);
+                let name = ServerName::try_from(name.to_owned()).map_err(|_| {
+                    rustls::Error::General(format!(
+                        "server name {name:?} is neither a DNS name nor an IP address"
+                    ))
+                })?;
+                ClientConnection::new(Arc::clone(config), name).map(Into::into)
+            }
+        }
+    }
+}
+
+type Make = fn(&TlsFiles) -> Result<Made, Bad>;
+
+/// What of the files can't be used.
+struct Bad {
+    what: &'static str,
+    path: std::path::PathBuf,
+    problem: String,
+}
+
+impl Bad {
+    fn new(what: &'static str, path: &Path, problem: impl ToString) -> Bad {
+        Bad {
+            what,
+            path: path.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
+
+    fn told(self, route: &str) -> SidecarError {
+        SidecarError::Tls {
+            route: route.to_owned(),
+            what: self.what,
+            path: self.path,
+            problem: self.problem,
+        }
+    }
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Bad> {
+    let content = fs::read(path).map_err(|e| Bad::new(what, path, e))?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&content)
+        .collect::<Result<_, _>>()
+        .map_err(|e| Bad::new(what, path, format!("not valid PEM: {e}")))?;
+    if found.is_empty() {
+        return Err(Bad::new(what, path, "holds no PEM certificate"));
+    }
+    Ok(found)
+}
+
+fn roots(path: &Path) -> Result<Arc<RootCertStore>, Bad> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("CA", path)? {
+        roots
+            .add(certificate)
+            .map_err(|e| Bad::new("CA", path, format!("not a CA certificate: {e}")))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Bad> {
+    let content = fs::read(path).map_err(|e| Bad::new("key", path, e))?;
+    PrivateKeyDer::from_pem_slice(&content)
+        .map_err(|e| Bad::new("key", path, format!("holds no PEM private key: {e}")))
+}
+
+fn server(files: &TlsFiles) -> Result<Made, Bad> {
+    let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(&files.ca)?, Arc::clone(&provider))
+            .build()
+            .map_err(|e| Bad::new("CA", &files.ca, e))?;
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| Bad::new("certificate", &files.cert, e))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates("certificate", &files.cert)?, key(&files.key)?)
+        .map_err(|e| Bad::new("key", &files.key, e))?;
+    Ok(Made::Server(Arc::new(config)))
+}
+
+fn client(files: &TlsFiles) -> Result<Made, Bad> {
+    let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| Bad::new("certificate", &files.cert, e))?
+        .with_root_certificates(roots(&files.ca)?)
+        .with_client_auth_cert(certificates("certificate", &files.cert)?, key(&files.key)?)
+        .map_err(|e| Bad::new("key", &files.key, e))?;
+    Ok(Made::Client(Arc::new(config)))
+}

@@ -1,0 +1,68 @@
+//! A connection for a connection: bytes as they come, and each side's end told to the
+//! other.
+
+use plimsoll_model::Time;
+
+use super::super::count;
+use super::super::link::Got;
+use super::{Connection, HIGH_WATER, Role, Worker};
+
+impl Worker {
+    /// Gives a client's connection its own one upstream.
+    pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
+        let up = self.connect(
+            route,
+            |endpoint| Role::Pipe {
+                peer: down,
+                endpoint: Some(endpoint),
+            },
+            now,
+        );
+        match (up, self.live(down)) {
+            (Some(up), Some(connection)) => {
+                connection.role = Role::Pipe {
+                    peer: up,
+                    endpoint: None,
+                };
+            }
+            _ => {
+                count(&self.counters(route).no_upstream, 1);
+                self.close(down, now);
+            }
+        }
+    }
+
+    /// Hands over what has come; `false`: the connection is to be closed.
+    pub(super) fn through(&mut self, connection: &mut Connection, got: Got) -> bool {
+        let Role::Pipe { peer, endpoint } = connection.role else {
+            return false;
+        };
+        let counters = self.counters(connection.route);
+        let counter = if endpoint.is_none() {
+            &counters.bytes_down
+        } else {
+            &counters.bytes_up
+        };
+        count(counter, connection.link.input.len() as u64);
+        let ended = got == Got::End;
+        let Some(other) = self.live(peer) else {
+            return false;
+        };
+        if other.link.out.is_empty() {
+            // The buffers change places: nothing is copied.
+            std::mem::swap(&mut other.link.out, &mut connection.link.input);
+            connection.link.input.clear();
+        } else {
+            let taken = connection.link.input.len();
+            other.link.out.extend_from_slice(&connection.link.input);
+            connection.link.consume(taken);
+        }
+        if ended {
+            other.finishing = true;
+            connection.ended = true;
+        }
+        connection.paused = other.link.unsent() > HIGH_WATER;
+        self.mark(peer);
+        true
+    }
+}

@@ -1,0 +1,342 @@
+//! Sidecars on real sockets: one, two with mutual TLS between, and upstreams that behave
+//! badly.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::disallowed_methods, reason = "patience of a test")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::target::{BoltOptions, serve};
+use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status};
+use plimsoll_protocols::serving::{Listen, runtime};
+use plimsoll_relays::sidecar::{Config, Sidecar};
+use plimsoll_stack::certificates::{Options, make_certificates};
+
+fn certificates() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(folder.path(), &Options::default()).unwrap();
+    folder
+}
+
+fn sidecar(text: &str) -> (Sidecar, SocketAddr) {
+    let sidecar = Sidecar::start(&Config::read(text).unwrap()).unwrap();
+    let address = sidecar.listening()[0].1;
+    (sidecar, address)
+}
+
+fn route(protocol: &str, upstream: SocketAddr, more: &str) -> String {
+    format!(
+        "[[route]]\nname = \"r\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"{upstream}\"]\n{more}\n"
+    )
+}
+
+fn files(key: &str, folder: &Path, who: &str) -> String {
+    let folder = folder.display();
+    format!(
+        "{key} = {{ ca = \"{folder}/ca.crt\", cert = \"{folder}/{who}.crt\", key = \"{folder}/{who}.key\", server_name = \"localhost\" }}"
+    )
+}
+
+/// An echo server for Bolt that lives as long as the process.
+fn echo_server() -> SocketAddr {
+    let listen = Listen {
+        address: ([127, 0, 0, 1], 0).into(),
+        ..Listen::default()
+    };
+    let bound = listen.bind().unwrap();
+    let address = bound.address();
+    thread::spawn(move || {
+        let serving = async { serve(bound, BoltOptions::default(), std::future::pending()).await };
+        runtime(Some(1)).unwrap().block_on(serving).unwrap();
+    });
+    address
+}
+
+struct Client {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        Client {
+            stream,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, frame: Frame<'_>) {
+        let mut wire = Vec::new();
+        frame.write(&mut wire);
+        self.stream.write_all(&wire).unwrap();
+    }
+
+    /// (layout, id, status, content)
+    fn answer(&mut self) -> (Form, u32, u16, Vec<u8>) {
+        loop {
+            if let Some((frame, length)) = Frame::parse(&self.bytes, MAX_CONTENT).unwrap() {
+                let status = match frame.kind {
+                    Kind::Response { status } => status,
+                    other => panic!("{other:?}"),
+                };
+                let answer = (frame.form, frame.id, status, frame.content.to_vec());
+                self.bytes.drain(..length);
+                return answer;
+            }
+            let mut buffer = [0; 4096];
+            let read = self.stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "closed");
+            self.bytes.extend_from_slice(&buffer[..read]);
+        }
+    }
+}
+
+fn request(form: Form, id: u32, content: &[u8]) -> Frame<'_> {
+    Frame {
+        form,
+        command: Command::RpcRequest,
+        class: b"java.lang.String",
+        content,
+        ..Frame::heartbeat(form, id)
+    }
+}
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn many_clients_share_few_connections_through_two_sidecars_and_mutual_tls() {
+    let folder = certificates();
+    let tls = |key, who| files(key, folder.path(), who);
+    let (server, middle) = sidecar(&route("bolt", echo_server(), &tls("listen_tls", "server")));
+    let (client, outside) = sidecar(&route("bolt", middle, &tls("upstream_tls", "client")));
+    let threads: Vec<_> = (0..12u32)
+        .map(|n| {
+            thread::spawn(move || {
+                let form = [Form::V1, Form::V2, Form::V2_CRC][n as usize % 3];
+                let mut client = Client::connect(outside);
+                let texts: Vec<Vec<u8>> = (0..50u32)
+                    .map(|i| {
+                        let text = format!("{n:02}-{i:02}");
+                        [&[text.len() as u8], text.as_bytes()].concat()
+                    })
+                    .collect();
+                // Every client uses the same ids, and has them all on the way at once.
+                for (i, text) in texts.iter().enumerate() {
+                    client.send(Frame {
+                        form,
+                        ..request(form, i as u32, text)
+                    });
+                }
+                client.send(Frame::heartbeat(form, 777));
+                let mut seen = vec![false; texts.len()];
+                for _ in 0..=texts.len() {
+                    let (answered, id, status, content) = client.answer();
+                    assert_eq!(status, 0);
+                    if id == 777 {
+                        continue;
+                    }
+                    assert_eq!((answered, &content), (form, &texts[id as usize]));
+                    assert!(!std::mem::replace(&mut seen[id as usize], true));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let counted = |name| client.counter("r", name).unwrap();
+    assert_eq!(counted("connections_accepted_total"), 12);
+    assert_eq!(counted("upstream_connects_total"), 3, "one a layout");
+    assert_eq!(
+        (counted("requests_total"), counted("answers_total")),
+        (600, 600)
+    );
+    assert_eq!(server.counter("r", "requests_total"), Some(600));
+    client.stop();
+    server.stop();
+}
+
+#[test]
+fn what_an_upstream_does_to_its_calls_is_answered_and_counted() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap();
+    let (relay, outside) = sidecar(&route("bolt", address, "max_in_flight = 2"));
+    let mut client = Client::connect(outside);
+    let with_timeout = |id, timeout| Frame {
+        kind: Kind::Request { timeout },
+        ..request(Form::V1, id, b"\x01x")
+    };
+    // The first one times out; beyond two in flight the rest is refused.
+    client.send(with_timeout(1, 300));
+    client.send(with_timeout(2, 60_000));
+    client.send(with_timeout(3, 60_000));
+    let mut held = upstream.accept().unwrap().0;
+    let number = |status: Status| status.number();
+    let (_, id, status, _) = client.answer();
+    assert_eq!((id, status), (3, number(Status::ServerThreadpoolBusy)));
+    let (_, id, status, _) = client.answer();
+    assert_eq!((id, status), (1, number(Status::Timeout)));
+    // An answer that is too late, one to nothing, and the upstream dies.
+    let mut got = [0u8; 40];
+    held.read_exact(&mut got).unwrap();
+    let mut wire = Vec::new();
+    let late = Frame::parse(&got, MAX_CONTENT).unwrap().unwrap().0.id;
+    for id in [late, 12345] {
+        Frame::bare_response(Form::V1, id, 1, Status::Success).write(&mut wire);
+    }
+    held.write_all(&wire).unwrap();
+    eventually("stray answers are counted", || {
+        relay.counter("r", "stray_answers_total") == Some(2)
+    });
+    drop(held);
+    let (_, id, status, _) = client.answer();
+    assert_eq!((id, status), (2, number(Status::ConnectionClosed)));
+    let cut = relay.counter("r", "answered_connection_closed_total");
+    assert_eq!(cut, Some(1));
+    // Nobody listens any more: refused at once, again and again.
+    drop(upstream);
+    for id in 10..13 {
+        client.send(with_timeout(id, 60_000));
+        let (_, answered, status, _) = client.answer();
+        assert_eq!((answered, status), (id, number(Status::NoProcessor)));
+    }
+    relay.stop();
+}
+
+#[test]
+fn garbage_closes_its_own_connection_alone() {
+    let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
+    let mut good = Client::connect(outside);
+    let huge = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\x7f\xff\xff\xff";
+    for wire in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x02\x09", huge] {
+        let mut bad = TcpStream::connect(outside).unwrap();
+        bad.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        bad.write_all(wire).unwrap();
+        assert!(!matches!(bad.read(&mut [0; 8]), Ok(1..)), "{wire:?}");
+    }
+    good.send(request(Form::V1, 1, b"\x01x"));
+    assert_eq!(good.answer().3, b"\x01x");
+    assert_eq!(relay.counter("r", "malformed_total"), Some(3));
+    relay.stop();
+}
+
+#[test]
+fn a_pipe_carries_bytes_both_ways_and_tells_each_end() {
+    let folder = certificates();
+    let tls = |key, who| files(key, folder.path(), who);
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap();
+    // Reads to the end, late, and only then answers with what it read.
+    thread::spawn(move || {
+        for stream in upstream.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(200));
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).unwrap();
+                stream.write_all(&all).unwrap();
+            });
+        }
+    });
+    let (server, middle) = sidecar(&route("tcp", address, &tls("listen_tls", "server")));
+    let (client, outside) = sidecar(&route("tcp", middle, &tls("upstream_tls", "client")));
+    let sent: Vec<u8> = (0..6_000_000u32)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let mut stream = TcpStream::connect(outside).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut writer = stream.try_clone().unwrap();
+    let bytes = sent.clone();
+    let writing = thread::spawn(move || {
+        writer.write_all(&bytes).unwrap();
+        writer.shutdown(Shutdown::Write).unwrap();
+    });
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).unwrap();
+    writing.join().unwrap();
+    assert!(
+        received == sent,
+        "{} of {} bytes",
+        received.len(),
+        sent.len()
+    );
+    eventually("closed connections are let go", || {
+        client.counter("r", "connections_open") == Some(0)
+    });
+    client.stop();
+    server.stop();
+}
+
+#[test]
+fn certificates_are_read_again_and_half_written_ones_are_not_used() {
+    let (old, new) = (certificates(), certificates());
+    let listen = files("listen_tls", old.path(), "server");
+    let (server, middle) = sidecar(&route("bolt", echo_server(), &listen));
+    let call = |folder: &Path| {
+        let upstream = files("upstream_tls", folder, "client");
+        let (relay, outside) = sidecar(&route("bolt", middle, &upstream));
+        let mut client = Client::connect(outside);
+        client.send(request(Form::V1, 1, b"\x01x"));
+        let status = client.answer().2;
+        relay.stop();
+        status
+    };
+    assert_eq!(call(old.path()), 0);
+    // A client of another CA is not let in.
+    assert_ne!(call(new.path()), 0);
+    let certificate = old.path().join("server.crt");
+    let good = fs::read(&certificate).unwrap();
+    fs::write(&certificate, &good[..good.len() / 2]).unwrap();
+    eventually("the half-written file is noticed", || {
+        server.counter("r", "certificate_reload_failures_total") >= Some(1)
+    });
+    fs::write(&certificate, &good).unwrap();
+    assert_eq!(call(old.path()), 0);
+    // The whole folder changes, file by file.
+    for name in ["ca.crt", "server.crt", "server.key"] {
+        fs::remove_file(old.path().join(name)).unwrap();
+        fs::copy(new.path().join(name), old.path().join(name)).unwrap();
+    }
+    eventually("the new certificates are in use", || call(new.path()) == 0);
+    server.stop();
+}
+
+#[test]
+fn metrics_are_told_on_the_admin_address() {
+    let text = format!(
+        "admin = \"127.0.0.1:0\"\n{}",
+        route("bolt", echo_server(), "")
+    );
+    let (relay, outside) = sidecar(&text);
+    let mut client = Client::connect(outside);
+    client.send(request(Form::V1, 1, b"\x01x"));
+    client.answer();
+    let mut admin = TcpStream::connect(relay.admin().unwrap()).unwrap();
+    admin
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    admin.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    let line = "plimsoll_sidecar_answers_total{route=\"r\"} 1\n";
+    assert!(text.contains(line), "{text}");
+    relay.stop();
+}

@@ -1,0 +1,188 @@
+//! The lines that SOFARPC's load tools print, for a run over Bolt.
+//!
+//! A second look at figures that [`crate::terminal`] shows too, laid out for whoever is
+//! used to it, or has scripts that read it. Times are service times: from the actual send.
+
+use std::fmt::Write as _;
+
+use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::run::Run;
+use plimsoll_model::statistics::quantile::quantile;
+use plimsoll_model::{Blame, Outcome};
+
+use crate::quantity::{bytes, time};
+
+/// Bolt statuses in the order of their numbers, but for SUCCESS.
+const STATUSES: [Outcome; 12] = [
+    Outcome::BoltError,
+    Outcome::BoltServerException,
+    Outcome::BoltUnknown,
+    Outcome::BoltServerThreadpoolBusy,
+    Outcome::BoltErrorComm,
+    Outcome::BoltNoProcessor,
+    Outcome::BoltTimeout,
+    Outcome::BoltClientSendError,
+    Outcome::BoltCodecException,
+    Outcome::BoltConnectionClosed,
+    Outcome::BoltServerSerialException,
+    Outcome::BoltServerDeserialException,
+];
+
+/// `None` where the run is not one over Bolt.
+pub fn render(run: &Run) -> Option<String> {
+    if run.header.protocol.as_deref() != Some("bolt") {
+        return None;
+    }
+    let record = run.measured();
+    let total = &run.summary.total;
+    let seconds = total.elapsed_us.unwrap_or(0) as f64 / 1e6;
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "\nfinished in {seconds:.2}s, {:.2} req/s, {}/s",
+        record.ended() as f64 / seconds.max(1e-9),
+        bytes(((record.bytes_sent + record.bytes_received) as f64 / seconds.max(1e-9)) as u64),
+    );
+    requests(&mut out, &record);
+    statuses(&mut out, &record);
+    let _ = writeln!(
+        out,
+        "traffic: {} total, {} sent, {} received",
+        bytes(record.bytes_sent + record.bytes_received),
+        bytes(record.bytes_sent),
+        bytes(record.bytes_received),
+    );
+    let _ = writeln!(
+        out,
+        "{:<18}{:>11}{:>11}{:>11}{:>11}{:>9}",
+        "", "min", "max", "mean", "sd", "+/- sd"
+    );
+    spread(&mut out, "time for request:", &record.service);
+    let connect = record.phases.as_deref().map(|phases| &phases.total);
+    spread(
+        &mut out,
+        "time for connect:",
+        connect.unwrap_or(&Times::default()),
+    );
+    rates(&mut out, run);
+    distribution(&mut out, &record.service);
+    Some(out)
+}
+
+/// Every call that was due is in total; the others divide it.
+fn requests(out: &mut String, record: &StageRecord) {
+    let timeout = record.outcomes.of(Outcome::DeadlineExceeded);
+    let blamed = |blame: &[Blame]| -> u64 {
+        record
+            .outcomes
+            .iter()
+            .filter(|(outcome, _)| *outcome != Outcome::DeadlineExceeded)
+            .filter(|(outcome, _)| outcome.blame().is_some_and(|b| blame.contains(&b)))
+            .map(|(_, n)| n)
+            .sum()
+    };
+    let (failed, errored) = (
+        blamed(&[Blame::Target]),
+        blamed(&[Blame::Client, Blame::Link]),
+    );
+    let _ = writeln!(
+        out,
+        "requests: {} total, {} started, {} done, {} succeeded, {failed} failed, {errored} errored, {timeout} timeout",
+        record.due,
+        record.due.saturating_sub(record.not_started),
+        record.ok() + failed,
+        record.ok(),
+    );
+}
+
+fn statuses(out: &mut String, record: &StageRecord) {
+    let sofa = record.outcomes.of(Outcome::SofaError);
+    let mut words = vec![format!("SUCCESS {}", record.ok() + sofa)];
+    words.extend(STATUSES.iter().map(|status| {
+        let name = status.code().trim_start_matches("BOLT_");
+        format!("{name} {}", record.outcomes.of(*status))
+    }));
+    let _ = writeln!(out, "statuses: {}", words.join(", "));
+    let _ = writeln!(out, "of SUCCESS, with an error header: {sofa}");
+}
+
+fn spread(out: &mut String, name: &str, times: &Times) {
+    let Some(h) = times.histogram().filter(|h| !h.is_empty()) else {
+        let dash = "–";
+        let _ = writeln!(
+            out,
+            "{name:<18}{dash:>11}{dash:>11}{dash:>11}{dash:>11}{dash:>9}"
+        );
+        return;
+    };
+    let (mean, sd) = (h.mean(), h.stdev());
+    let near = h
+        .iter_recorded()
+        .filter(|value| (value.value_iterated_to() as f64 - mean).abs() <= sd)
+        .map(|value| value.count_at_value())
+        .sum::<u64>();
+    let us = |ns: f64| time(ns / 1e3);
+    let _ = writeln!(
+        out,
+        "{name:<18}{:>11}{:>11}{:>11}{:>11}{:>8.2}%",
+        us(h.min() as f64),
+        us(h.max() as f64),
+        us(mean),
+        us(sd),
+        near as f64 * 100.0 / h.len() as f64,
+    );
+}
+
+/// Calls ended a second, over the whole seconds of the measured stages.
+fn rates(out: &mut String, run: &Run) {
+    let warmups: Vec<bool> = run.header.planned_stages.iter().map(|s| s.warmup).collect();
+    let intervals = run.intervals().unwrap_or_default();
+    let rates: Vec<f64> = intervals
+        .iter()
+        .filter(|interval| interval.length.as_secs_f64() >= 0.5)
+        .map(|interval| {
+            let ended: u64 = interval
+                .stages
+                .iter()
+                .filter(|(stage, _)| !warmups.get(usize::from(*stage)).copied().unwrap_or(false))
+                .map(|(_, record)| record.ended())
+                .sum();
+            ended as f64 / interval.length.as_secs_f64()
+        })
+        .filter(|rate| *rate > 0.0)
+        .collect();
+    if rates.is_empty() {
+        let dash = "–";
+        let _ = writeln!(
+            out,
+            "{:<18}{dash:>11}{dash:>11}{dash:>11}{dash:>11}{dash:>9}",
+            "req/s           :"
+        );
+        return;
+    }
+    let n = rates.len() as f64;
+    let mean = rates.iter().sum::<f64>() / n;
+    let sd = (rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / n).sqrt();
+    let near = rates.iter().filter(|r| (**r - mean).abs() <= sd).count() as f64;
+    let min = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = rates.iter().copied().fold(0.0, f64::max);
+    let _ = writeln!(
+        out,
+        "{:<18}{min:>11.2}{max:>11.2}{mean:>11.2}{sd:>11.2}{:>8.2}%",
+        "req/s           :",
+        near * 100.0 / n
+    );
+}
+
+fn distribution(out: &mut String, times: &Times) {
+    let Some(h) = times.histogram().filter(|h| !h.is_empty()) else {
+        return;
+    };
+    let _ = writeln!(out, "latency distribution");
+    for percent in [50, 75, 90, 95, 99] {
+        // A dash where the sample is too small to tell.
+        let shown = quantile(h, f64::from(percent) / 100.0)
+            .map_or_else(|| "–".to_owned(), |ns| time(ns as f64 / 1e3));
+        let _ = writeln!(out, "{percent:>7}% {shown:>11}");
+    }
+}

@@ -1,0 +1,423 @@
+//! The libraries that SOFABolt and SOFARPC users run, in Java: our load on their servers,
+//! and their clients on our server. `tests/setup.sh tests` builds them.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+fn java(part: &[&str], settings: &[&str]) -> Command {
+    let built = root().join(".peers/java");
+    assert!(
+        built.join("classes/peer/Peer.class").is_file(),
+        "{} holds no Java peers: run tests/setup.sh tests",
+        built.display()
+    );
+    let classes = format!("{0}/classes:{0}/lib/*", built.display());
+    let mut command = Command::new("java");
+    command
+        // The compiler's higher levels cost more than such short lives give back.
+        .args(["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m"])
+        .args(settings)
+        .args(["-cp", &classes, "peer.Peer"])
+        .args(part);
+    command
+}
+
+/// A server process that is ended with the test.
+struct Server {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    port: u16,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Starts `command` and reads its output up to the line that holds `ready`.
+    fn start(mut command: Command, ready: &str) -> (Server, String) {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains(ready) {
+            line.clear();
+            let read = out.read_line(&mut line).unwrap();
+            assert!(read > 0, "{command:?} ended before it said `{ready}`");
+        }
+        let server = Server {
+            child,
+            out,
+            port: 0,
+        };
+        (server, line)
+    }
+
+    fn java(part: &str) -> Server {
+        // Free a moment ago: the Java libraries can't be asked for any free port.
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let (mut server, _) = Server::start(java(&[part, &port.to_string()], &[]), "READY");
+        server.port = port;
+        server
+    }
+
+    fn ours(flags: &[&str]) -> Server {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command
+            .args(["serve", "bolt", "--listen", "127.0.0.1:0"])
+            .args(flags);
+        Server::listening(command)
+    }
+
+    /// A command that says where it listens.
+    fn listening(command: Command) -> Server {
+        let (mut server, line) = Server::start(command, "listening on");
+        server.port = line
+            .split("127.0.0.1:")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next())
+            .unwrap()
+            .parse()
+            .unwrap();
+        server
+    }
+
+    /// Stops our server; what it says of its calls.
+    fn conclude(mut self) -> String {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let mut text = String::new();
+        self.out.read_to_string(&mut text).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{text}");
+        text
+    }
+}
+
+fn load(server: &Server, flags: &[&str]) -> (i32, Value) {
+    let runs = tempfile::tempdir().unwrap();
+    let output: Output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .args(["bolt", &format!("sofa://127.0.0.1:{}", server.port)])
+        .args(["--json", "--quiet", "--out"])
+        .arg(runs.path().join("run"))
+        .args(flags)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    let json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}{error}"));
+    (output.status.code().unwrap(), json)
+}
+
+/// (ok, errors by code), after checking that every call due was counted once.
+fn counts(run: &Value) -> (u64, Vec<(String, u64)>) {
+    assert_eq!(run["count_check"]["matches"], true, "{run}");
+    let errors = run["total"]["errors_by_code"].as_array().unwrap();
+    let errors = errors
+        .iter()
+        .map(|e| {
+            (
+                e["code"].as_str().unwrap().to_owned(),
+                e["count"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    (run["total"]["ok"].as_u64().unwrap(), errors)
+}
+
+fn all_ok(server: &Server, calls: u64, flags: &[&str]) {
+    let number = calls.to_string();
+    let flags: Vec<&str> = flags.iter().copied().chain(["-n", &number]).collect();
+    let (exit, run) = load(server, &flags);
+    assert_eq!(
+        (exit, counts(&run)),
+        (0, (calls, vec![])),
+        "{flags:?}: {}",
+        run["details"]
+    );
+}
+
+#[test]
+fn a_sofabolt_server_in_java_under_our_load() {
+    let server = Server::java("bolt-server");
+    let echo = ["--class", "java.lang.String", "--content", "\"hello\""];
+    for version in ["v1", "v2", "v2-crc"] {
+        let version = ["--bolt-version", version];
+        let fleet = ["--clients", "64", "-c", "4", "--in-flight", "32"];
+        all_ok(&server, 3000, &[&echo[..], &version, &fleet].concat());
+        // Heartbeats in between, and the connection still good afterwards.
+        let slow = ["--rate", "2/s", "--heartbeat", "100ms"];
+        all_ok(&server, 3, &[&echo[..], &version, &slow].concat());
+        all_ok(
+            &server,
+            10,
+            &[&echo[..], &version, &["--oneway", "--rate", "100/s"]].concat(),
+        );
+    }
+    let (exit, run) = load(
+        &server,
+        &[
+            "--class",
+            "java.lang.String",
+            "--content",
+            "\"throw\"",
+            "--fleet",
+            "2",
+            "-n",
+            "20",
+        ],
+    );
+    assert_eq!(
+        (exit, counts(&run)),
+        (1, (0, vec![("BOLT_SERVER_EXCEPTION".to_owned(), 20)]))
+    );
+    assert!(
+        run["details"].to_string().contains("thrown on request"),
+        "{}",
+        run["details"]
+    );
+    let (_, run) = load(
+        &server,
+        &[
+            "--class",
+            "no.such.Class",
+            "--content",
+            "1",
+            "--fleet",
+            "1",
+            "-n",
+            "5",
+        ],
+    );
+    assert_eq!(
+        counts(&run),
+        (0, vec![("BOLT_SERVER_EXCEPTION".to_owned(), 5)])
+    );
+    let (_, run) = load(
+        &server,
+        &[&echo[..], &["--codec", "9", "--fleet", "1", "-n", "5"]].concat(),
+    );
+    assert_eq!(
+        counts(&run),
+        (0, vec![("BOLT_SERVER_DESERIAL_EXCEPTION".to_owned(), 5)])
+    );
+}
+
+#[test]
+fn a_sofarpc_server_in_java_under_our_load() {
+    let server = Server::java("sofa-server");
+    let hello = ["--service", "peer.HelloService:1.0", "-m", "sayHello"];
+    let test = ["--service", "peer.TestService:1.0", "-m", "echoStr"];
+    let folder = tempfile::tempdir().unwrap();
+    let long = folder.path().join("long.json");
+    std::fs::write(&long, format!("[\"{}\"]", "é\u{1F600}x".repeat(20_000))).unwrap();
+    let long = format!("@{}", long.display());
+    all_ok(
+        &server,
+        2000,
+        &[&hello[..], &["--data", "[\"world\"]", "--fleet", "20"]].concat(),
+    );
+    all_ok(
+        &server,
+        200,
+        &[&test[..], &["--data", &long, "--rate", "100/s", "-c", "4"]].concat(),
+    );
+    for (call, needle) in [
+        (
+            [&hello[..], &["--data", "[\"throw\"]"]].concat(),
+            "thrown on request",
+        ),
+        (
+            vec!["--service", "peer.Nothing:1.0", "-m", "x"],
+            "RPC cannot find service",
+        ),
+        (
+            vec!["--service", "peer.HelloService:1.0", "-m", "nothing"],
+            "RPC-020100011",
+        ),
+    ] {
+        let (exit, run) = load(
+            &server,
+            &[&call[..], &["--fleet", "2", "-n", "20"]].concat(),
+        );
+        assert_eq!(
+            (exit, counts(&run)),
+            (1, (0, vec![("SOFA_ERROR".to_owned(), 20)])),
+            "{call:?}"
+        );
+        assert!(
+            run["details"].to_string().contains(needle),
+            "{}",
+            run["details"]
+        );
+    }
+}
+
+fn java_client(part: &[&str], settings: &[&str]) {
+    let output = java(part, settings).output().unwrap();
+    let (out, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success() && out.contains("OK"),
+        "{part:?}: {out}\n{error}"
+    );
+}
+
+#[test]
+fn clients_in_java_on_our_server() {
+    let server = Server::ours(&[]);
+    let port = server.port.to_string();
+    for query in ["-", "_PROTOCOL=2&_VERSION=1", "_PROTOCOL=2&_VERSION=2"] {
+        // Idle for ten heartbeats' time; three unanswered would close the connection.
+        java_client(
+            &["bolt-client", "127.0.0.1", &port, query, "200", "2000"],
+            &["-Dbolt.tcp.heartbeat.interval=200"],
+        );
+    }
+    java_client(&["sofa-client", "127.0.0.1", &port, "200"], &[]);
+    let told = server.conclude();
+    let heartbeats = told
+        .split("heartbeats ")
+        .nth(1)
+        .and_then(|rest| rest.split([',', '\n']).next())
+        .and_then(|number| number.trim().parse::<u32>().ok())
+        .unwrap_or(0);
+    assert!(heartbeats >= 15, "{told}");
+    assert!(
+        told.contains("oneway 3") && !told.contains("malformed"),
+        "{told}"
+    );
+}
+
+/// A sidecar with one route to `upstream`.
+fn relay(folder: &Path, name: &str, upstream: u16, tls: &str) -> Server {
+    let file = folder.join(format!("{name}.toml"));
+    let text = format!(
+        "[[route]]\nname = \"{name}\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{upstream}\"]\nheartbeat = \"300ms\"\n{tls}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(["relay", "sidecar"]).arg(&file);
+    Server::listening(command)
+}
+
+#[test]
+fn clients_and_servers_in_java_through_one_sidecar_and_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .arg("certs")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(certs.status.success(), "{certs:?}");
+    let tls = |key: &str, who: &str| {
+        let at = folder.path().display();
+        format!(
+            "{key} = {{ ca = \"{at}/ca.crt\", cert = \"{at}/{who}.crt\", key = \"{at}/{who}.key\", server_name = \"localhost\" }}"
+        )
+    };
+    let (bolt, sofa) = (Server::java("bolt-server"), Server::java("sofa-server"));
+    let pair = |port: u16, name: &str| {
+        let server = relay(
+            folder.path(),
+            &format!("{name}-in"),
+            port,
+            &tls("listen_tls", "server"),
+        );
+        let client = relay(
+            folder.path(),
+            &format!("{name}-out"),
+            server.port,
+            &tls("upstream_tls", "client"),
+        );
+        (server, client)
+    };
+    let one = (
+        relay(folder.path(), "bolt-one", bolt.port, ""),
+        relay(folder.path(), "sofa-one", sofa.port, ""),
+    );
+    let (bolt_in, bolt_out) = pair(bolt.port, "bolt");
+    let (sofa_in, sofa_out) = pair(sofa.port, "sofa");
+    for (to_bolt, to_sofa) in [(&one.0, &one.1), (&bolt_out, &sofa_out)] {
+        let port = to_bolt.port.to_string();
+        for query in ["-", "_PROTOCOL=2&_VERSION=2"] {
+            // Idle for several heartbeats of the client's and the sidecars'.
+            java_client(
+                &["bolt-client", "127.0.0.1", &port, query, "100", "1500"],
+                &["-Dbolt.tcp.heartbeat.interval=200"],
+            );
+        }
+        java_client(
+            &["sofa-client", "127.0.0.1", &to_sofa.port.to_string(), "100"],
+            &[],
+        );
+        // Our own load: many connections in, few out; failures come through as they are.
+        let echo = [
+            "--class",
+            "java.lang.String",
+            "--content",
+            "\"hello\"",
+            "--fleet",
+            "20",
+        ];
+        for version in ["v1", "v2", "v2-crc"] {
+            all_ok(
+                to_bolt,
+                1000,
+                &[&echo[..], &["--bolt-version", version]].concat(),
+            );
+        }
+        let (exit, run) = load(
+            to_sofa,
+            &[
+                "--service",
+                "peer.Nothing:1.0",
+                "-m",
+                "x",
+                "--fleet",
+                "2",
+                "-n",
+                "20",
+            ],
+        );
+        assert_eq!(
+            (exit, counts(&run)),
+            (1, (0, vec![("SOFA_ERROR".to_owned(), 20)]))
+        );
+    }
+    // A service that is gone: every call is answered all the same.
+    drop((sofa, sofa_in));
+    let (exit, run) = load(&sofa_out, &["--fleet", "2", "-n", "20"]);
+    assert_eq!(
+        (exit, counts(&run)),
+        (1, (0, vec![("BOLT_NO_PROCESSOR".to_owned(), 20)]))
+    );
+    for sidecar in [one.0, one.1, bolt_out, bolt_in, sofa_out] {
+        sidecar.conclude();
+    }
+}

@@ -1,0 +1,5 @@
+package peer;
+
+public interface HelloService {
+    String sayHello(String name);
+}

@@ -1,0 +1,5 @@
+package peer;
+
+public interface TestService {
+    String echoStr(String text);
+}
