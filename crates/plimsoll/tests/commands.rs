@@ -106,6 +106,7 @@ fn ready_plans_run() {
         "certs/ca.crt",
     ]);
     let orders = place.serve(&["orders", "--pool", "10"]);
+    let echo = place.serve(&["echo"]);
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
     for entry in fs::read_dir(plans).expect("plans/ is there") {
@@ -134,6 +135,7 @@ fn ready_plans_run() {
                 &["--fleet", "20", "--calls", "2000"],
                 2000,
             ),
+            "echo-streams" => (echo.plaintext(), &["--rate", "20/s", "--calls", "10"], 10),
             other => panic!("plans/{other}.toml is not run by this test"),
         };
         let path = path.display().to_string();
@@ -147,7 +149,7 @@ fn ready_plans_run() {
         assert_eq!(run["count_check"]["matches"], true, "{name}");
         seen += 1;
     }
-    assert_eq!(seen, 3);
+    assert_eq!(seen, 4);
 }
 
 #[test]

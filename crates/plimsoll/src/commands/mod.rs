@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod certs;
+pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod find;
 pub(crate) mod grpc;
@@ -41,6 +42,7 @@ pub(crate) fn execute(
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Serve(arguments) => serve::execute(arguments),
+        Chosen::Check(arguments) => check::execute(&arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
     }
 }
