@@ -4,6 +4,7 @@
 //! The server is built by `make setup`. Its bytes are read twice: by the driver, and here
 //! to see bodies and metadata that the driver only counts.
 #![cfg(feature = "schema")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
 use std::io::{ErrorKind, Read, Write};

@@ -54,7 +54,7 @@ pub(crate) fn boolish() -> BoolishValueParser {
 pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Find(commands::find::Arguments),
-    Grpc(commands::grpc::Arguments),
+    Grpc(Box<commands::grpc::Arguments>),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),

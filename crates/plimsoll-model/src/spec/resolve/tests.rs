@@ -71,7 +71,9 @@ fn what_a_stream_does() {
     );
     assert!(problems("Get", "cancel_after = 2").contains("call.grpc.cancel_after"));
     assert!(problems("Watch", "pace = \"1s\"").contains("a.S/Watch is server streaming"));
-    assert!(problems("Chat", "pace = \"slowly\"").contains("call.grpc.pace"));
+    let wrong = read("[call.grpc]\npace = \"slowly\"").unwrap_err();
+    assert_eq!(wrong[0].key, "call.grpc.pace");
+    assert!(wrong[0].message.contains("or \"answers\""), "{}", wrong[0]);
 }
 
 const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";
