@@ -19,6 +19,8 @@ tests | bench) ;;
 esac
 
 ghz_version=v0.121.0
+# Its module holds the server of the interoperability tests.
+grpc_go_version=v1.75.1
 peers=$PWD/.peers
 
 say() { echo "setup: $*"; }
@@ -106,10 +108,19 @@ fi
 # --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------
 command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.24 or newer from your system or go.dev, and have it on PATH."
 sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
-if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score ]]; then
+if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health ]]; then
     say "building the Go peers"
     (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy within reach?)"
     stamp go "$sum"
+fi
+if ! fresh interop "$grpc_go_version" || [[ ! -x $peers/bin/interop-server ]]; then
+    say "building the interop server of grpc-go $grpc_go_version"
+    mkdir -p "$peers/interop"
+    GOBIN=$peers/interop go install "google.golang.org/grpc/interop/server@$grpc_go_version" ||
+        fail "go install grpc/interop/server@$grpc_go_version failed (is the Go module proxy within reach?)"
+    mv "$peers/interop/server" "$peers/bin/interop-server"
+    rmdir "$peers/interop"
+    stamp interop "$grpc_go_version"
 fi
 if [[ $scope == bench ]] && { ! fresh ghz "$ghz_version" || [[ ! -x $peers/bin/ghz ]]; }; then
     say "building ghz $ghz_version"

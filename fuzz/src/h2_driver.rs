@@ -44,6 +44,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         metadata: Vec::new(),
         authority: None,
         max_message: 100,
+        stream: None,
     };
     let request = GrpcRequest {
         call: &call,

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A gRPC server on grpcio, the reference implementation, for our client to call.
 
-Serves score.ScoreService and orders.OrderService in plaintext, over TLS, or over mutual
-TLS, prints `listening on ADDRESS` and stops on SIGTERM or SIGINT. A score of
-{"status": "NOT_FOUND", "message": "…"} instead of a vector fails with that gRPC status.
-`make setup` generates the code it imports.
+Serves score.ScoreService, orders.OrderService and grpc.examples.echo.Echo, with server
+reflection, in plaintext, over TLS, or over mutual TLS, prints `listening on ADDRESS` and
+stops on SIGTERM or SIGINT. A score of {"status": "NOT_FOUND", "message": "…"} instead of a
+vector fails with that gRPC status. `make setup` generates the code it imports.
 """
 
 import argparse
@@ -21,11 +21,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".peers" / "generated"))
 
 try:
+    import echo_pb2
+    import echo_pb2_grpc
     import grpc
     import orders_pb2
     import orders_pb2_grpc
     import score_pb2
     import score_pb2_grpc
+    from grpc_reflection.v1alpha import reflection
 except ImportError as missing:
     sys.exit(f"grpcio_server: {missing}: run `make setup`, and start this with .peers/venv/bin/python")
 
@@ -51,6 +54,35 @@ class Score(score_pb2_grpc.ScoreServiceServicer):
 class Orders(orders_pb2_grpc.OrderServiceServicer):
     def Submit(self, request, context):
         return orders_pb2.OrderReply(received=True)
+
+
+class Echo(echo_pb2_grpc.EchoServicer):
+    """A call of each kind; timestamps in headers and trailers."""
+
+    def begin(self, context):
+        context.send_initial_metadata((("timestamp", time.ctime()), ("location", "grpcio")))
+        context.set_trailing_metadata((("timestamp", time.ctime()),))
+
+    def UnaryEcho(self, request, context):
+        self.begin(context)
+        return echo_pb2.EchoResponse(message=request.message)
+
+    def ServerStreamingEcho(self, request, context):
+        self.begin(context)
+        for _ in range(10):
+            yield echo_pb2.EchoResponse(message=request.message)
+
+    def ClientStreamingEcho(self, requests, context):
+        self.begin(context)
+        message = ""
+        for request in requests:
+            message = request.message
+        return echo_pb2.EchoResponse(message=message)
+
+    def BidirectionalStreamingEcho(self, requests, context):
+        self.begin(context)
+        for request in requests:
+            yield echo_pb2.EchoResponse(message=request.message)
 
 
 def credentials(args):
@@ -82,6 +114,10 @@ def main():
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=args.threads))
     score_pb2_grpc.add_ScoreServiceServicer_to_server(Score(args.delay_ms / 1000), server)
     orders_pb2_grpc.add_OrderServiceServicer_to_server(Orders(), server)
+    echo_pb2_grpc.add_EchoServicer_to_server(Echo(), server)
+    services = [echo_pb2.DESCRIPTOR, orders_pb2.DESCRIPTOR, score_pb2.DESCRIPTOR]
+    names = [name for file in services for name in (s.full_name for s in file.services_by_name.values())]
+    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     if args.tls_cert:
         port = server.add_secure_port(args.listen, credentials(args))
     else:

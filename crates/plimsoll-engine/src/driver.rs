@@ -30,6 +30,10 @@ pub struct Done {
 pub enum Event {
     /// A call has ended. Exactly once for every call started and not cancelled.
     Done(Done),
+    /// A call that carries several messages (a stream) has received a whole one.
+    Message(CallId),
+    /// Messages sent on a stream that ends with the next event.
+    Sent { call: CallId, messages: u32 },
     /// The answer to a cancelled call arrived after all.
     Late,
     /// What the server said of a failure (a gRPC status message, a GOAWAY's debug data):
@@ -83,6 +87,12 @@ pub trait Driver {
     /// The call's deadline has passed: cancel it on the wire and forget it. No
     /// [`Event::Done`] follows; [`Event::Late`] may.
     fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>);
+
+    /// Messages sent so far on a call in flight, where calls carry several; asked
+    /// before [`Driver::cancel`].
+    fn messages_sent(&self, _call: CallId) -> u32 {
+        0
+    }
 
     /// Bytes from the peer, in any split.
     fn receive(

@@ -135,6 +135,16 @@ impl TlsClient {
         })
     }
 
+    /// The TLS library's own form, for connections that the engine does not make.
+    pub fn config(&self) -> &Arc<ClientConfig> {
+        &self.config
+    }
+
+    /// The name that the server's certificate has to be for.
+    pub fn server_name(&self) -> &ServerName<'static> {
+        &self.server_name
+    }
+
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
         let mut connection =
             ClientConnection::new(Arc::clone(&self.config), self.server_name.clone())?;

@@ -110,6 +110,8 @@ outcomes! {
     BadAnswer "BAD_ANSWER" Target "the answer is malformed"
     MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit"
     MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status"
+    StreamShort "STREAM_SHORT" Target "the stream ended well before all its messages were exchanged"
+    StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects"
     CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered"
 
     // SOFABolt's statuses by their names (com.alipay.remoting.ResponseStatus), and SOFARPC's failures.

@@ -3,6 +3,7 @@
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
 //! changes afterwards. It holds paths to secrets, never their contents.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -123,7 +124,8 @@ pub struct BoltCall {
 pub struct GrpcCall {
     /// `package.Service/Method`, without the leading slash.
     pub method: String,
-    /// The request message in the protobuf encoding, without the gRPC prefix.
+    /// The request message in the protobuf encoding, without the gRPC prefix. Streams
+    /// have theirs in `stream`.
     pub message: Vec<u8>,
     /// The message as typed, for the record.
     pub message_json: Option<String>,
@@ -134,6 +136,74 @@ pub struct GrpcCall {
     pub authority: Option<String>,
     /// Answers with a message larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_message: usize,
+    /// `None`: the call is unary.
+    pub stream: Option<StreamPlan>,
+}
+
+/// Which sides of a call send a stream of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MethodKind {
+    Unary,
+    ServerStreaming,
+    ClientStreaming,
+    Bidirectional,
+}
+
+impl MethodKind {
+    /// The client sends a stream of messages.
+    pub fn client_streams(self) -> bool {
+        matches!(
+            self,
+            MethodKind::ClientStreaming | MethodKind::Bidirectional
+        )
+    }
+
+    /// The server sends a stream of messages.
+    pub fn server_streams(self) -> bool {
+        matches!(
+            self,
+            MethodKind::ServerStreaming | MethodKind::Bidirectional
+        )
+    }
+}
+
+impl fmt::Display for MethodKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MethodKind::Unary => "unary",
+            MethodKind::ServerStreaming => "server streaming",
+            MethodKind::ClientStreaming => "client streaming",
+            MethodKind::Bidirectional => "bidirectional streaming",
+        })
+    }
+}
+
+/// A call that carries several messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamPlan {
+    /// Not [`MethodKind::Unary`].
+    pub kind: MethodKind,
+    /// Encoded, without a prefix; sent in turn, and after the last the first again.
+    pub messages: Vec<Vec<u8>>,
+    /// Messages that the client sends on a call; it half-closes with the last.
+    pub count: u32,
+    pub pace: Pace,
+    /// Messages that the server has to send on a call; `None`: as many as it likes.
+    pub expect: Option<u32>,
+    /// The client cancels the call after so many messages from the server (0: at once),
+    /// and that is its good end.
+    pub cancel_after: Option<u32>,
+}
+
+/// When a stream's messages are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// All at once, as the windows allow.
+    None,
+    /// Message k is due k gaps after the stream's beginning.
+    Every(Duration),
+    /// Each when the one before it was answered.
+    Answers,
 }
 
 /// How the load arrives.

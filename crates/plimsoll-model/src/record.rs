@@ -209,6 +209,39 @@ impl PhaseRecord {
     }
 }
 
+/// The messages of calls that carry more than one: streams.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MessageRecord {
+    /// Messages sent on calls.
+    pub sent: u64,
+    /// Messages that arrived, whole, on calls.
+    pub received: u64,
+    /// From a call's actual send to its first message from the server.
+    pub first_message: Times,
+    /// From a message from the server to the next on the same call.
+    pub inter_message: Times,
+}
+
+impl MessageRecord {
+    fn merge(&mut self, other: &MessageRecord) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.first_message.merge(&other.first_message);
+        self.inter_message.merge(&other.inter_message);
+    }
+
+    fn clear(&mut self) {
+        self.sent = 0;
+        self.received = 0;
+        self.first_message.clear();
+        self.inter_message.clear();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sent == 0 && self.received == 0
+    }
+}
+
 /// What was recorded of one stage.
 ///
 /// Every call that was due is in exactly one count:
@@ -248,6 +281,8 @@ pub struct StageRecord {
     pub pacing: Times,
     /// `None` until a connection is recorded.
     pub phases: Option<Box<PhaseRecord>>,
+    /// `None` until a message of a stream is recorded.
+    pub messages: Option<Box<MessageRecord>>,
 }
 
 impl StageRecord {
@@ -335,6 +370,9 @@ impl StageRecord {
         if let Some(theirs) = other.phases.as_ref().filter(|p| !p.is_empty()) {
             self.phases.get_or_insert_default().merge(theirs);
         }
+        if let Some(theirs) = other.messages.as_ref().filter(|m| !m.is_empty()) {
+            self.messages.get_or_insert_default().merge(theirs);
+        }
     }
 
     /// Forget everything, keep the memory.
@@ -361,6 +399,9 @@ impl StageRecord {
         if let Some(phases) = &mut self.phases {
             phases.all_mut().into_iter().for_each(Times::clear);
         }
+        if let Some(messages) = &mut self.messages {
+            messages.clear();
+        }
     }
 
     /// Nothing was recorded.
@@ -373,6 +414,7 @@ impl StageRecord {
             && self.connections_resumed == 0
             && self.connect_failures.total() == 0
             && self.pacing.is_empty()
+            && self.messages.as_ref().is_none_or(|m| m.is_empty())
     }
 }
 

@@ -87,6 +87,38 @@ impl Recorder {
         self.current.stage_mut(stage).late += 1;
     }
 
+    /// A call's first message from the server came `ns` nanoseconds after the call's send.
+    #[inline]
+    pub fn first_message(&mut self, stage: u8, ns: u64) {
+        let messages = self
+            .current
+            .stage_mut(stage)
+            .messages
+            .get_or_insert_default();
+        messages.received += 1;
+        messages.first_message.record(ns);
+    }
+
+    /// A message from the server came `ns` nanoseconds after the one before it.
+    #[inline]
+    pub fn inter_message(&mut self, stage: u8, ns: u64) {
+        let messages = self
+            .current
+            .stage_mut(stage)
+            .messages
+            .get_or_insert_default();
+        messages.received += 1;
+        messages.inter_message.record(ns);
+    }
+
+    /// `n` messages were sent on a call that has ended.
+    pub fn messages_sent(&mut self, stage: u8, n: u64) {
+        if n > 0 {
+            let record = self.current.stage_mut(stage);
+            record.messages.get_or_insert_default().sent += n;
+        }
+    }
+
     /// What was said of a failure. The first few distinct texts of an outcome are kept.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
         let enough = |(o, _): &&(Outcome, String)| *o == outcome;
@@ -148,6 +180,27 @@ mod tests {
         assert_eq!((record.bytes_sent, record.bytes_received), (20, 40));
         assert_eq!(interval.requests.len(), 2);
         assert!(recorder.take(Some(Interval::default())).is_empty());
+    }
+
+    #[test]
+    fn the_messages_of_streams_are_merged_and_cleared() {
+        let mut recorder = Recorder::new(1, false);
+        recorder.first_message(0, 5_000);
+        recorder.inter_message(0, 700);
+        recorder.inter_message(0, 900);
+        recorder.messages_sent(0, 0);
+        recorder.messages_sent(0, 4);
+        let mut interval = recorder.take(None);
+        let mut total = Interval::default();
+        total.merge(&interval);
+        total.merge(&interval);
+        let messages = total.stages[0].as_deref().unwrap().messages.as_deref();
+        let messages = messages.unwrap();
+        assert_eq!((messages.sent, messages.received), (8, 6));
+        assert_eq!(messages.first_message.len(), 2);
+        assert_eq!(messages.inter_message.histogram().unwrap().max(), 900);
+        interval.clear();
+        assert!(interval.is_empty());
     }
 
     #[test]

@@ -91,6 +91,9 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         }
     }
     recorder.detail(Outcome::Reset, "connection reset by peer");
+    recorder.first_message(stage, MS);
+    recorder.inter_message(stage, 20_000);
+    recorder.messages_sent(stage, 2);
     recorder.connect_failure(stage, Outcome::NoPorts);
     let taken = recorder.take(None);
     let used = Resources {

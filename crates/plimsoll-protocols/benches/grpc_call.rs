@@ -100,6 +100,7 @@ fn main() {
         metadata: Vec::new(),
         authority: None,
         max_message: 1 << 22,
+        stream: None,
     };
     let authority = "localhost:50051";
     let request = GrpcRequest {

@@ -229,6 +229,7 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         metadata: vec![("x-run".to_owned(), "simulated".to_owned())],
         authority: None,
         max_message: 4 << 20,
+        stream: None,
     };
     let protocol = GrpcProtocol::new(&GrpcRequest {
         call: &call,

@@ -242,6 +242,17 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         );
         row(out, "messages", &text, options);
     }
+    if let Some(messages) = &t.messages {
+        let mut text = format!(
+            "{} messages sent, {} received",
+            count(messages.sent),
+            count(messages.received)
+        );
+        if let Some(received) = messages.received_per_s {
+            let _ = write!(text, ", {} received", rate(received));
+        }
+        row(out, "streams", &text, options);
+    }
     // Shared connections are made before the first call, mostly in warm-up: count them all.
     let stages = &run.summary.stages;
     let full: u64 = stages.iter().map(|s| s.connections_full).sum();
@@ -331,6 +342,10 @@ fn times(out: &mut String, run: &Run, options: &Options) {
     };
     let columns: Vec<(&str, TimesSummary)> = columns
         .into_iter()
+        .chain([
+            ("1st message", t.messages.and_then(|m| m.first_message)),
+            ("inter-message", t.messages.and_then(|m| m.inter_message)),
+        ])
         .filter_map(|(name, times)| Some((name, times?)))
         .chain(t.failed.map(|f| ("failed", f)))
         .collect();

@@ -55,11 +55,12 @@ pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Find(commands::find::Arguments),
     Ladder(commands::ladder::Arguments),
-    Grpc(commands::grpc::Arguments),
+    Grpc(Box<commands::grpc::Arguments>),
     Bolt(Box<commands::bolt::Arguments>),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
+    Check(commands::check::Arguments),
     Serve(commands::serve::Arguments),
     Relay(commands::relay::Arguments),
     Certs(commands::certs::Arguments),
@@ -111,6 +112,7 @@ pub(crate) fn parse(
     let mut stand_ins = BTreeMap::new();
     let command = with_stand_ins(Cli::command(), environment, &mut stand_ins);
     let parsed = command.try_get_matches_from(typed).and_then(|matches| {
+        check_places(&matches)?;
         let cli = Cli::from_arg_matches(&matches)?;
         Ok((cli, origins(&matches, &stand_ins)))
     });
@@ -127,6 +129,32 @@ pub(crate) fn parse(
             Exit::Done
         }
     })
+}
+
+/// A flag typed before a command's own command would mean nothing to it.
+fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((outer, chosen)) = matches.subcommand() else {
+        return Ok(());
+    };
+    let Some((inner, _)) = chosen.subcommand() else {
+        return Ok(());
+    };
+    let is_typed = |id: &clap::Id| {
+        chosen.try_contains_id(id.as_str()).unwrap_or(false)
+            && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
+            // They mean the same everywhere.
+            && !["quiet", "verbose", "trace"].contains(&id.as_str())
+    };
+    match chosen.ids().find(|id| is_typed(id)) {
+        None => Ok(()),
+        Some(id) => Err(clap::Error::raw(
+            clap::error::ErrorKind::ArgumentConflict,
+            format!(
+                "`{}` of `plimsoll {outer}` can't be used with `{inner}`: write what belongs to `{inner}` after it\n",
+                id.as_str().replace('_', "-")
+            ),
+        )),
+    }
 }
 
 /// The stand-ins found: by argument id the value's variable and strength.

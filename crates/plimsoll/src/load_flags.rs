@@ -216,7 +216,7 @@ pub(crate) struct LoadFlags {
 }
 
 /// Keys of a plan and the flags that say the same; a key that begins another comes after it.
-pub(crate) const FLAGS: [(&str, &str); 56] = [
+pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.source_addresses", "--source"),
     ("load.connect_timeout", "--connect-timeout"),
     ("load.connect_rate", "--connect-rate"),
@@ -243,6 +243,11 @@ pub(crate) const FLAGS: [(&str, &str); 56] = [
     ("tls.ca", "--ca"),
     ("tls", "--ca, --cert, --key …"),
     ("call.grpc.descriptor_set", "--descriptor-set"),
+    ("call.grpc.cancel_after", "--cancel-after"),
+    ("call.grpc.messages", "--messages"),
+    ("call.grpc.expect", "--expect"),
+    ("call.grpc.reflection", "--reflection"),
+    ("call.grpc.pace", "--pace"),
     ("call.grpc.message_file", "--data"),
     ("call.grpc.import_path", "--import-path"),
     ("call.grpc.max_message", "--max-message"),

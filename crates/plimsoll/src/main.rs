@@ -11,6 +11,7 @@ mod descriptors;
 mod environment;
 mod execution;
 mod failure;
+mod link_flags;
 mod load_flags;
 mod logging;
 mod planning;

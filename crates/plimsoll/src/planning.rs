@@ -8,10 +8,11 @@ use plimsoll_model::spec::{
     self, BoltSpec, EncodedBolt, EncodedCall, GrpcSpec, Problem, Spec, Surroundings,
 };
 use plimsoll_protocols::bolt::typed;
-use plimsoll_protocols::grpc::schema::{Schema, SchemaError, Streaming};
+use plimsoll_protocols::grpc::schema::{Schema, SchemaError};
 
 use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::link_flags::reflected;
 use crate::problems::{self, Source};
 
 /// Resolves `spec`.
@@ -23,7 +24,7 @@ pub(crate) fn plan(
     environment: &Environment,
     source: &Source<'_>,
 ) -> Result<Plan, Failure> {
-    spec::resolve(spec, &World { environment }).map_err(|mut found| {
+    spec::resolve(spec, &World { environment, spec }).map_err(|mut found| {
         if let Source::File { text, .. } = source {
             spec::locate(text, &mut found);
         }
@@ -33,6 +34,8 @@ pub(crate) fn plan(
 
 struct World<'a> {
     environment: &'a Environment,
+    /// For servers that have to be asked.
+    spec: &'a Spec,
 }
 
 impl Surroundings for World<'_> {
@@ -62,7 +65,7 @@ impl Surroundings for World<'_> {
             (None, Some(path)) => {
                 Schema::from_descriptor_set(path).map_err(wrong("descriptor_set"))?
             }
-            (None, None) => Schema::builtin().map_err(wrong("method"))?,
+            (None, None) => self.undescribed(call, method)?,
         };
         let method = schema.method(method).map_err(|e| {
             let problem = wrong("method")(e);
@@ -71,18 +74,9 @@ impl Surroundings for World<'_> {
                 _ => problem,
             }
         })?;
-        if method.streaming() != Streaming::Unary {
-            return Err(Problem::new(
-                "call.grpc.method",
-                format!(
-                    "{} is a streaming method, and only unary ones can be called",
-                    method.path()
-                ),
-            ));
-        }
-        let message =
+        let messages =
             schema
-                .encode(&method, json)
+                .encode_all(&method, json)
                 .map_err(wrong(if call.message_file.is_some() {
                     "message_file"
                 } else {
@@ -90,7 +84,8 @@ impl Surroundings for World<'_> {
                 }))?;
         Ok(EncodedCall {
             method: method.path(),
-            message,
+            kind: method.kind(),
+            messages,
         })
     }
 
@@ -124,6 +119,35 @@ impl Surroundings for World<'_> {
             class: typed.class,
             header: typed.header,
             content: typed.content,
+        })
+    }
+}
+
+impl World<'_> {
+    /// The schema of a method that no file describes: one of the built-in services, or
+    /// what the server says.
+    fn undescribed(&self, call: &GrpcSpec, method: &str) -> Result<Schema, Problem> {
+        let bare = method.strip_prefix('/').unwrap_or(method);
+        let service = bare
+            .rsplit_once(['/', '.'])
+            .map_or("", |(service, _)| service);
+        let builtin =
+            Schema::builtin().map_err(|e| Problem::new("call.grpc.method", e.to_string()))?;
+        let asked_for = call.reflection == Some(true);
+        let named = !service.is_empty();
+        if !asked_for && (!named || builtin.has_service(service) || call.reflection == Some(false))
+        {
+            return Ok(builtin);
+        }
+        reflected(self.spec, service).map_err(|why| {
+            if asked_for {
+                return Problem::new("call.grpc.reflection", why);
+            }
+            let unknown = builtin.method(method).err().map(|e| e.to_string());
+            Problem::new("call.grpc.method", unknown.unwrap_or_default()).help(format!(
+                "for a service of your own give its .proto files (proto) or a descriptor set \
+                 (descriptor_set); asking the server did not help: {why}"
+            ))
         })
     }
 }

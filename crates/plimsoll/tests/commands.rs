@@ -111,6 +111,7 @@ fn ready_plans_run() {
     ]);
     let orders = place.serve(&["orders", "--pool", "10"]);
     let bolt = place.serve(&["bolt"]);
+    let echo = place.serve(&["echo"]);
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
     for entry in fs::read_dir(plans).expect("plans/ is there") {
@@ -167,6 +168,7 @@ fn ready_plans_run() {
                 ],
                 250,
             ),
+            "echo-streams" => (echo.plaintext(), &["--rate", "20/s", "--calls", "10"], 10),
             other => panic!("plans/{other}.toml is not run by this test"),
         };
         let path = path.display().to_string();

@@ -17,6 +17,8 @@ pub(crate) struct Call {
     pub(crate) arrival: Time,
     /// When it was handed to the driver: what service time and the deadline count from.
     pub(crate) sent: Time,
+    /// Of a stream: when its last message arrived; [`Time::NEVER`] before the first.
+    last_message: Time,
     pub(crate) connection: u32,
     pub(crate) stage: u8,
     previous: u32,
@@ -29,6 +31,7 @@ impl Call {
             number,
             arrival,
             sent,
+            last_message: Time::NEVER,
             connection,
             stage,
             previous: NONE,
@@ -94,6 +97,21 @@ impl Calls {
         }
         self.free.push(id.0);
         call
+    }
+
+    /// Of a stream: notes that a message has come, and gives back the call's stage and
+    /// when the message before came ([`Time::NEVER`]: it is the first), with the call's
+    /// actual send.
+    #[inline]
+    pub(crate) fn message(&mut self, id: CallId, now: Time) -> (u8, Time, Time) {
+        let call = &mut self.slots[id.0 as usize];
+        let before = std::mem::replace(&mut call.last_message, now);
+        (call.stage, before, call.sent)
+    }
+
+    /// The stage that a call in flight belongs to.
+    pub(crate) fn stage_of(&self, id: CallId) -> u8 {
+        self.slots[id.0 as usize].stage
     }
 
     /// The call that was started first.

@@ -332,6 +332,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         for event in events.drain(..) {
             match event {
                 Event::Done(done) => self.call_ended(&done, role, phases, now),
+                Event::Message(call) => match self.calls.message(call, now) {
+                    (stage, Time::NEVER, sent) => {
+                        self.recorder.first_message(stage, now.since(sent));
+                    }
+                    (stage, before, _) => self.recorder.inter_message(stage, now.since(before)),
+                },
+                Event::Sent { call, messages } => {
+                    let stage = self.calls.stage_of(call);
+                    self.recorder.messages_sent(stage, u64::from(messages));
+                }
                 Event::Late => self.recorder.late(self.stage),
                 Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
             }
@@ -342,6 +352,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     fn call_ended(&mut self, done: &Done, role: Role, phases: ConnectPhases, now: Time) {
         let call = self.calls.remove(done.call);
+        // A server that counts the deadline too may cancel before our own timer is looked
+        // at: the deadline was the cause.
+        let overdue = done.outcome == Outcome::Cancelled
+            && (self.share.load.deadline).is_some_and(|deadline| call.sent + deadline <= now);
+        let outcome = if overdue {
+            Outcome::DeadlineExceeded
+        } else {
+            done.outcome
+        };
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.in_flight -= 1;
         }
@@ -356,7 +375,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             },
             done: now,
             stage: call.stage,
-            outcome: done.outcome,
+            outcome,
             bytes_sent: done.bytes_sent,
             bytes_received: done.bytes_received,
         };
@@ -367,7 +386,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.recorder.cold_call(&sample, &phases);
             }
         }
-        self.client_free(role, !done.outcome.is_ok(), now);
+        self.client_free(role, !outcome.is_ok(), now);
     }
 
     /// The call's deadline has passed: it ends here, and is cancelled on the wire.
@@ -379,6 +398,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
+        let sent = connection.driver.messages_sent(id);
+        self.recorder.messages_sent(call.stage, u64::from(sent));
         connection.driver.cancel(id, now, &mut connection.out);
         if !connection.dirty {
             connection.dirty = true;

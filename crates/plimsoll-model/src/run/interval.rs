@@ -10,7 +10,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
-use crate::record::{Counts, StageRecord, Times};
+use crate::record::{Counts, MessageRecord, StageRecord, Times};
 
 /// What a process used in one interval, and had at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +82,11 @@ struct StageLine {
     connect_failures: BTreeMap<String, u64>,
     bytes_sent: u64,
     bytes_received: u64,
+    /// Of streams; left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    messages_sent: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    messages_received: Option<u64>,
     /// HdrHistogram V2, compressed, in base64; of nanoseconds. Empty ones are left out.
     histograms: BTreeMap<String, String>,
 }
@@ -112,6 +117,12 @@ fn histograms(record: &StageRecord) -> Vec<(&'static str, &Times)> {
             ("cold_total_ns", &phases.cold_total),
         ]);
     }
+    if let Some(messages) = &record.messages {
+        all.extend([
+            ("first_message_ns", &messages.first_message),
+            ("inter_message_ns", &messages.inter_message),
+        ]);
+    }
     all
 }
 
@@ -123,6 +134,8 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
         "failed_ns" => &mut record.failed,
         "lag_ns" => &mut record.lag,
         "pacing_ns" => &mut record.pacing,
+        "first_message_ns" => &mut record.messages.get_or_insert_default().first_message,
+        "inter_message_ns" => &mut record.messages.get_or_insert_default().inter_message,
         _ => {
             let phases = record.phases.get_or_insert_default();
             match key {
@@ -213,6 +226,8 @@ impl IntervalRecord {
                     connect_failures: counts_to_map(&r.connect_failures),
                     bytes_sent: r.bytes_sent,
                     bytes_received: r.bytes_received,
+                    messages_sent: r.messages.as_ref().map(|m| m.sent),
+                    messages_received: r.messages.as_ref().map(|m| m.received),
                     histograms: histograms(r)
                         .into_iter()
                         .filter_map(|(key, times)| {
@@ -249,6 +264,16 @@ impl IntervalRecord {
                 connect_failures: counts_from_map(&s.connect_failures)?,
                 bytes_sent: s.bytes_sent,
                 bytes_received: s.bytes_received,
+                messages: s
+                    .messages_sent
+                    .zip(s.messages_received)
+                    .map(|(sent, received)| {
+                        Box::new(MessageRecord {
+                            sent,
+                            received,
+                            ..MessageRecord::default()
+                        })
+                    }),
                 ..StageRecord::default()
             };
             for (key, encoded) in &s.histograms {
@@ -308,6 +333,9 @@ mod tests {
                 bytes_received: 11,
             });
         }
+        recorder.first_message(1, 4_000);
+        recorder.inter_message(1, 50);
+        recorder.messages_sent(1, 3);
         recorder.connection(
             1,
             &ConnectPhases {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::record::{Counts, PhaseRecord, StageRecord, Times, add_detail};
+use crate::record::{Counts, MessageRecord, PhaseRecord, StageRecord, Times, add_detail};
 use crate::statistics::quantile::quantile;
 
 use super::health::{HealthProblem, Observed, health};
@@ -106,6 +106,32 @@ impl PhasesSummary {
     }
 }
 
+/// The messages of streams.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MessagesSummary {
+    /// On calls that ended.
+    pub sent: u64,
+    pub received: u64,
+    pub received_per_s: Option<f64>,
+    /// From a call's actual send to its first message from the server.
+    pub first_message: Option<TimesSummary>,
+    /// From one message from the server to the next on the same call.
+    pub inter_message: Option<TimesSummary>,
+}
+
+impl MessagesSummary {
+    fn of(messages: &MessageRecord, window: Duration) -> MessagesSummary {
+        let seconds = window.as_secs_f64();
+        MessagesSummary {
+            sent: messages.sent,
+            received: messages.received,
+            received_per_s: (seconds > 0.0).then(|| rounded(messages.received as f64 / seconds)),
+            first_message: TimesSummary::of(&messages.first_message),
+            inter_message: TimesSummary::of(&messages.inter_message),
+        }
+    }
+}
+
 /// How often one outcome happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorSummary {
@@ -180,6 +206,8 @@ pub struct StageSummary {
     pub lag: Option<TimesSummary>,
     pub pacing: Option<TimesSummary>,
     pub phases: Option<PhasesSummary>,
+    /// Of streams.
+    pub messages: Option<MessagesSummary>,
     pub client: Option<ResourcesSummary>,
     pub server: Option<ResourcesSummary>,
 }
@@ -223,6 +251,11 @@ impl StageSummary {
                 .as_deref()
                 .filter(|p| !p.is_empty())
                 .map(PhasesSummary::of),
+            messages: r
+                .messages
+                .as_deref()
+                .filter(|m| !m.is_empty())
+                .map(|m| MessagesSummary::of(m, totals.window)),
             client: totals.client.summary(r.ended()),
             server: totals.server.summary(r.ended()),
         }

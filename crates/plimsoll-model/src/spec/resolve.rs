@@ -9,12 +9,12 @@ use base64::Engine as _;
 use super::objective;
 use super::target::{parse_target, section_of};
 use super::{
-    BoltSpec, GrpcSpec, Limit, LoadSpec, MetadataSpec, Problem, RateSpec, Spec, StepSpec, TlsSpec,
-    suggest,
+    BoltSpec, GrpcSpec, Limit, LoadSpec, MetadataSpec, PaceSpec, Problem, RateSpec, Spec, StepSpec,
+    TlsSpec, suggest,
 };
 use crate::plan::{
-    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, Plan, Reuse, Spacing, Stage, Suite,
-    TlsPlan, Watch,
+    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, MethodKind, Pace, Plan, Reuse, Spacing,
+    Stage, StreamPlan, Suite, TlsPlan, Watch,
 };
 use crate::units::{Period, Size};
 
@@ -68,7 +68,9 @@ pub struct EncodedBolt {
 pub struct EncodedCall {
     /// `package.Service/Method`.
     pub method: String,
-    pub message: Vec<u8>,
+    pub kind: MethodKind,
+    /// One; or several for a stream, where the JSON was a list.
+    pub messages: Vec<Vec<u8>>,
 }
 
 pub(super) const SUITES: [(&str, Suite); 3] = [
@@ -316,6 +318,13 @@ impl Problems {
                 "given beside call.grpc.proto: use one of the two",
             );
         }
+        if call.reflection == Some(true) && (call.proto.is_some() || call.descriptor_set.is_some())
+        {
+            self.add(
+                "call.grpc.reflection",
+                "given beside call.grpc.proto or call.grpc.descriptor_set: use one of them",
+            );
+        }
         if call.import_path.is_some() && call.proto.is_none() {
             self.add("call.grpc.import_path", "used only with call.grpc.proto");
         }
@@ -348,14 +357,95 @@ impl Problems {
                 return None;
             }
         };
+        let stream = self.stream(call, &encoded);
         Some(CallPlan::Grpc(GrpcCall {
             method: encoded.method,
-            message: encoded.message,
+            message: match encoded.kind {
+                MethodKind::Unary => encoded.messages.into_iter().next().unwrap_or_default(),
+                _ => Vec::new(),
+            },
+            stream,
             message_json: json,
             metadata,
             authority: call.authority.clone(),
             max_message,
         }))
+    }
+
+    /// What a call that carries several messages does.
+    fn stream(&mut self, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
+        let kind = encoded.kind;
+        let given = [
+            (
+                "messages",
+                call.messages.is_some(),
+                kind.client_streams(),
+                "streams of requests",
+            ),
+            (
+                "pace",
+                call.pace.is_some(),
+                kind.client_streams(),
+                "streams of requests",
+            ),
+            (
+                "expect",
+                call.expect.is_some(),
+                kind.server_streams(),
+                "streams of answers",
+            ),
+            (
+                "cancel_after",
+                call.cancel_after.is_some(),
+                kind != MethodKind::Unary,
+                "streams",
+            ),
+        ];
+        for (key, given, fits, what) in given {
+            if given && !fits {
+                self.add(
+                    format!("call.grpc.{key}"),
+                    format!("for {what}, and {} is {kind}", encoded.method),
+                );
+            }
+        }
+        if kind == MethodKind::Unary {
+            return None;
+        }
+        let pace = match call.pace {
+            None | Some(PaceSpec::None) => Pace::None,
+            Some(PaceSpec::Answers) if kind == MethodKind::Bidirectional => Pace::Answers,
+            Some(PaceSpec::Answers) => {
+                self.add(
+                    "call.grpc.pace",
+                    format!(
+                        "\"answers\" needs answers while it sends, and {} is {kind}",
+                        encoded.method
+                    ),
+                );
+                Pace::None
+            }
+            Some(PaceSpec::Every(period)) if period.0.is_zero() => Pace::None,
+            Some(PaceSpec::Every(period)) => Pace::Every(period.0),
+        };
+        let count = match kind.client_streams() {
+            true => call.messages.unwrap_or(encoded.messages.len() as u32),
+            false => 1,
+        };
+        if count > 0 && encoded.messages.is_empty() {
+            self.add(
+                "call.grpc.messages",
+                format!("{count} messages to send, and the list of messages is empty"),
+            );
+        }
+        Some(StreamPlan {
+            kind,
+            messages: encoded.messages.clone(),
+            count,
+            pace,
+            expect: call.expect,
+            cancel_after: call.cancel_after,
+        })
     }
 
     /// The message's JSON; `Some(None)`: the empty message.

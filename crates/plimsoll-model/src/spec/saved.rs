@@ -2,8 +2,8 @@
 
 use super::bolt::limit;
 use super::resolve::{GROUPS, SUITES, VERSIONS};
-use super::{Limit, MessageSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
-use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Watch};
+use super::{Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec};
+use crate::plan::{Arrivals, CallPlan, Pace, Plan, Reuse, Spacing, Watch};
 use crate::units::{Period, Size};
 
 /// Words that make a metadata name look secret.
@@ -52,6 +52,14 @@ impl Spec {
             // The text itself, so that the run stays the same when the file changes.
             grpc.message = call.message_json.clone().map(MessageSpec);
             grpc.message_file = None;
+            if let Some(stream) = call.stream.as_ref().filter(|s| s.kind.client_streams()) {
+                grpc.messages = Some(stream.count);
+                grpc.pace = Some(match stream.pace {
+                    Pace::None => PaceSpec::None,
+                    Pace::Answers => PaceSpec::Answers,
+                    Pace::Every(gap) => PaceSpec::Every(Period(gap)),
+                });
+            }
             grpc.max_message = Some(Size(call.max_message as u64));
             grpc.deadline = None;
         }

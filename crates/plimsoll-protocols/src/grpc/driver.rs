@@ -5,7 +5,7 @@
 //! stream limit; a connection keeps no bytes but a partial frame and a partial header
 //! block. What calls mean is in `unary`, what bytes mean in `h2` and `hpack`; here is
 //! what a connection allows: this file starts and sends, `answers` takes what servers
-//! answer, `control` everything else. Called by the engine's worker loop.
+//! answer, `messages` knows calls with several messages, `control` everything else. Called by the engine's worker loop.
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream
 //! ids put in, and three frames received: two header blocks that are recognised by
@@ -13,6 +13,7 @@
 
 mod answers;
 mod control;
+mod messages;
 
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolErr
 use plimsoll_model::{Outcome, Time};
 
 use self::control::{closed, not_http2};
+use self::messages::close_exchange;
+use super::exchange::{self, Exchanges};
 use super::h2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, setting, write,
 };
@@ -28,6 +31,7 @@ use super::hpack::{BlockChoice, PeerTable};
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::streams::{State, Stream, Streams};
 use super::trace::FrameTracer;
+use super::unary::Answer;
 
 /// Received bytes after which the connection's window is opened again: a quarter of it.
 const WINDOW_STEP: u32 = 1 << 29;
@@ -86,6 +90,8 @@ enum Stage {
 pub struct GrpcDriver {
     prepared: Arc<Prepared>,
     streams: Streams,
+    /// Of calls with several messages; `None` until the first.
+    exchanges: Option<Box<Exchanges>>,
     heads: HeadReader,
     /// The beginning of a frame, between two calls of `receive`.
     partial: Vec<u8>,
@@ -117,6 +123,7 @@ impl GrpcDriver {
         GrpcDriver {
             prepared,
             streams: Streams::default(),
+            exchanges: None,
             heads: HeadReader::default(),
             partial: Vec::new(),
             block: None,
@@ -138,6 +145,10 @@ impl GrpcDriver {
     /// Bytes on the heap that are this connection's alone.
     pub fn heap_bytes(&self) -> usize {
         self.streams.heap_bytes()
+            + self
+                .exchanges
+                .as_ref()
+                .map_or(0, |e| size_of_val(&**e) + e.heap_bytes())
             + self.heads.heap_bytes()
             + self.partial.capacity()
             + self.blocked.capacity() * size_of::<u32>()
@@ -156,8 +167,8 @@ impl GrpcDriver {
     /// A request that does not go out as the prepared bytes: the connection's first, or
     /// one that windows or a smaller table of the server's get in the way of.
     #[inline(never)]
-    fn start_slowly(&mut self, id: u32, out: &mut Vec<u8>) {
-        let prepared = &*self.prepared;
+    fn start_slowly(&mut self, id: u32, now: Time, out: &mut Vec<u8>) {
+        let prepared = Arc::clone(&self.prepared);
         let mut block = Vec::new();
         let choice = self.peer_table.next(prepared.table_needed, &mut block);
         block.extend_from_slice(match choice {
@@ -167,6 +178,12 @@ impl GrpcDriver {
         });
         write::header_block(out, id, &block, false);
         if let Some(stream) = self.streams.find(id) {
+            if let Some(script) = &prepared.script {
+                let exchanges = self.exchanges.get_or_insert_default();
+                stream.exchange = exchanges.open(id, stream.call, now, script);
+                stream.answer = Answer::NEW_STREAM;
+                return self.send_messages(id, out);
+            }
             send_body(&prepared.body, stream, &mut self.connection_window, out);
             if stream.unsent > 0 {
                 self.blocked.push(id);
@@ -177,6 +194,9 @@ impl GrpcDriver {
     /// Sends what waited for a window, oldest stream first.
     #[inline(never)]
     fn send_blocked(&mut self, out: &mut Vec<u8>) {
+        if self.prepared.script.is_some() {
+            return self.send_blocked_messages(out);
+        }
         let body = &self.prepared.body;
         let streams = &mut self.streams;
         let window = &mut self.connection_window;
@@ -230,7 +250,7 @@ impl Driver for GrpcDriver {
     }
 
     #[inline]
-    fn start(&mut self, call: CallId, _number: u64, _now: Time, out: &mut Vec<u8>) {
+    fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
         debug_assert!(self.capacity() > 0);
         let id = self.next_id;
         self.next_id += 2;
@@ -238,9 +258,9 @@ impl Driver for GrpcDriver {
         // At most MAX_WINDOW.
         let stream_window = self.peer_initial_window as i32;
         let window = self.connection_window.min(self.peer_initial_window);
-        if body > window || !self.peer_table.is_steady() {
+        if self.prepared.window_needed > window || !self.peer_table.is_steady() {
             self.streams.insert(id, call, stream_window, body);
-            self.start_slowly(id, out);
+            self.start_slowly(id, now, out);
             return;
         }
         self.connection_window -= body;
@@ -256,8 +276,29 @@ impl Driver for GrpcDriver {
 
     fn cancel(&mut self, call: CallId, _now: Time, out: &mut Vec<u8>) {
         if let Some(id) = self.streams.find_call(call, self.next_id) {
+            if let (Some(exchanges), Some(stream)) = (&mut self.exchanges, self.streams.find(id)) {
+                exchanges.close(std::mem::replace(&mut stream.exchange, exchange::NONE));
+            }
             self.reset(id, ErrorCode::CANCEL, State::Cancelled, out);
         }
+    }
+
+    fn messages_sent(&self, call: CallId) -> u32 {
+        let (Some(script), Some(exchanges)) = (&self.prepared.script, &self.exchanges) else {
+            return 0;
+        };
+        self.streams
+            .find_call(call, self.next_id)
+            .and_then(|id| exchanges.get(self.streams.exchange_of(id)))
+            .map_or(0, |exchange| exchange.messages_sent(script))
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.exchanges.as_ref()?.next_timer()
+    }
+
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        self.streams_due(now, out, events);
     }
 
     fn receive(
@@ -312,9 +353,14 @@ impl Driver for GrpcDriver {
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.stage = Stage::Failed;
         for stream in self.streams.iter_open() {
-            events.push(Event::Done(done(stream, outcome, &self.prepared)));
+            let mut ended = done(stream, outcome, &self.prepared);
+            if let Some(exchanges) = &mut self.exchanges {
+                close_exchange(stream, exchanges, &self.prepared, &mut ended, events);
+            }
+            events.push(Event::Done(ended));
         }
         self.streams = Streams::default();
+        self.exchanges = None;
         self.blocked = Vec::new();
         self.partial = Vec::new();
         self.block = None;
@@ -373,6 +419,7 @@ mod tests {
             metadata: Vec::new(),
             authority: None,
             max_message: 100,
+            stream: None,
         };
         let request = GrpcRequest {
             call: &call,

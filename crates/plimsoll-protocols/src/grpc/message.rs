@@ -24,8 +24,8 @@ pub struct MessageReader {
     remaining: u32,
     prefix: [u8; PREFIX_LEN],
     prefix_len: u8,
-    /// Whole messages so far, up to 255.
-    whole: u8,
+    /// Whole messages so far, up to 65,535.
+    whole: u16,
 }
 
 impl MessageReader {
@@ -91,10 +91,17 @@ impl MessageReader {
         Ok(())
     }
 
-    /// Whole messages so far, up to 255.
+    /// Whole messages so far, up to 65,535.
     #[inline]
-    pub fn whole(&self) -> u8 {
+    pub fn whole(&self) -> u16 {
         self.whole
+    }
+
+    /// Whole messages since the last time this was called, or the beginning. No frame
+    /// has as many as 65,535.
+    #[inline]
+    pub fn take_whole(&mut self) -> u16 {
+        std::mem::take(&mut self.whole)
     }
 
     /// A message has begun and not ended.

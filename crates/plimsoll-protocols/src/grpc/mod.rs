@@ -2,11 +2,18 @@
 //! client driver, a canned server for tests and benchmarks, and the reference servers.
 
 pub mod canned;
+#[cfg(feature = "targets")]
+pub mod check;
+#[cfg(feature = "targets")]
+pub mod client;
 mod driver;
+mod exchange;
 pub mod h2;
 mod head;
 pub mod hpack;
 mod message;
+#[cfg(all(feature = "schema", feature = "targets"))]
+pub mod reflection;
 mod request;
 #[cfg(feature = "schema")]
 pub mod schema;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use plimsoll_model::plan::GrpcCall;
 use thiserror::Error;
 
+use super::exchange::Script;
 use super::h2::{DEFAULT_MAX_FRAME, flags, kind, write};
 use super::hpack::Encoder;
 use super::message::PREFIX_LEN;
@@ -62,6 +63,11 @@ pub(super) struct Prepared {
     pub(super) body: Box<[u8]>,
     /// Limit of an answer's message. Bytes.
     pub(super) max_message: u32,
+    /// What the windows must hold for `steady` to go out; `u32::MAX` for streams, which
+    /// have no such bytes.
+    pub(super) window_needed: u32,
+    /// `None`: the call is unary.
+    pub(super) script: Option<Script>,
 }
 
 impl Prepared {
@@ -118,6 +124,13 @@ impl Prepared {
         body.extend_from_slice(&length.to_be_bytes());
         body.extend_from_slice(&call.message);
 
+        let script = match &call.stream {
+            None => None,
+            Some(stream) => {
+                Some(Script::new(stream).ok_or(RequestError::MessageTooLarge(usize::MAX))?)
+            }
+        };
+
         let mut steady = Vec::with_capacity(steady_block.len() + body.len() + 32);
         write::header_block(&mut steady, 0, &steady_block, false);
         let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
@@ -125,6 +138,11 @@ impl Prepared {
             write::data(&mut steady, 0, chunk, chunks.peek().is_none());
         }
         Ok(Prepared {
+            window_needed: match &script {
+                None => body.len() as u32,
+                Some(_) => u32::MAX,
+            },
+            script,
             ids: stream_id_places(&steady),
             steady: steady.into(),
             first_block: first_block.into(),
@@ -236,6 +254,7 @@ mod tests {
                 .collect(),
             authority: None,
             max_message: 1 << 22,
+            stream: None,
         }
     }
 

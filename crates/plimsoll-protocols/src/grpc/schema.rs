@@ -8,18 +8,19 @@
 mod describe;
 mod message;
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_model::plan::MethodKind;
 use prost_reflect::{DescriptorPool, MethodDescriptor};
 use protox::Compiler;
 use protox::file::{File, FileResolver};
 
 /// The reference servers' own protos.
-const BUILTIN: [(&str, &str); 2] = [
+const BUILTIN: [(&str, &str); 3] = [
     ("score.proto", include_str!("../../proto/score.proto")),
     ("orders.proto", include_str!("../../proto/orders.proto")),
+    ("echo.proto", include_str!("../../proto/echo.proto")),
 ];
 /// Names at least this like the one asked for are worth suggesting (0–1).
 const LIKENESS: f64 = 0.75;
@@ -38,15 +39,6 @@ pub struct Schema {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Method {
     descriptor: MethodDescriptor,
-}
-
-/// Which sides of a call send a stream of messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Streaming {
-    Unary,
-    Server,
-    Client,
-    Bidirectional,
 }
 
 /// Why a schema, a method or a message can't be used.
@@ -187,7 +179,13 @@ impl Schema {
         })
     }
 
-    /// The protos of the reference servers `score` and `orders`.
+    /// Of descriptors that came from elsewhere; `source` says where, for errors.
+    #[cfg(feature = "targets")]
+    pub(super) fn of(pool: DescriptorPool, source: String) -> Schema {
+        Schema { pool, source }
+    }
+
+    /// The protos of the reference servers `score`, `orders` and `echo`.
     ///
     /// # Errors
     /// Never in practice: the protos are part of this program.
@@ -234,6 +232,11 @@ impl Schema {
         })
     }
 
+    /// Whether there is a service of this name.
+    pub fn has_service(&self, name: &str) -> bool {
+        self.pool.get_service_by_name(name).is_some()
+    }
+
     /// All methods of all services, imported ones too.
     pub fn methods(&self) -> impl Iterator<Item = Method> + '_ {
         self.pool.services().flat_map(|service| {
@@ -255,15 +258,15 @@ impl Method {
         )
     }
 
-    pub fn streaming(&self) -> Streaming {
+    pub fn kind(&self) -> MethodKind {
         match (
             self.descriptor.is_client_streaming(),
             self.descriptor.is_server_streaming(),
         ) {
-            (false, false) => Streaming::Unary,
-            (false, true) => Streaming::Server,
-            (true, false) => Streaming::Client,
-            (true, true) => Streaming::Bidirectional,
+            (false, false) => MethodKind::Unary,
+            (false, true) => MethodKind::ServerStreaming,
+            (true, false) => MethodKind::ClientStreaming,
+            (true, true) => MethodKind::Bidirectional,
         }
     }
 
@@ -275,17 +278,6 @@ impl Method {
     /// The full name of the answer's message.
     pub fn response(&self) -> String {
         self.descriptor.output().full_name().to_owned()
-    }
-}
-
-impl fmt::Display for Streaming {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Streaming::Unary => "unary",
-            Streaming::Server => "server streaming",
-            Streaming::Client => "client streaming",
-            Streaming::Bidirectional => "bidirectional streaming",
-        })
     }
 }
 

@@ -38,6 +38,9 @@ pub(super) struct Stream {
     pub(super) send_window: i32,
     /// Bytes of the request that wait for a window.
     pub(super) unsent: u32,
+    /// Where the connection's [`super::exchange::Exchanges`] has it; nowhere if the call is
+    /// unary or over, so that a slot used again need not be told.
+    pub(super) exchange: u32,
     pub(super) answer: Answer,
     pub(super) state: State,
 }
@@ -48,6 +51,7 @@ impl Stream {
         call: CallId(0),
         send_window: 0,
         unsent: 0,
+        exchange: super::exchange::NONE,
         answer: Answer::NEW,
         state: State::Ended,
     };
@@ -92,6 +96,13 @@ impl Streams {
             _ if self.aside.is_empty() => None,
             _ => self.aside.iter_mut().find(|stream| stream.id == id),
         }
+    }
+
+    /// [`Stream::exchange`] of the stream, if it is remembered.
+    pub(super) fn exchange_of(&self, id: u32) -> u32 {
+        let mut all = self.ring.get(self.place(id)).into_iter().chain(&self.aside);
+        all.find(|stream| stream.id == id)
+            .map_or(super::exchange::NONE, |stream| stream.exchange)
     }
 
     /// Adds a stream whose call begins. Its id is above all before it.
@@ -167,6 +178,7 @@ impl Streams {
         let old = self.ring[place];
         if !old.is_over() {
             self.put_aside(old);
+            self.ring[place].exchange = super::exchange::NONE;
         }
         &mut self.ring[place]
     }

@@ -1,5 +1,6 @@
-//! What a stream's answer means for a unary call: one message, then a status
-//! (gRPC over HTTP/2, "Responses").
+//! What a stream's answer means for a call: a head, messages, then a status (gRPC over
+//! HTTP/2, "Responses"). A unary call has one message; where a call may have more, the
+//! driver counts them.
 //!
 //! The driver calls [`Answer::head`] and [`Answer::data`] with what arrives on an open
 //! stream, and does what the [`Step`] says.
@@ -40,6 +41,8 @@ pub(super) struct Answer {
     /// `content-length`; `u32::MAX` if there is none.
     content_length: u32,
     head_seen: bool,
+    /// Not a unary call: how many messages there may be is the driver's to judge.
+    streams: bool,
 }
 
 impl Answer {
@@ -49,6 +52,11 @@ impl Answer {
         received: 0,
         content_length: u32::MAX,
         head_seen: false,
+        streams: false,
+    };
+    pub(super) const NEW_STREAM: Answer = Answer {
+        streams: true,
+        ..Answer::NEW
     };
 
     /// A header block has arrived: the head, or the trailers.
@@ -107,7 +115,7 @@ impl Answer {
         if !self.head_seen {
             return Step::Malformed("DATA before HEADERS (RFC 9113, 8.1)");
         }
-        self.received = self.received.saturating_add(data.len() as u32);
+        self.received = self.received.wrapping_add(data.len() as u32);
         if let Err(error) = self.messages.read(data, limit) {
             let outcome = match error {
                 MessageError::TooLarge { .. } => Outcome::MessageTooLarge,
@@ -134,6 +142,12 @@ impl Answer {
         }
     }
 
+    /// Whole messages since the last time this was called.
+    #[inline]
+    pub(super) fn take_messages(&mut self) -> u16 {
+        self.messages.take_whole()
+    }
+
     #[inline]
     fn is_one_message(&self) -> bool {
         self.messages.whole() == 1 && !self.messages.is_inside()
@@ -147,6 +161,7 @@ impl Answer {
         match status {
             None => missing_status(),
             Some(0) if self.is_one_message() => Step::Succeed,
+            Some(0) if self.streams && !self.messages.is_inside() => Step::Succeed,
             Some(0) if self.messages.is_inside() => {
                 bad_answer("status OK, and a message cut short".to_owned())
             }

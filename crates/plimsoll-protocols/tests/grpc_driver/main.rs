@@ -24,6 +24,7 @@ fn protocol(size: usize) -> GrpcProtocol {
         metadata: vec![("x-team".to_owned(), "red".to_owned())],
         authority: None,
         max_message: 1000,
+        stream: None,
     };
     let authority = "localhost:50051";
     GrpcProtocol::new(&GrpcRequest {

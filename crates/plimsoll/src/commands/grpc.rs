@@ -2,14 +2,17 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, Spec};
+use clap::{Args, Subcommand};
+use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec, Spec};
 use plimsoll_model::units::Size;
+use plimsoll_protocols::grpc::reflection;
 
-use crate::arguments::Origins;
+use crate::arguments::{Origins, boolish};
+use crate::console;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Session};
 use crate::failure::{Exit, Failure};
+use crate::link_flags::LinkFlags;
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
@@ -21,11 +24,19 @@ Example: 1000 calls a second over one mutual-TLS connection, for 30 s after a wa
   plimsoll grpc grpcs://localhost:50051 -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' \\
       --ca certs/ca.crt --cert certs/client.crt --key certs/client.key \\
       --rate 1000/s --warmup 5s --duration 30s
+Example: streams of 100 messages, 20 ms apart, each to be answered
+  plimsoll grpc grpc://localhost:50054 -m grpc.examples.echo.Echo/BidirectionalStreamingEcho -d '{\"message\": \"hi\"}' --messages 100 --pace 20ms --expect 100 --rate 50/s --duration 30s
+Example: what a server has to offer (server reflection)
+  plimsoll grpc list grpc://localhost:50051
+  plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore
 Example: 60 calls, each over a new connection; 1,000,000 orders from 10,000 clients
   plimsoll grpc grpc://localhost:50051 -m score.ScoreService/GetScore -d @vector.json --cold --calls 60
   plimsoll grpc grpc://localhost:50052 -m orders.OrderService/Submit -d '{\"price\": 5}' --fleet 10000 --calls 1000000",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    question: Option<Question>,
+
     /// grpc://HOST:PORT (plaintext) or grpcs://HOST:PORT (TLS 1.3).
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
@@ -34,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(short, long, env = "PLIMSOLL_METHOD", help_heading = "Call")]
     method: Option<String>,
 
-    /// The message as JSON, or @FILE that holds it [default: the empty message].
+    /// The message as JSON (streams: or a list of them), or @FILE that holds it [default: the empty message].
     #[arg(
         short,
         long,
@@ -71,6 +82,11 @@ pub(crate) struct Arguments {
     )]
     descriptor_set: Option<PathBuf>,
 
+    /// Ask the server what the method is, even if it is one of the built-in services
+    /// [default: ask for methods of other services, where no description is given].
+    #[arg(long, env = "PLIMSOLL_REFLECTION", value_parser = boolish(), help_heading = "Call")]
+    reflection: bool,
+
     /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment.
     #[arg(
         long,
@@ -79,6 +95,38 @@ pub(crate) struct Arguments {
         help_heading = "Call"
     )]
     metadata: Vec<String>,
+
+    /// Streams: messages to send on a call [default: as many as --data has].
+    #[arg(
+        long,
+        env = "PLIMSOLL_MESSAGES",
+        value_name = "N",
+        help_heading = "Call"
+    )]
+    messages: Option<u32>,
+
+    /// Streams: time between two messages of a call, or "answers": each after the answer to
+    /// the one before [default: all at once].
+    #[arg(
+        long,
+        env = "PLIMSOLL_PACE",
+        value_name = "TIME",
+        help_heading = "Call"
+    )]
+    pace: Option<PaceSpec>,
+
+    /// Streams: messages the server has to send on a call; otherwise the call has failed.
+    #[arg(long, env = "PLIMSOLL_EXPECT", value_name = "N", help_heading = "Call")]
+    expect: Option<u32>,
+
+    /// Streams: cancel the call after so many messages from the server; 0: at once.
+    #[arg(
+        long,
+        env = "PLIMSOLL_CANCEL_AFTER",
+        value_name = "N",
+        help_heading = "Call"
+    )]
+    cancel_after: Option<u32>,
 
     /// The :authority to send [default: host:port of the target].
     #[arg(long, env = "PLIMSOLL_AUTHORITY", help_heading = "Call")]
@@ -100,12 +148,60 @@ pub(crate) struct Arguments {
     output: OutputFlags,
 }
 
+/// What a server with reflection can be asked, instead of loading it.
+#[derive(Debug, Subcommand)]
+enum Question {
+    List(ListArguments),
+    Describe(DescribeArguments),
+}
+
+/// The services and methods of a server, a line each (server reflection).
+#[derive(Debug, Args)]
+#[command(before_help = "Example: over TLS\n  \
+    plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt")]
+struct ListArguments {
+    #[command(flatten)]
+    link: LinkFlags,
+}
+
+/// A service, method, message or enum of a server, with all it is made of.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: what to write into the message of a call\n  \
+    plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore")]
+struct DescribeArguments {
+    #[command(flatten)]
+    link: LinkFlags,
+
+    /// package.Service, package.Service/Method or package.Message.
+    #[arg(value_name = "NAME")]
+    what: String,
+}
+
+fn answer(question: &Question) -> Result<Exit, Failure> {
+    let (link, what) = match question {
+        Question::List(arguments) => (&arguments.link, None),
+        Question::Describe(arguments) => (&arguments.link, Some(&arguments.what)),
+    };
+    let schema = link.with_connection(async |connection| {
+        let asked = reflection::schema(&connection, None).await;
+        asked.map_err(Failure::error)
+    })?;
+    console::result(match what {
+        None => schema.list(),
+        Some(name) => schema.describe(name).map_err(Failure::error)?,
+    })?;
+    Ok(Exit::Done)
+}
+
 pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
+    if let Some(question) = &arguments.question {
+        return answer(question);
+    }
     let mut spec = Spec {
         target: arguments.target.clone(),
         call: CallSpec {
@@ -128,6 +224,11 @@ impl Arguments {
             descriptor_set: self.descriptor_set.clone(),
             authority: self.authority.clone(),
             max_message: self.max_message,
+            reflection: self.reflection.then_some(true),
+            messages: self.messages,
+            pace: self.pace,
+            expect: self.expect,
+            cancel_after: self.cancel_after,
             ..GrpcSpec::default()
         };
         if let Some(data) = &self.data {

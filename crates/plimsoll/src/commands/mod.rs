@@ -2,6 +2,7 @@
 
 pub(crate) mod bolt;
 pub(crate) mod certs;
+pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod find;
 pub(crate) mod grpc;
@@ -47,6 +48,7 @@ pub(crate) fn execute(
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Relay(arguments) => relay::execute(&arguments),
         Chosen::Serve(arguments) => serve::execute(arguments),
+        Chosen::Check(arguments) => check::execute(&arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
     }
 }

@@ -11,7 +11,7 @@ use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
 use plimsoll_protocols::bolt::Status;
 use plimsoll_protocols::bolt::target as bolt;
-use plimsoll_protocols::grpc::target::{Delay, Stall, fast, orders, score};
+use plimsoll_protocols::grpc::target::{Delay, Stall, echo, fast, orders, score};
 use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 
 use crate::arguments::{Json, boolish};
@@ -38,6 +38,7 @@ pub(crate) struct Arguments {
 enum Server {
     Score(ScoreArguments),
     Orders(OrdersArguments),
+    Echo(EchoArguments),
     Fast(FastArguments),
     Bolt(BoltArguments),
 }
@@ -96,6 +97,39 @@ struct OrdersArguments {
         default_value = "0s"
     )]
     processing: DelayText,
+}
+
+/// grpc.examples.echo.Echo: a call of each kind, timestamps in headers and trailers.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: ten messages, 50 ms apart, for a call of ServerStreamingEcho\n  \
+    plimsoll serve echo --listen 127.0.0.1:50054 --pace 50ms"
+)]
+struct EchoArguments {
+    #[command(flatten)]
+    listen: ListenFlags,
+
+    /// Answers to one message in server streaming.
+    #[arg(
+        long,
+        env = "PLIMSOLL_MESSAGES",
+        value_name = "N",
+        default_value_t = 10
+    )]
+    messages: u32,
+
+    /// Time between two of them.
+    #[arg(long, env = "PLIMSOLL_PACE", value_name = "TIME", default_value = "0s")]
+    pace: Period,
+
+    /// What the headers say under `location`.
+    #[arg(
+        long,
+        env = "PLIMSOLL_LOCATION",
+        value_name = "TEXT",
+        default_value = "local"
+    )]
+    location: String,
 }
 
 /// Answers every unary call at once, with the same bytes: for measuring clients.
@@ -420,6 +454,7 @@ pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
     match arguments.server {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
+        Server::Echo(arguments) => serve_echo(&arguments),
         Server::Fast(arguments) => serve_fast(&arguments),
         Server::Bolt(arguments) => serve_bolt(&arguments),
     }
@@ -533,6 +568,31 @@ fn serve_bolt(arguments: &BoltArguments) -> Result<Exit, Failure> {
             ("oneway", stats.oneway),
             ("heartbeats", stats.heartbeats),
             ("malformed", stats.malformed),
+        ],
+    )?;
+    Ok(Exit::Done)
+}
+
+fn serve_echo(arguments: &EchoArguments) -> Result<Exit, Failure> {
+    let listen = &arguments.listen;
+    let bound = listen.bind()?;
+    let options = echo::EchoOptions {
+        messages: arguments.messages,
+        pace: arguments.pace.0,
+        location: arguments.location.clone(),
+    };
+    let stats = until_stopped(listen, async move |stopped| {
+        listen.announce("echo", &bound)?;
+        echo::serve(bound, options, stopped)
+            .await
+            .map_err(Failure::error)
+    })?;
+    listen.conclude(
+        &stats.connections,
+        &[
+            ("calls", stats.calls),
+            ("messages received", stats.messages_received),
+            ("messages sent", stats.messages_sent),
         ],
     )?;
     Ok(Exit::Done)

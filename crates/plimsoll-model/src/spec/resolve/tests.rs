@@ -27,7 +27,12 @@ impl Surroundings for World {
         }
         Ok(EncodedCall {
             method: method.trim_start_matches('/').into(),
-            message: json.as_bytes().to_vec(),
+            kind: match method.rsplit('/').next() {
+                Some("Chat") => MethodKind::Bidirectional,
+                Some("Watch") => MethodKind::ServerStreaming,
+                _ => MethodKind::Unary,
+            },
+            messages: vec![json.as_bytes().to_vec()],
         })
     }
     fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem> {
@@ -39,6 +44,47 @@ impl Surroundings for World {
             content: name(&call.arguments).into_bytes(),
         })
     }
+}
+
+#[test]
+fn what_a_stream_does() {
+    let plan = |lines: &str| {
+        let text = format!(
+            "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"a.S/Chat\"\n{lines}\n[load]\nclients = 1\ncalls = 1\n"
+        );
+        let CallPlan::Grpc(call) = plan(&text).call else {
+            panic!("a gRPC call: {text}");
+        };
+        call.stream.unwrap()
+    };
+    let stream = plan("messages = 7\npace = \"20ms\"\nexpect = 7\ncancel_after = 0");
+    assert_eq!(
+        (stream.count, stream.expect, stream.cancel_after),
+        (7, Some(7), Some(0))
+    );
+    assert_eq!(stream.pace, Pace::Every(Duration::from_millis(20)));
+    assert_eq!(plan("pace = \"answers\"").pace, Pace::Answers);
+    let stream = plan("");
+    assert_eq!(
+        (stream.count, stream.pace, stream.expect),
+        (1, Pace::None, None)
+    );
+
+    let problems = |method: &str, lines: &str| {
+        wrong(&format!(
+            "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"a.S/{method}\"\n{lines}\n[load]\nclients = 1\ncalls = 1\n"
+        ))
+        .join("; ")
+    };
+    assert!(
+        problems("Get", "messages = 2")
+            .contains("`call.grpc.messages`: for streams of requests, and a.S/Get is unary")
+    );
+    assert!(problems("Get", "cancel_after = 2").contains("call.grpc.cancel_after"));
+    assert!(problems("Watch", "pace = \"1s\"").contains("a.S/Watch is server streaming"));
+    let wrong = read("[call.grpc]\npace = \"slowly\"").unwrap_err();
+    assert_eq!(wrong[0].key, "call.grpc.pace");
+    assert!(wrong[0].message.contains("or \"answers\""), "{}", wrong[0]);
 }
 
 const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";

@@ -3,7 +3,9 @@
 use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
 
+use super::messages::close_exchange;
 use super::{GrpcDriver, KEPT_PARTIAL, Stage, WINDOW_STEP, done};
+use crate::grpc::exchange;
 use crate::grpc::h2::{
     self, DEFAULT_MAX_FRAME, ErrorCode, Frame, FrameHead, Violation, flags, kind, write,
 };
@@ -121,7 +123,11 @@ impl GrpcDriver {
                     stream.answer.first_byte = now;
                 }
                 let before = stream.answer.received;
-                match stream.answer.data(data, end_stream, limit) {
+                let step = stream.answer.data(data, end_stream, limit);
+                if stream.exchange != exchange::NONE {
+                    return self.stream_data(id, before, step, end_stream, out, events);
+                }
+                match step {
                     Step::Continue => {
                         // The stream's window is as large as can be; only an answer of
                         // half a gigabyte needs more.
@@ -183,7 +189,15 @@ impl GrpcDriver {
         match step {
             Step::Continue => Ok(()),
             Step::Succeed => {
-                let unsent = self.end(id, Outcome::Ok, None, State::Ended, events);
+                let verdict = match self.exchanges {
+                    None => None,
+                    Some(_) => self.judge_stream(id),
+                };
+                let (outcome, detail) = match verdict {
+                    None => (Outcome::Ok, None),
+                    Some((outcome, why)) => (outcome, Some(why)),
+                };
+                let unsent = self.end(id, outcome, detail, State::Ended, events);
                 self.stop_sending(id, unsent, out);
                 Ok(())
             }
@@ -224,7 +238,11 @@ impl GrpcDriver {
             return 0;
         };
         let unsent = stream.unsent;
-        events.push(Event::Done(done(stream, outcome, &self.prepared)));
+        let mut ended = done(stream, outcome, &self.prepared);
+        if let Some(exchanges) = &mut self.exchanges {
+            close_exchange(stream, exchanges, &self.prepared, &mut ended, events);
+        }
+        events.push(Event::Done(ended));
         self.streams.close(id, state);
         if let Some(text) = detail {
             self.tell(outcome, text, events);

@@ -67,7 +67,7 @@ fn line(text: &mut String, method: &Method) {
         text,
         "{} ({}): {} -> {}",
         method.path(),
-        method.streaming(),
+        method.kind(),
         method.request(),
         method.response()
     );

@@ -32,6 +32,23 @@ impl Schema {
         }
     }
 
+    /// Encodes the requests of a call: one, or where a stream of them is sent and the text
+    /// is a list, each of the list.
+    ///
+    /// # Errors
+    /// As [`Schema::encode`].
+    pub fn encode_all(&self, method: &Method, json: &str) -> Result<Vec<Vec<u8>>, SchemaError> {
+        if method.kind().client_streams()
+            && let Ok(Value::Array(items)) = serde_json::from_str(json)
+        {
+            return items
+                .iter()
+                .map(|item| self.encode(method, &item.to_string()))
+                .collect();
+        }
+        Ok(vec![self.encode(method, json)?])
+    }
+
     /// The JSON form of an answer of `method`, defaults written out.
     ///
     /// # Errors

@@ -68,7 +68,7 @@ fn encode_error(schema: &Schema, json: &str) -> String {
 fn built_in_messages_have_the_bytes_of_the_protobuf_encoding() {
     let schema = Schema::builtin().unwrap();
     let score = schema.method("score.ScoreService/GetScore").unwrap();
-    assert_eq!(score.streaming(), Streaming::Unary);
+    assert_eq!(score.kind(), MethodKind::Unary);
     assert_eq!(
         schema.encode(&score, r#"{"json": "[1]"}"#).unwrap(),
         b"\x0a\x03[1]"
@@ -132,14 +132,14 @@ fn a_method_goes_by_three_spellings_and_wrong_ones_bring_suggestions() {
 #[test]
 fn kinds_of_streaming_are_known_and_listed() {
     let (_protos, schema) = shop();
-    let kinds: Vec<_> = schema.methods().map(|method| method.streaming()).collect();
+    let kinds: Vec<_> = schema.methods().map(|method| method.kind()).collect();
     assert_eq!(
         kinds,
         [
-            Streaming::Unary,
-            Streaming::Server,
-            Streaming::Client,
-            Streaming::Bidirectional
+            MethodKind::Unary,
+            MethodKind::ServerStreaming,
+            MethodKind::ClientStreaming,
+            MethodKind::Bidirectional
         ]
     );
     assert_eq!(

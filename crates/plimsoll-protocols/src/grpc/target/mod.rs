@@ -4,6 +4,7 @@
 //! completes; it returns what it counted.
 
 mod answering;
+pub mod echo;
 pub mod fast;
 pub mod orders;
 pub mod score;
@@ -21,6 +22,9 @@ pub use answering::{Delay, Stall};
 pub mod generated {
     pub mod score {
         tonic::include_proto!("score");
+    }
+    pub mod echo {
+        tonic::include_proto!("grpc.examples.echo");
     }
     pub mod orders {
         tonic::include_proto!("orders");

@@ -1,0 +1,138 @@
+//! `grpc.examples.echo.Echo`, tried out: one call of each kind, and whether messages,
+//! headers and trailers come back as they should. The binary calls this.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::tokio_stream;
+use tonic::metadata::MetadataMap;
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::client::Connection;
+use super::target::generated::echo::{EchoRequest, EchoResponse};
+
+/// What to ask of an echo server.
+#[derive(Clone, Debug)]
+pub struct EchoCheck {
+    pub message: String,
+    /// What one message of server streaming has to bring.
+    pub messages: usize,
+    /// What the client sends in client and bidirectional streaming.
+    pub sent: usize,
+    /// For each call.
+    pub deadline: Duration,
+}
+
+/// How one kind of call went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CaseResult {
+    /// The method's name.
+    pub case: &'static str,
+    pub header_timestamp: Option<String>,
+    pub header_location: Option<String>,
+    pub messages: Vec<String>,
+    pub trailer_timestamp: Option<String>,
+    /// The gRPC status by its number, with what was said.
+    pub status: u16,
+    pub status_message: String,
+    /// What is wrong; empty: nothing.
+    pub problems: Vec<String>,
+}
+
+/// The kinds of calls, in the order in which they are tried.
+pub const CASES: [&str; 4] = [
+    "UnaryEcho",
+    "ServerStreamingEcho",
+    "ClientStreamingEcho",
+    "BidirectionalStreamingEcho",
+];
+
+/// Tries `case`, one of [`CASES`].
+pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck) -> CaseResult {
+    let (sent, expected) = match case {
+        "UnaryEcho" => (1, 1),
+        "ServerStreamingEcho" => (1, check.messages),
+        "ClientStreamingEcho" => (check.sent, 1),
+        _ => (check.sent, check.sent),
+    };
+    let mut result = CaseResult {
+        case,
+        ..CaseResult::default()
+    };
+    let mut grpc = connection.grpc();
+    let asked = ask(&mut grpc, case, sent, check, &mut result);
+    match tokio::time::timeout(check.deadline, asked).await {
+        Ok(Ok(())) => {}
+        Ok(Err(status)) => {
+            result.status = status.code() as u16;
+            result.status_message = status.message().to_owned();
+            let said = format!("status {:?}: {}", status.code(), status.message());
+            result.problems.push(said);
+            return result;
+        }
+        Err(_) => {
+            let limit = check.deadline;
+            result.problems.push(format!("not ended within {limit:?}"));
+            return result;
+        }
+    }
+    judge(&mut result, expected, &check.message);
+    result
+}
+
+fn judge(result: &mut CaseResult, expected: usize, message: &str) {
+    let got = result.messages.len();
+    if got != expected {
+        let problem = format!("{got} messages, and {expected} were expected");
+        result.problems.push(problem);
+    }
+    if let Some(other) = result.messages.iter().find(|text| *text != message) {
+        let problem = format!("the message {other:?}, and {message:?} was sent");
+        result.problems.push(problem);
+    }
+    for (place, timestamp) in [
+        ("headers", &result.header_timestamp),
+        ("trailers", &result.trailer_timestamp),
+    ] {
+        if timestamp.as_ref().is_none_or(String::is_empty) {
+            result.problems.push(format!("no timestamp in the {place}"));
+        }
+    }
+}
+
+/// On the wire every kind of call is a stream, and only so are all trailers to be seen.
+async fn ask(
+    grpc: &mut Grpc<Connection>,
+    case: &str,
+    sent: usize,
+    check: &EchoCheck,
+    result: &mut CaseResult,
+) -> Result<(), Status> {
+    let unavailable = |e| Status::unavailable(format!("{e}"));
+    grpc.ready().await.map_err(unavailable)?;
+    let path = format!("/grpc.examples.echo.Echo/{case}");
+    let path = PathAndQuery::try_from(path).map_err(|e| Status::internal(e.to_string()))?;
+    let request = EchoRequest {
+        message: check.message.clone(),
+    };
+    let requests = tokio_stream::iter(vec![request; sent]);
+    let codec = ProstCodec::<EchoRequest, EchoResponse>::default();
+    let answer = grpc.streaming(Request::new(requests), path, codec).await?;
+    result.header_timestamp = text(answer.metadata(), "timestamp");
+    result.header_location = text(answer.metadata(), "location");
+    let mut messages: Streaming<EchoResponse> = answer.into_inner();
+    while let Some(message) = messages.message().await? {
+        result.messages.push(message.message);
+    }
+    if let Some(trailers) = messages.trailers().await? {
+        result.trailer_timestamp = text(&trailers, "timestamp");
+    }
+    Ok(())
+}
+
+fn text(metadata: &MetadataMap, name: &str) -> Option<String> {
+    Some(metadata.get(name)?.to_str().ok()?.to_owned())
+}

@@ -1,0 +1,190 @@
+//! Calls that carry several messages: sending them, counting them, and judging whether
+//! everything was exchanged. What a stream has exchanged is kept in
+//! [`crate::grpc::exchange`]; a driver of unary calls comes here never.
+
+use std::sync::Arc;
+
+use plimsoll_engine::driver::{Done, Event};
+use plimsoll_model::{Outcome, Time};
+
+use super::{GrpcDriver, WINDOW_STEP};
+use crate::grpc::exchange::{self, Exchanges};
+use crate::grpc::h2::{ErrorCode, Violation, write};
+use crate::grpc::request::Prepared;
+use crate::grpc::streams::{State, Stream};
+use crate::grpc::unary::Step;
+
+impl GrpcDriver {
+    /// Sends what is ready of a stream's messages, as far as the windows let.
+    pub(super) fn send_messages(&mut self, id: u32, out: &mut Vec<u8>) {
+        let (Some(script), Some(exchanges)) =
+            (&self.prepared.script, self.exchanges.as_deref_mut())
+        else {
+            return;
+        };
+        let Some(stream) = self.streams.find(id) else {
+            return;
+        };
+        let Some(exchange) = exchanges.get_mut(stream.exchange) else {
+            return;
+        };
+        loop {
+            let window = self.connection_window.min(stream.send_window.max(0) as u32);
+            let Some(piece) = exchange.next_piece(script, window) else {
+                break;
+            };
+            stream.send_window -= piece.bytes.len() as i32;
+            self.connection_window -= piece.bytes.len() as u32;
+            write::data(out, id, piece.bytes, piece.end_stream);
+        }
+        // What `unsent` means for a stream: its request has not ended.
+        stream.unsent = u32::from(exchange.is_sending());
+        if exchange.is_blocked() && !exchange.queued {
+            exchange.queued = true;
+            self.blocked.push(id);
+        }
+    }
+
+    /// [`GrpcDriver::send_blocked`] for calls with several messages.
+    pub(super) fn send_blocked_messages(&mut self, out: &mut Vec<u8>) {
+        for id in std::mem::take(&mut self.blocked) {
+            if let Some(stream) = self.streams.find(id)
+                && stream.state == State::Open
+                && let Some(exchanges) = &mut self.exchanges
+                && let Some(exchange) = exchanges.get_mut(stream.exchange)
+            {
+                exchange.queued = false;
+                self.send_messages(id, out);
+            }
+        }
+    }
+
+    /// DATA on a call with several messages. `before`: bytes received before it.
+    #[inline(never)]
+    pub(super) fn stream_data(
+        &mut self,
+        id: u32,
+        before: u32,
+        step: Step,
+        end_stream: bool,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        let prepared = Arc::clone(&self.prepared);
+        let (Some(script), Some(exchanges)) = (&prepared.script, &mut self.exchanges) else {
+            return Ok(());
+        };
+        let Some(stream) = self.streams.find(id) else {
+            return Ok(());
+        };
+        let Some(exchange) = exchanges.get_mut(stream.exchange) else {
+            return Ok(());
+        };
+        let messages = u32::from(stream.answer.take_messages());
+        exchange.received = exchange.received.saturating_add(messages);
+        exchange.received_much |= stream.answer.received < before;
+        for _ in 0..messages {
+            events.push(Event::Message(stream.call));
+        }
+        if step != Step::Continue {
+            return self.step(id, step, end_stream, out, events);
+        }
+        if (before ^ stream.answer.received) >= WINDOW_STEP {
+            write::window_update(out, id, WINDOW_STEP);
+        }
+        if messages == 0 {
+            return Ok(());
+        }
+        let received = exchange.received;
+        exchange.answered(script);
+        if script.cancel_after.is_some_and(|after| received >= after) {
+            self.cancel_as_planned(id, out, events);
+        } else if let Some(expected) = script.expect.filter(|expected| received > *expected) {
+            let why = format!("more than the {expected} messages expected");
+            self.end(id, Outcome::StreamLong, Some(why), State::Abandoned, events);
+            self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+        } else {
+            self.send_messages(id, out);
+        }
+        Ok(())
+    }
+
+    /// The plan has the client cancel the call, and that is its good end.
+    pub(super) fn cancel_as_planned(
+        &mut self,
+        id: u32,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) {
+        self.end(id, Outcome::Ok, None, State::Abandoned, events);
+        self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+    }
+
+    /// A stream has ended with status OK: whether everything was exchanged.
+    pub(super) fn judge_stream(&mut self, id: u32) -> Option<(Outcome, String)> {
+        let script = self.prepared.script.as_ref()?;
+        let slot = self.streams.find(id)?.exchange;
+        let exchange = self.exchanges.as_ref()?.get(slot)?;
+        let sent = exchange.messages_sent(script);
+        if let Some(expected) = script.expect.filter(|n| exchange.received < *n) {
+            let why = format!(
+                "status OK after {} messages from the server, and {expected} were expected",
+                exchange.received
+            );
+            return Some((Outcome::StreamShort, why));
+        }
+        (sent < script.count).then(|| {
+            let why = format!(
+                "status OK after {sent} of {} messages were sent",
+                script.count
+            );
+            (Outcome::StreamShort, why)
+        })
+    }
+
+    /// Does what streams want to do by now: messages that are due, calls to cancel.
+    pub(super) fn streams_due(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        let prepared = Arc::clone(&self.prepared);
+        let Some(script) = &prepared.script else {
+            return;
+        };
+        while let Some(exchanges) = &mut self.exchanges
+            && let Some(id) = exchanges.expired(now)
+        {
+            let Some(stream) = self.streams.find(id) else {
+                continue;
+            };
+            if stream.state != State::Open {
+                continue;
+            }
+            if script.cancel_after == Some(0) {
+                self.cancel_as_planned(id, out, events);
+            } else {
+                exchanges.release_due(stream.exchange, id, now, script);
+                self.send_messages(id, out);
+            }
+        }
+    }
+}
+
+/// Gives a stream's slot back, with what it exchanged told and put into `ended`.
+#[inline(never)]
+pub(super) fn close_exchange(
+    stream: &mut Stream,
+    exchanges: &mut Exchanges,
+    prepared: &Prepared,
+    ended: &mut Done,
+    events: &mut Vec<Event>,
+) {
+    let slot = std::mem::replace(&mut stream.exchange, exchange::NONE);
+    if let (Some(script), Some(exchange)) = (&prepared.script, exchanges.get(slot)) {
+        let messages = exchange.messages_sent(script);
+        let call = exchange.call;
+        events.push(Event::Sent { call, messages });
+        ended.bytes_sent = exchange.bytes_sent();
+        if exchange.received_much {
+            ended.bytes_received = u32::MAX;
+        }
+    }
+    exchanges.close(slot);
+}

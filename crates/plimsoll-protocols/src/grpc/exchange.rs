@@ -1,0 +1,393 @@
+//! Calls that carry several messages: server-, client- and bidirectional streaming.
+//!
+//! A stream's messages are made once, as one run of bytes with its ends known; a stream
+//! is a position in it. [`Exchanges`] holds what the streams of one connection have
+//! exchanged, in slots that [`super::streams::Stream`] points to. Invariant: a slot is
+//! taken when a stream opens and given back when its call ends. The driver calls this;
+//! a connection of unary calls has none of it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use plimsoll_engine::driver::CallId;
+use plimsoll_model::Time;
+use plimsoll_model::plan::{MethodKind, Pace, StreamPlan};
+
+use super::h2::DEFAULT_MAX_FRAME;
+
+/// [`super::streams::Stream::exchange`] of a unary call.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Fewer bytes than this are repeated, so that frames can be filled.
+const WORTHWHILE: usize = DEFAULT_MAX_FRAME as usize;
+
+/// A stream's messages and its rules, made ready.
+#[derive(Debug)]
+pub(super) struct Script {
+    /// Messages with their prefixes; after the last comes the first again.
+    bytes: Box<[u8]>,
+    /// Where each message ends in `bytes`.
+    ends: Box<[u32]>,
+    /// Messages to send.
+    pub(super) count: u32,
+    pub(super) pace: Pace,
+    /// Messages that the server has to send.
+    pub(super) expect: Option<u32>,
+    pub(super) cancel_after: Option<u32>,
+}
+
+impl Script {
+    /// `None`: the messages are longer than four gigabytes together.
+    pub(super) fn new(plan: &StreamPlan) -> Option<Script> {
+        let mut bytes = Vec::new();
+        let mut ends = Vec::new();
+        let mut made = 0;
+        while made < plan.count && (ends.len() < plan.messages.len() || bytes.len() < WORTHWHILE) {
+            for message in &plan.messages {
+                bytes.push(0);
+                bytes.extend_from_slice(&u32::try_from(message.len()).ok()?.to_be_bytes());
+                bytes.extend_from_slice(message);
+                ends.push(u32::try_from(bytes.len()).ok()?);
+                made = made.saturating_add(1);
+            }
+            if plan.messages.is_empty() {
+                break;
+            }
+        }
+        let answers_once = plan.kind == MethodKind::ClientStreaming;
+        Some(Script {
+            bytes: bytes.into(),
+            ends: ends.into(),
+            count: plan.count,
+            pace: plan.pace,
+            expect: if answers_once { Some(1) } else { plan.expect },
+            cancel_after: plan.cancel_after,
+        })
+    }
+
+    /// Bytes of the first `messages` messages of a stream.
+    fn bytes_of(&self, messages: u32) -> u64 {
+        let (Some(&cycle), length) = (self.ends.last(), self.ends.len() as u32) else {
+            return 0;
+        };
+        let rest = match messages % length {
+            0 => 0,
+            n => self.ends[n as usize - 1],
+        };
+        u64::from(messages / length) * u64::from(cycle) + u64::from(rest)
+    }
+
+    /// Whole messages in the first `bytes` bytes of a stream.
+    fn messages_in(&self, bytes: u64) -> u32 {
+        let Some(&cycle) = self.ends.last() else {
+            return 0;
+        };
+        let rest = (bytes % u64::from(cycle)) as u32;
+        let whole = self.ends.partition_point(|end| *end <= rest) as u64;
+        ((bytes / u64::from(cycle)) * self.ends.len() as u64 + whole) as u32
+    }
+}
+
+/// What one stream has exchanged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exchange {
+    pub(super) call: CallId,
+    began: Time,
+    /// Messages whose time to be sent has come.
+    released: u32,
+    /// Bytes of them, and how many were sent.
+    released_bytes: u64,
+    sent_bytes: u64,
+    /// Whole messages received.
+    pub(super) received: u32,
+    /// More than four gigabytes were received.
+    pub(super) received_much: bool,
+    /// END_STREAM was sent.
+    half_closed: bool,
+    /// It is in the driver's list of blocked streams.
+    pub(super) queued: bool,
+}
+
+/// A piece of a stream, to be sent as one DATA frame.
+#[derive(Debug)]
+pub(super) struct Piece<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) end_stream: bool,
+}
+
+impl Exchange {
+    /// Messages sent whole.
+    pub(super) fn messages_sent(&self, script: &Script) -> u32 {
+        script.messages_in(self.sent_bytes)
+    }
+
+    pub(super) fn bytes_sent(&self) -> u32 {
+        u32::try_from(self.sent_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// The request has not ended.
+    pub(super) fn is_sending(&self) -> bool {
+        !self.half_closed
+    }
+
+    /// Something waits for a window.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.sent_bytes < self.released_bytes
+    }
+
+    fn release(&mut self, messages: u32, script: &Script) {
+        let messages = messages.min(script.count);
+        if messages > self.released {
+            self.released = messages;
+            self.released_bytes = script.bytes_of(messages);
+        }
+    }
+
+    /// One more message was answered.
+    pub(super) fn answered(&mut self, script: &Script) {
+        if script.pace == Pace::Answers {
+            self.release(self.received.saturating_add(1), script);
+        }
+    }
+
+    /// The next piece that fits in `window` bytes; `None`: there is nothing to send now.
+    pub(super) fn next_piece<'a>(&mut self, script: &'a Script, window: u32) -> Option<Piece<'a>> {
+        if self.half_closed {
+            return None;
+        }
+        let all = self.released == script.count;
+        if !self.is_blocked() {
+            // A stream without messages, or one that was held, ends with an empty frame.
+            self.half_closed = all;
+            return all.then_some(Piece {
+                bytes: &[],
+                end_stream: true,
+            });
+        }
+        let offset = (self.sent_bytes % script.bytes.len() as u64) as usize;
+        let rest = &script.bytes[offset..];
+        let ready = self.released_bytes - self.sent_bytes;
+        let length = (rest.len() as u64)
+            .min(ready)
+            .min(u64::from(window))
+            .min(u64::from(DEFAULT_MAX_FRAME)) as usize;
+        if length == 0 {
+            return None;
+        }
+        self.sent_bytes += length as u64;
+        self.half_closed = all && self.sent_bytes == self.released_bytes;
+        Some(Piece {
+            bytes: &rest[..length],
+            end_stream: self.half_closed,
+        })
+    }
+}
+
+/// The streams of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Exchanges {
+    slots: Vec<Exchange>,
+    free: Vec<u32>,
+    /// When a stream, by its id, has something to do on its own.
+    timers: BinaryHeap<Reverse<(Time, u32)>>,
+}
+
+impl Exchanges {
+    /// A stream opens: its slot.
+    pub(super) fn open(&mut self, id: u32, call: CallId, now: Time, script: &Script) -> u32 {
+        let mut exchange = Exchange {
+            call,
+            began: now,
+            released: 0,
+            released_bytes: 0,
+            sent_bytes: 0,
+            received: 0,
+            received_much: false,
+            half_closed: false,
+            queued: false,
+        };
+        match script.pace {
+            Pace::None => exchange.release(script.count, script),
+            Pace::Answers => exchange.release(1, script),
+            Pace::Every(gap) => {
+                exchange.release(1, script);
+                if exchange.released < script.count {
+                    self.timers.push(Reverse((now + gap, id)));
+                }
+            }
+        }
+        if script.cancel_after == Some(0) {
+            self.timers.push(Reverse((now, id)));
+        }
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = exchange;
+                slot
+            }
+            None => {
+                self.slots.push(exchange);
+                (self.slots.len() - 1) as u32
+            }
+        }
+    }
+
+    pub(super) fn close(&mut self, slot: u32) {
+        if slot != NONE {
+            self.free.push(slot);
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, slot: u32) -> Option<&Exchange> {
+        self.slots.get(slot as usize)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Exchange> {
+        self.slots.get_mut(slot as usize)
+    }
+
+    /// When the next stream wants to do something.
+    pub(super) fn next_timer(&self) -> Option<Time> {
+        self.timers.peek().map(|Reverse((when, _))| *when)
+    }
+
+    /// The id of a stream whose time has come.
+    pub(super) fn expired(&mut self, now: Time) -> Option<u32> {
+        let Reverse((when, id)) = *self.timers.peek()?;
+        if when > now {
+            return None;
+        }
+        self.timers.pop();
+        Some(id)
+    }
+
+    /// Releases what is due on a paced stream: message k is due k gaps after the
+    /// stream's beginning, however late the ones before it were.
+    pub(super) fn release_due(&mut self, slot: u32, id: u32, now: Time, script: &Script) {
+        let (Pace::Every(gap), Some(exchange)) = (script.pace, self.slots.get_mut(slot as usize))
+        else {
+            return;
+        };
+        let gap = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let due = now.since(exchange.began) / gap + 1;
+        exchange.release(u32::try_from(due).unwrap_or(u32::MAX), script);
+        if exchange.released < script.count {
+            let next = exchange.began + Duration::from_nanos(gap) * exchange.released;
+            self.timers.push(Reverse((next, id)));
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Exchange>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.timers.capacity() * size_of::<(Time, u32)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(messages: &[&[u8]], count: u32, pace: Pace) -> Script {
+        Script::new(&StreamPlan {
+            kind: MethodKind::Bidirectional,
+            messages: messages.iter().map(|m| m.to_vec()).collect(),
+            count,
+            pace,
+            expect: None,
+            cancel_after: None,
+        })
+        .unwrap()
+    }
+
+    /// Everything that can be sent in windows of `window` bytes.
+    fn drain(exchange: &mut Exchange, script: &Script, window: u32) -> (Vec<u8>, usize) {
+        let (mut bytes, mut ends) = (Vec::new(), 0);
+        while let Some(piece) = exchange.next_piece(script, window) {
+            bytes.extend_from_slice(piece.bytes);
+            ends += usize::from(piece.end_stream);
+        }
+        (bytes, ends)
+    }
+
+    fn framed(messages: &[&[u8]], count: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for message in messages.iter().cycle().take(count) {
+            bytes.push(0);
+            bytes.extend_from_slice(&(message.len() as u32).to_be_bytes());
+            bytes.extend_from_slice(message);
+        }
+        bytes
+    }
+
+    #[test]
+    fn messages_take_turns_in_any_window() {
+        let messages: [&[u8]; 3] = [b"one", b"", b"three"];
+        for count in [0, 1, 2, 3, 4, 7, 5_000] {
+            let script = script(&messages, count, Pace::None);
+            for window in [1, 3, 100, 1 << 20] {
+                let mut exchanges = Exchanges::default();
+                let slot = exchanges.open(1, CallId(0), Time(0), &script);
+                let exchange = exchanges.get_mut(slot).unwrap();
+                let (bytes, ends) = drain(exchange, &script, window);
+                assert_eq!(bytes, framed(&messages, count as usize), "{count} {window}");
+                assert_eq!(ends, 1);
+                assert_eq!(exchange.messages_sent(&script), count);
+                assert!(!exchange.is_sending());
+            }
+        }
+    }
+
+    #[test]
+    fn paced_messages_are_due_from_the_beginning_whatever_came_late() {
+        let script = script(&[b"x"], 5, Pace::Every(Duration::from_nanos(100)));
+        let mut exchanges = Exchanges::default();
+        let slot = exchanges.open(7, CallId(0), Time(1_000), &script);
+        let sent = |exchanges: &mut Exchanges| {
+            let exchange = exchanges.get_mut(slot).unwrap();
+            drain(exchange, &script, 1 << 20);
+            exchange.messages_sent(&script)
+        };
+        assert_eq!(sent(&mut exchanges), 1);
+        assert_eq!(exchanges.next_timer(), Some(Time(1_100)));
+        assert_eq!(exchanges.expired(Time(1_099)), None);
+        // Two of them late, at once.
+        assert_eq!(exchanges.expired(Time(1_250)), Some(7));
+        exchanges.release_due(slot, 7, Time(1_250), &script);
+        assert_eq!(sent(&mut exchanges), 3);
+        assert_eq!(exchanges.next_timer(), Some(Time(1_300)));
+        assert_eq!(exchanges.expired(Time(9_999)), Some(7));
+        exchanges.release_due(slot, 7, Time(9_999), &script);
+        assert_eq!(sent(&mut exchanges), 5);
+        assert!(!exchanges.get(slot).unwrap().is_sending());
+        assert_eq!(exchanges.next_timer(), None);
+    }
+
+    #[test]
+    fn a_message_waits_for_the_answer_to_the_one_before() {
+        let script = script(&[b"ping"], 2, Pace::Answers);
+        let mut exchanges = Exchanges::default();
+        let slot = exchanges.open(1, CallId(0), Time(0), &script);
+        let exchange = exchanges.get_mut(slot).unwrap();
+        assert_eq!(drain(exchange, &script, 99).1, 0);
+        assert_eq!(exchange.messages_sent(&script), 1);
+        exchange.received = 1;
+        exchange.answered(&script);
+        assert_eq!(drain(exchange, &script, 99).1, 1);
+        assert_eq!(exchange.messages_sent(&script), 2);
+    }
+
+    #[test]
+    fn slots_are_used_again() {
+        let script = script(&[b"x"], 1, Pace::None);
+        let mut exchanges = Exchanges::default();
+        for round in 0..1_000 {
+            let slot = exchanges.open(round * 2 + 1, CallId(0), Time(0), &script);
+            exchanges.close(slot);
+        }
+        assert_eq!(exchanges.slots.len(), 1);
+    }
+}

@@ -1,0 +1,261 @@
+//! Server reflection: what a server itself says its services are (grpc.reflection.v1, and
+//! v1alpha where a server has only that). The binary asks before a run.
+//!
+//! A question is a stream of one message, so nothing has to be kept open between two.
+//! Everything is bounded: a server that goes on naming imports is given up on.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use prost::Message as _;
+use prost_reflect::DescriptorPool;
+use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::tokio_stream;
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::client::Connection;
+use super::schema::Schema;
+
+/// Files that a server's services may be described in.
+const MOST_FILES: usize = 5_000;
+
+/// Why a server's services are not known.
+#[derive(Debug, thiserror::Error)]
+pub enum ReflectionError {
+    #[error(
+        "the server has no reflection (neither grpc.reflection.v1 nor v1alpha): describe the service with .proto files or a descriptor set"
+    )]
+    Off,
+    #[error("asking the server for {what}: status {:?}: {}", status.code(), status.message())]
+    Refused { what: String, status: Box<Status> },
+    #[error("asking the server for {what}: {problem}")]
+    Answer { what: String, problem: String },
+    #[error("the server's services are described in more than {MOST_FILES} files")]
+    TooMany,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Question {
+    #[prost(oneof = "Wanted", tags = "3, 4, 7")]
+    wanted: Option<Wanted>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Wanted {
+    #[prost(string, tag = "3")]
+    FileByName(String),
+    #[prost(string, tag = "4")]
+    FileOfSymbol(String),
+    #[prost(string, tag = "7")]
+    Services(String),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Reply {
+    #[prost(oneof = "Said", tags = "4, 6, 7")]
+    said: Option<Said>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Said {
+    #[prost(message, tag = "4")]
+    Files(Files),
+    #[prost(message, tag = "6")]
+    Services(Services),
+    #[prost(message, tag = "7")]
+    Error(Refusal),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Files {
+    /// Encoded `FileDescriptorProto`s.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    files: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Services {
+    #[prost(message, repeated, tag = "1")]
+    services: Vec<ServiceName>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ServiceName {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Refusal {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+impl Wanted {
+    fn what(&self) -> String {
+        match self {
+            Wanted::FileByName(name) => format!("file {name:?}"),
+            Wanted::FileOfSymbol(name) => format!("{name:?}"),
+            Wanted::Services(_) => "its services".to_owned(),
+        }
+    }
+}
+
+/// Reflection of one server, in the version it has.
+struct Mirror<'a> {
+    connection: &'a Connection,
+    version: &'static str,
+}
+
+impl Mirror<'_> {
+    async fn call(&self, wanted: Wanted) -> Result<Option<Reply>, Status> {
+        let mut grpc = self.connection.grpc();
+        let unavailable = |e| Status::unavailable(format!("{e}"));
+        grpc.ready().await.map_err(unavailable)?;
+        let path = format!(
+            "/grpc.reflection.{}.ServerReflection/ServerReflectionInfo",
+            self.version
+        );
+        let path = PathAndQuery::try_from(path).map_err(|e| Status::internal(e.to_string()))?;
+        let question = Question {
+            wanted: Some(wanted),
+        };
+        let questions = tokio_stream::iter([question]);
+        let codec = ProstCodec::<Question, Reply>::default();
+        let answer = grpc.streaming(Request::new(questions), path, codec).await?;
+        answer.into_inner().message().await
+    }
+
+    async fn ask(&self, wanted: Wanted) -> Result<Said, ReflectionError> {
+        let what = wanted.what();
+        let reply = self
+            .call(wanted)
+            .await
+            .map_err(|status| match status.code() {
+                Code::Unimplemented => ReflectionError::Off,
+                _ => ReflectionError::Refused {
+                    what: what.clone(),
+                    status: Box::new(status),
+                },
+            })?;
+        let problem = match reply.and_then(|reply| reply.said) {
+            Some(Said::Error(refusal)) => {
+                format!("error {}: {}", refusal.code, refusal.message)
+            }
+            Some(said) => return Ok(said),
+            None => "an empty answer".to_owned(),
+        };
+        Err(ReflectionError::Answer { what, problem })
+    }
+
+    async fn services(&self) -> Result<Vec<String>, ReflectionError> {
+        match self.ask(Wanted::Services(String::new())).await? {
+            Said::Services(found) => Ok(found.services.into_iter().map(|s| s.name).collect()),
+            _ => Err(unasked("its services".to_owned())),
+        }
+    }
+
+    async fn files(&self, wanted: Wanted) -> Result<Vec<FileDescriptorProto>, ReflectionError> {
+        let what = wanted.what();
+        let Said::Files(found) = self.ask(wanted).await? else {
+            return Err(unasked(what));
+        };
+        let decoded = found
+            .files
+            .iter()
+            .map(|file| FileDescriptorProto::decode(file.as_slice()));
+        decoded
+            .collect::<Result<_, _>>()
+            .map_err(|e| ReflectionError::Answer {
+                what,
+                problem: format!("not a file descriptor: {e}"),
+            })
+    }
+}
+
+fn unasked(what: String) -> ReflectionError {
+    let problem = "the answer to another question".to_owned();
+    ReflectionError::Answer { what, problem }
+}
+
+/// Asks the server for all its services, or for `service` alone.
+///
+/// # Errors
+/// When the server has no reflection, or does not answer as it should.
+pub async fn schema(
+    connection: &Connection,
+    service: Option<&str>,
+) -> Result<Schema, ReflectionError> {
+    let mut mirror = Mirror {
+        connection,
+        version: "v1",
+    };
+    let services = match mirror.services().await {
+        Err(ReflectionError::Off) => {
+            mirror.version = "v1alpha";
+            mirror.services().await?
+        }
+        other => other?,
+    };
+    let wanted: Vec<String> = match service {
+        Some(name) if services.iter().any(|known| known == name) => vec![name.to_owned()],
+        // Unknown: all of them, so that the nearest names can be told.
+        _ => services
+            .into_iter()
+            .filter(|name| !name.starts_with("grpc.reflection."))
+            .collect(),
+    };
+    let mut files: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
+    for symbol in wanted {
+        for file in mirror.files(Wanted::FileOfSymbol(symbol)).await? {
+            files.insert(file.name().to_owned(), file);
+        }
+    }
+    with_imports(&mirror, &mut files).await?;
+    let set = FileDescriptorSet {
+        file: files.into_values().collect(),
+    };
+    let pool =
+        DescriptorPool::from_file_descriptor_set(set).map_err(|e| ReflectionError::Answer {
+            what: "its services".to_owned(),
+            problem: format!("their descriptors do not fit together: {e:?}"),
+        })?;
+    Ok(Schema::of(pool, "the server's reflection".to_owned()))
+}
+
+/// Some servers send a file with its imports, some have to be asked for each, and those
+/// that come with protobuf some don't have at all.
+async fn with_imports(
+    mirror: &Mirror<'_>,
+    files: &mut BTreeMap<String, FileDescriptorProto>,
+) -> Result<(), ReflectionError> {
+    let known = DescriptorPool::global();
+    let mut asked = BTreeSet::new();
+    let mut missing: VecDeque<String> = imports(files.values()).collect();
+    while let Some(name) = missing.pop_front() {
+        if files.contains_key(&name) || !asked.insert(name.clone()) {
+            continue;
+        }
+        if asked.len() + files.len() > MOST_FILES {
+            return Err(ReflectionError::TooMany);
+        }
+        let found = match known.get_file_by_name(&name) {
+            Some(file) => vec![file.file_descriptor_proto().clone()],
+            None => mirror.files(Wanted::FileByName(name)).await?,
+        };
+        missing.extend(imports(found.iter()));
+        for file in found {
+            files.insert(file.name().to_owned(), file);
+        }
+    }
+    Ok(())
+}
+
+fn imports<'a>(
+    files: impl Iterator<Item = &'a FileDescriptorProto>,
+) -> impl Iterator<Item = String> {
+    files.flat_map(|file| file.dependency.clone())
+}

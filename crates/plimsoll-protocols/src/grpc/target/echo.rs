@@ -1,0 +1,289 @@
+//! `grpc.examples.echo.Echo`: a call of each kind, with metadata at both ends.
+//!
+//! Every answer's headers hold `location` and `timestamp` (the moment the call was
+//! read), its trailers `timestamp` (the moment the call ended), in the layout of Go's
+//! `StampNano`, as gRPC's own metadata example has them.
+
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use plimsoll_model::plan::MethodKind;
+use tokio::time::{Sleep, sleep};
+use tonic::body::Body;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::codegen::{Service, http};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::server::Grpc;
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::generated::echo::{EchoRequest, EchoResponse};
+use crate::serving::{Bound, ConnectionStats, ServeError, http2};
+
+/// How the echo server behaves.
+#[derive(Clone, Debug)]
+pub struct EchoOptions {
+    /// Answers to one message in server streaming.
+    pub messages: u32,
+    /// Between two of them.
+    pub pace: Duration,
+    /// `location` in the headers.
+    pub location: String,
+}
+
+impl Default for EchoOptions {
+    fn default() -> EchoOptions {
+        EchoOptions {
+            messages: 10,
+            pace: Duration::ZERO,
+            location: "local".to_owned(),
+        }
+    }
+}
+
+/// What the echo server counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EchoStats {
+    pub connections: ConnectionStats,
+    pub calls: u64,
+    pub messages_received: u64,
+    pub messages_sent: u64,
+}
+
+/// Serves until `shutdown` completes.
+///
+/// # Errors
+/// When an option makes no sense or the socket fails.
+pub async fn serve(
+    bound: Bound,
+    options: EchoOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<EchoStats, ServeError> {
+    if MetadataValue::try_from(&options.location).is_err() {
+        return Err(ServeError::Option {
+            option: "location",
+            problem: "not a metadata value: use printable ASCII".to_owned(),
+        });
+    }
+    let echo = Echo {
+        options: Arc::new(options),
+        counts: Arc::default(),
+    };
+    let counts = Arc::clone(&echo.counts);
+    let connections = http2::serve(bound, echo, shutdown).await?;
+    Ok(EchoStats {
+        connections,
+        calls: counts.calls.load(Ordering::Relaxed),
+        messages_received: counts.received.load(Ordering::Relaxed),
+        messages_sent: counts.sent.load(Ordering::Relaxed),
+    })
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    calls: AtomicU64,
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+/// The service. On the wire a unary call is a stream of one message, and only streams
+/// may have trailers of their own, so every kind is served as one.
+#[derive(Clone, Debug)]
+struct Echo {
+    options: Arc<EchoOptions>,
+    counts: Arc<Counts>,
+}
+
+impl Service<http::Request<Incoming>> for Echo {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Incoming>) -> Self::Future {
+        let path = request.uri().path();
+        let kind = match path.strip_prefix("/grpc.examples.echo.Echo/") {
+            Some("UnaryEcho") => MethodKind::Unary,
+            Some("ServerStreamingEcho") => MethodKind::ServerStreaming,
+            Some("ClientStreamingEcho") => MethodKind::ClientStreaming,
+            Some("BidirectionalStreamingEcho") => MethodKind::Bidirectional,
+            _ => {
+                let unknown = Status::unimplemented(format!("no method {path}"));
+                return Box::pin(async move { Ok(unknown.into_http()) });
+            }
+        };
+        let handler = Handler {
+            kind,
+            echo: self.clone(),
+        };
+        Box::pin(async move {
+            let codec = ProstCodec::<EchoResponse, EchoRequest>::default();
+            Ok(Grpc::new(codec).streaming(handler, request).await)
+        })
+    }
+}
+
+struct Handler {
+    kind: MethodKind,
+    echo: Echo,
+}
+
+impl Service<Request<Streaming<EchoRequest>>> for Handler {
+    type Response = Response<Answers>;
+    type Error = Status;
+    type Future = Ready<Result<Response<Answers>, Status>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Streaming<EchoRequest>>) -> Self::Future {
+        let Echo { options, counts } = &self.echo;
+        counts.calls.fetch_add(1, Ordering::Relaxed);
+        let mut answer = Response::new(Answers {
+            kind: self.kind,
+            requests: request.into_inner(),
+            counts: Arc::clone(counts),
+            repeats: options.messages,
+            pace: options.pace,
+            pause: None,
+            text: None,
+            left: 0,
+            stage: Stage::Reading,
+        });
+        stamp(answer.metadata_mut());
+        if let Ok(location) = MetadataValue::try_from(&options.location) {
+            answer.metadata_mut().insert("location", location);
+        }
+        ready(Ok(answer))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Reading,
+    /// Everything was read; what is left is answered.
+    Answering,
+    Ended,
+}
+
+/// One call's answers.
+struct Answers {
+    kind: MethodKind,
+    requests: Streaming<EchoRequest>,
+    counts: Arc<Counts>,
+    repeats: u32,
+    pace: Duration,
+    pause: Option<Pin<Box<Sleep>>>,
+    /// What the client said last.
+    text: Option<String>,
+    /// Answers to it that are left.
+    left: u32,
+    stage: Stage,
+}
+
+impl Answers {
+    fn read(&mut self, message: EchoRequest) {
+        self.counts.received.fetch_add(1, Ordering::Relaxed);
+        self.text = Some(message.message);
+        (self.left, self.stage) = match self.kind {
+            MethodKind::Unary => (1, Stage::Answering),
+            MethodKind::ServerStreaming => (self.repeats, Stage::Answering),
+            MethodKind::ClientStreaming => (0, Stage::Reading),
+            MethodKind::Bidirectional => (1, Stage::Reading),
+        };
+    }
+
+    fn answer(&mut self) -> EchoResponse {
+        self.left -= 1;
+        if self.left > 0 && !self.pace.is_zero() {
+            self.pause = Some(Box::pin(sleep(self.pace)));
+        }
+        self.counts.sent.fetch_add(1, Ordering::Relaxed);
+        EchoResponse {
+            message: self.text.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The end of what the client sends.
+    fn half_closed(&mut self) -> Option<Status> {
+        self.stage = Stage::Answering;
+        match (self.kind, &self.text) {
+            (MethodKind::Unary | MethodKind::ServerStreaming, None) => {
+                self.stage = Stage::Ended;
+                Some(Status::invalid_argument("a call without a message"))
+            }
+            (MethodKind::ClientStreaming, _) => {
+                self.left = 1;
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Stream for Answers {
+    type Item = Result<EchoResponse, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(pause) = &mut this.pause {
+                ready!(pause.as_mut().poll(context));
+                this.pause = None;
+            }
+            if this.left > 0 {
+                return Poll::Ready(Some(Ok(this.answer())));
+            }
+            match this.stage {
+                Stage::Ended => return Poll::Ready(None),
+                Stage::Answering => {
+                    this.stage = Stage::Ended;
+                    return Poll::Ready(Some(Err(last_word())));
+                }
+                Stage::Reading => {}
+            }
+            match ready!(Pin::new(&mut this.requests).poll_next(context)) {
+                Some(Ok(message)) => this.read(message),
+                Some(Err(status)) => {
+                    this.stage = Stage::Ended;
+                    return Poll::Ready(Some(Err(status)));
+                }
+                None => {
+                    if let Some(status) = this.half_closed() {
+                        return Poll::Ready(Some(Err(status)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `Nov 21 07:00:00.000000000`.
+fn timestamp() -> String {
+    Timestamp::now().strftime("%b %e %H:%M:%S.%9f").to_string()
+}
+
+fn stamp(metadata: &mut MetadataMap) {
+    if let Ok(value) = MetadataValue::try_from(timestamp()) {
+        metadata.insert("timestamp", value);
+    }
+}
+
+/// A stream's end: status OK with a trailer. (The status of a streamed answer is where
+/// tonic takes trailers from.)
+fn last_word() -> Status {
+    let mut trailers = MetadataMap::new();
+    stamp(&mut trailers);
+    Status::with_metadata(Code::Ok, "", trailers)
+}

@@ -1,0 +1,518 @@
+//! The client driver against grpc-go's interoperability server: the cases of gRPC's
+//! interop test descriptions that concern what a client does on the wire.
+//!
+//! The server is built by `make setup`. Its bytes are read twice: by the driver, and here
+//! to see bodies and metadata that the driver only counts.
+#![cfg(feature = "schema")]
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol};
+use plimsoll_model::plan::{GrpcCall, MethodKind, Pace, StreamPlan};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::grpc::h2::{self, Frame, HeaderBlock, kind};
+use plimsoll_protocols::grpc::hpack::Decoder;
+use plimsoll_protocols::grpc::schema::Schema;
+use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use serde_json::{Value, json};
+
+const LONGEST: Duration = Duration::from_secs(20);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start() -> Server {
+        let program = root().join(".peers/bin/interop-server");
+        assert!(
+            program.exists(),
+            "no .peers/bin/interop-server: run `make setup-tests`"
+        );
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let child = Command::new(program)
+            .arg(format!("--port={port}"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Server { child, port };
+        let end = Instant::now() + LONGEST;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < end, "the interop server does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A call to make.
+struct Case {
+    method: &'static str,
+    /// One, or those of a stream.
+    messages: Vec<Value>,
+    pace: Pace,
+    cancel_after: Option<u32>,
+    deadline: Option<Duration>,
+    metadata: Vec<(String, String)>,
+}
+
+fn case(method: &'static str, messages: Vec<Value>) -> Case {
+    Case {
+        method,
+        messages,
+        pace: Pace::None,
+        cancel_after: None,
+        deadline: None,
+        metadata: Vec::new(),
+    }
+}
+
+/// What came of it.
+#[derive(Default)]
+struct Answer {
+    done: Option<Done>,
+    details: Vec<String>,
+    messages_counted: usize,
+    messages_sent: u32,
+    /// Header blocks in order: headers, trailers.
+    heads: Vec<Vec<(String, String)>>,
+    body: Vec<u8>,
+    reset_sent: bool,
+}
+
+impl Answer {
+    fn outcome(&self) -> Outcome {
+        self.done.unwrap().outcome
+    }
+
+    /// The messages, taken out of the DATA.
+    fn messages(&self) -> Vec<&[u8]> {
+        let mut rest = &self.body[..];
+        let mut messages = Vec::new();
+        while let [0, a, b, c, d, tail @ ..] = rest {
+            let (message, more) = tail.split_at(u32::from_be_bytes([*a, *b, *c, *d]) as usize);
+            messages.push(message);
+            rest = more;
+        }
+        assert!(rest.is_empty());
+        messages
+    }
+
+    fn header(&self, block: usize, name: &str) -> Option<&str> {
+        let found = self.heads.get(block)?.iter().find(|(n, _)| n == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Reads what a server says, beside the driver.
+struct Witness {
+    pending: Vec<u8>,
+    decoder: Decoder,
+    block: Option<HeaderBlock>,
+}
+
+impl Witness {
+    fn read(&mut self, bytes: &[u8], answer: &mut Answer) {
+        self.pending.extend_from_slice(bytes);
+        let pending = std::mem::take(&mut self.pending);
+        let mut input = &pending[..];
+        while let Some((head, payload)) = h2::split(&mut input, 1 << 14).unwrap() {
+            match Frame::parse(head, payload).unwrap() {
+                Frame::Data { data, .. } => answer.body.extend_from_slice(data),
+                Frame::Headers {
+                    fragment,
+                    end_stream,
+                    end_headers,
+                } => {
+                    let block = HeaderBlock::new(head.stream(), end_stream, fragment);
+                    self.block = Some(block);
+                    self.finish(end_headers, answer);
+                }
+                Frame::Continuation {
+                    fragment,
+                    end_headers,
+                } => {
+                    self.block.as_mut().unwrap().push(fragment).unwrap();
+                    self.finish(end_headers, answer);
+                }
+                _ => {}
+            }
+        }
+        self.pending = input.to_vec();
+    }
+
+    fn finish(&mut self, end: bool, answer: &mut Answer) {
+        if !end {
+            return;
+        }
+        let block = self.block.take().unwrap();
+        let mut fields = Vec::new();
+        self.decoder
+            .decode(block.bytes(), |field| {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                fields.push((text(field.name), text(field.value)));
+            })
+            .unwrap();
+        answer.heads.push(fields);
+    }
+}
+
+struct Interop {
+    server: Server,
+    schema: Schema,
+}
+
+impl Interop {
+    fn call(&self, case: Case) -> Answer {
+        let method = self.schema.method(case.method).unwrap();
+        let messages: Vec<Vec<u8>> = case
+            .messages
+            .iter()
+            .map(|m| self.schema.encode(&method, &m.to_string()).unwrap())
+            .collect();
+        let stream = (method.kind() != MethodKind::Unary).then(|| StreamPlan {
+            kind: method.kind(),
+            count: messages.len() as u32,
+            messages: messages.clone(),
+            pace: case.pace,
+            expect: None,
+            cancel_after: case.cancel_after,
+        });
+        let call = GrpcCall {
+            method: method.path(),
+            message: messages.into_iter().next().unwrap_or_default(),
+            message_json: None,
+            metadata: case.metadata,
+            authority: None,
+            max_message: 1 << 22,
+            stream,
+        };
+        let protocol = GrpcProtocol::new(&GrpcRequest {
+            call: &call,
+            authority: "localhost",
+            secure: false,
+            deadline: case.deadline,
+        })
+        .unwrap();
+        self.converse(&protocol, case.deadline)
+    }
+
+    /// One call on a connection of its own, as the engine would make it.
+    fn converse(&self, protocol: &GrpcProtocol, deadline: Option<Duration>) -> Answer {
+        let began = Instant::now();
+        let now = || Time(began.elapsed().as_nanos() as u64);
+        let mut socket = TcpStream::connect(("127.0.0.1", self.server.port)).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_millis(1)))
+            .unwrap();
+        let mut driver = protocol.driver();
+        let mut answer = Answer::default();
+        let mut witness = Witness {
+            pending: Vec::new(),
+            decoder: Decoder::new(4096, 1 << 20),
+            block: None,
+        };
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        driver.open(now(), &mut out);
+        let mut started: Option<Time> = None;
+        let mut buffer = vec![0; 1 << 16];
+        while answer.done.is_none() {
+            assert!(
+                began.elapsed() < LONGEST,
+                "no end of {}",
+                answer.heads.len()
+            );
+            if started.is_none() && driver.capacity() > 0 {
+                started = Some(now());
+                driver.start(CallId(0), 0, now(), &mut out);
+            }
+            if driver.deadline().is_some_and(|when| when <= now()) {
+                driver.expire(now(), &mut out, &mut events);
+            }
+            if let (Some(started), Some(deadline)) = (started, deadline)
+                && now() > started + deadline
+            {
+                // What the engine does when a call's deadline passes.
+                driver.cancel(CallId(0), now(), &mut out);
+                answer.done = Some(Done {
+                    call: CallId(0),
+                    outcome: Outcome::DeadlineExceeded,
+                    first_byte: Time::NEVER,
+                    bytes_sent: 0,
+                    bytes_received: 0,
+                });
+            }
+            answer.reset_sent |= has_reset(&out);
+            socket.write_all(&out).unwrap();
+            out.clear();
+            match socket.read(&mut buffer) {
+                Ok(0) => panic!("the server closed the connection"),
+                Ok(n) => {
+                    witness.read(&buffer[..n], &mut answer);
+                    driver
+                        .receive(&buffer[..n], now(), &mut out, &mut events)
+                        .unwrap();
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(e) => panic!("{e}"),
+            }
+            for event in events.drain(..) {
+                match event {
+                    Event::Done(mut done) => {
+                        // As the engine has it: the server counts the deadline, too.
+                        if done.outcome == Outcome::Cancelled
+                            && let (Some(started), Some(deadline)) = (started, deadline)
+                            && now() >= started + deadline
+                        {
+                            done.outcome = Outcome::DeadlineExceeded;
+                        }
+                        answer.done = Some(done);
+                    }
+                    Event::Message(_) => answer.messages_counted += 1,
+                    Event::Sent { messages, .. } => answer.messages_sent = messages,
+                    Event::Detail { text, .. } => answer.details.push(text),
+                    Event::Late => panic!("late"),
+                }
+            }
+            answer.reset_sent |= has_reset(&out);
+        }
+        driver.finish(&mut out);
+        socket.write_all(&out).unwrap();
+        answer
+    }
+}
+
+fn has_reset(out: &[u8]) -> bool {
+    let mut input = out.strip_prefix(h2::PREFACE).unwrap_or(out);
+    while let Some((head, _)) = h2::split(&mut input, 1 << 14).unwrap() {
+        if head.kind() == kind::RST_STREAM {
+            return true;
+        }
+    }
+    false
+}
+
+fn interop() -> Interop {
+    let proto = root().join("tests/peers/interop.proto");
+    Interop {
+        server: Server::start(),
+        schema: Schema::from_protos(&[proto], &[]).unwrap(),
+    }
+}
+
+/// `n` zero bytes in base64.
+fn zeros(n: usize) -> String {
+    let mut text = "AAAA".repeat(n / 3);
+    text.push_str(["", "AA==", "AAA="][n % 3]);
+    text
+}
+
+fn payload(n: usize) -> Value {
+    json!({ "body": zeros(n) })
+}
+
+/// A message that holds a payload of `n` zero bytes.
+fn is_payload(message: &[u8], n: usize) -> bool {
+    message.len() >= n && message[message.len() - n..].iter().all(|b| *b == 0) && {
+        let head = message.len() - n;
+        // Two tags and two lengths, of one to three bytes each.
+        (4..=8).contains(&head)
+    }
+}
+
+const UNARY: &str = "grpc.testing.TestService/UnaryCall";
+const DUPLEX: &str = "grpc.testing.TestService/FullDuplexCall";
+const REQUESTS: [usize; 4] = [27_182, 8, 1_828, 45_904];
+const RESPONSES: [usize; 4] = [31_415, 9, 2_653, 58_979];
+
+#[test]
+fn empty_and_large_unary() {
+    let interop = interop();
+    let answer = interop.call(case("grpc.testing.TestService/EmptyCall", vec![json!({})]));
+    assert_eq!(answer.outcome(), Outcome::Ok);
+    assert_eq!(answer.messages(), [b""]);
+
+    let request = json!({ "responseSize": 314_159, "payload": payload(271_828) });
+    let answer = interop.call(case(UNARY, vec![request]));
+    assert_eq!(answer.outcome(), Outcome::Ok);
+    assert!(is_payload(answer.messages()[0], 314_159));
+}
+
+#[test]
+fn client_and_server_streaming() {
+    let interop = interop();
+    let messages = REQUESTS.map(|n| json!({ "payload": payload(n) })).to_vec();
+    let answer = interop.call(case(
+        "grpc.testing.TestService/StreamingInputCall",
+        messages,
+    ));
+    assert_eq!((answer.outcome(), answer.messages_sent), (Outcome::Ok, 4));
+    // Field 1 as a varint: 74,922.
+    assert_eq!(answer.messages(), [[8, 0xaa, 0xc9, 0x04]]);
+
+    let sizes: Vec<Value> = RESPONSES.iter().map(|n| json!({ "size": n })).collect();
+    let request = json!({ "responseParameters": sizes });
+    let answer = interop.call(case(
+        "grpc.testing.TestService/StreamingOutputCall",
+        vec![request],
+    ));
+    assert_eq!(
+        (answer.outcome(), answer.messages_counted),
+        (Outcome::Ok, 4)
+    );
+    for (message, size) in answer.messages().into_iter().zip(RESPONSES) {
+        assert!(is_payload(message, size), "{size}: {}", message.len());
+    }
+}
+
+#[test]
+fn ping_pong_and_empty_stream() {
+    let interop = interop();
+    let messages = REQUESTS.iter().zip(RESPONSES).map(|(request, response)| {
+        json!({ "responseParameters": [{ "size": response }], "payload": payload(*request) })
+    });
+    let mut ping_pong = case(DUPLEX, messages.collect());
+    ping_pong.pace = Pace::Answers;
+    let answer = interop.call(ping_pong);
+    assert_eq!(answer.outcome(), Outcome::Ok);
+    assert_eq!((answer.messages_sent, answer.messages_counted), (4, 4));
+    for (message, size) in answer.messages().into_iter().zip(RESPONSES) {
+        assert!(is_payload(message, size), "{size}: {}", message.len());
+    }
+
+    let answer = interop.call(case(DUPLEX, Vec::new()));
+    assert_eq!(
+        (answer.outcome(), answer.messages_counted),
+        (Outcome::Ok, 0)
+    );
+}
+
+#[test]
+fn custom_metadata() {
+    let interop = interop();
+    for (method, request) in [
+        (
+            UNARY,
+            json!({ "responseSize": 314_159, "payload": payload(271_828) }),
+        ),
+        (
+            DUPLEX,
+            json!({ "responseParameters": [{ "size": 314_159 }], "payload": payload(271_828) }),
+        ),
+    ] {
+        let mut case = case(method, vec![request]);
+        case.metadata = vec![
+            (
+                "x-grpc-test-echo-initial".to_owned(),
+                "test_initial_metadata_value".to_owned(),
+            ),
+            // The bytes ab ab ab.
+            (
+                "x-grpc-test-echo-trailing-bin".to_owned(),
+                "q6ur".to_owned(),
+            ),
+        ];
+        let answer = interop.call(case);
+        assert_eq!(answer.outcome(), Outcome::Ok, "{method}");
+        assert_eq!(
+            answer.header(0, "x-grpc-test-echo-initial"),
+            Some("test_initial_metadata_value")
+        );
+        assert_eq!(
+            answer.header(1, "x-grpc-test-echo-trailing-bin"),
+            Some("q6ur")
+        );
+    }
+}
+
+#[test]
+fn status_code_and_message() {
+    let interop = interop();
+    let status = json!({ "code": 2, "message": "test status message" });
+    for method in [UNARY, DUPLEX] {
+        let answer = interop.call(case(method, vec![json!({ "responseStatus": status })]));
+        assert_eq!(answer.outcome(), Outcome::Unknown, "{method}");
+        assert_eq!(answer.details, ["test status message"]);
+    }
+
+    let message = "\t\ntest with whitespace\r\nand Unicode BMP ☺ and non-BMP 😈\t\n";
+    let status = json!({ "code": 2, "message": message });
+    let answer = interop.call(case(UNARY, vec![json!({ "responseStatus": status })]));
+    assert_eq!(answer.outcome(), Outcome::Unknown);
+    // A line for a person: what moves a terminal's cursor is shown as a question mark.
+    assert_eq!(
+        answer.details,
+        [message.replace(|c: char| c.is_control(), "\u{fffd}")]
+    );
+}
+
+#[test]
+fn unimplemented_method_and_service() {
+    let interop = interop();
+    for method in [
+        "grpc.testing.TestService/UnimplementedCall",
+        "grpc.testing.UnimplementedService/UnimplementedCall",
+    ] {
+        let answer = interop.call(case(method, vec![json!({})]));
+        assert_eq!(answer.outcome(), Outcome::Unimplemented, "{method}");
+    }
+}
+
+#[test]
+fn cancellation() {
+    let interop = interop();
+    // cancel_after_begin
+    let messages = REQUESTS.map(|n| json!({ "payload": payload(n) })).to_vec();
+    let mut begin = case("grpc.testing.TestService/StreamingInputCall", messages);
+    begin.cancel_after = Some(0);
+    begin.pace = Pace::Every(Duration::from_secs(60));
+    let answer = interop.call(begin);
+    assert_eq!(answer.outcome(), Outcome::Ok, "cancelled as planned");
+    assert!(answer.reset_sent);
+    assert_eq!(answer.messages_counted, 0);
+
+    // cancel_after_first_response
+    let request = json!({ "responseParameters": [{ "size": 31_415 }], "payload": payload(27_182) });
+    let mut first = case(DUPLEX, vec![request.clone(), request]);
+    first.cancel_after = Some(1);
+    first.pace = Pace::Every(Duration::from_secs(60));
+    let answer = interop.call(first);
+    assert_eq!(answer.outcome(), Outcome::Ok, "cancelled as planned");
+    assert!(answer.reset_sent);
+    assert_eq!((answer.messages_counted, answer.messages_sent), (1, 1));
+}
+
+#[test]
+fn timeout_on_sleeping_server() {
+    let interop = interop();
+    let request = json!({
+        "responseParameters": [{ "size": 31_415, "intervalUs": 10_000_000 }],
+        "payload": payload(27_182),
+    });
+    let mut sleeping = case(DUPLEX, vec![request]);
+    sleeping.deadline = Some(Duration::from_millis(1));
+    let answer = interop.call(sleeping);
+    assert_eq!(answer.outcome(), Outcome::DeadlineExceeded);
+}

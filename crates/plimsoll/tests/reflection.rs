@@ -1,0 +1,168 @@
+//! Services that a server itself describes: grpc-go (grpc.reflection.v1) and grpcio
+//! (v1alpha only), listed, described and called without any file. `make setup` builds both.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use support::{Place, Server, told};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn peer(name: &str) -> PathBuf {
+    let path = root().join(".peers").join(name);
+    assert!(path.exists(), "no .peers/{name}: run `make setup-tests`");
+    path
+}
+
+fn go_health(reflection: bool) -> Server {
+    let mut command = Command::new(peer("bin/go-health"));
+    command.arg(format!("-reflection={reflection}"));
+    Server::start(command.stderr(Stdio::null()))
+}
+
+fn grpcio() -> Server {
+    let mut command = Command::new(peer("venv/bin/python"));
+    command.arg(root().join("tests/peers/grpcio_server.py"));
+    Server::start(&mut command)
+}
+
+#[test]
+fn a_server_of_grpc_go_tells_what_it_is() {
+    let place = Place::new();
+    let server = go_health(true);
+    let url = server.plaintext();
+    let listed = place.expect(0, &["grpc", "list", &url]);
+    assert!(
+        listed.contains(
+            "grpc.health.v1.Health/Watch (server streaming): grpc.health.v1.HealthCheckRequest -> grpc.health.v1.HealthCheckResponse"
+        ),
+        "{listed}"
+    );
+    assert!(!listed.contains("grpc.reflection"), "{listed}");
+    let described = place.expect(
+        0,
+        &["grpc", "describe", &url, "grpc.health.v1.Health/Check"],
+    );
+    for part in ["string service = 1;", "SERVING = 1;"] {
+        assert!(described.contains(part), "{part} in {described}");
+    }
+    let misplaced = place.run(&["grpc", "--rate", "1/s", "list", &url]);
+    assert_eq!(misplaced.status.code(), Some(2));
+    assert!(
+        told(&misplaced).contains("`rate` of `plimsoll grpc`"),
+        "{}",
+        told(&misplaced)
+    );
+    let missing = place.run(&["grpc", "describe", &url, "grpc.health.v1.Helth"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        told(&missing).contains("did you mean grpc.health.v1.Health?"),
+        "{}",
+        told(&missing)
+    );
+
+    let call = ["grpc", &url, "-m", "grpc.health.v1.Health/Check"];
+    let with = |more: &[&str]| {
+        let mut arguments = call.to_vec();
+        arguments.extend(["--clients", "2", "--calls", "20", "-q", "--json"]);
+        arguments.extend(more);
+        place.run(&arguments)
+    };
+    assert_eq!(with(&[]).status.code(), Some(0));
+    let wrong = with(&["-d", r#"{"servce": ""}"#]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        told(&wrong).contains("did you mean service?"),
+        "{}",
+        told(&wrong)
+    );
+}
+
+#[test]
+fn a_server_of_grpcio_is_asked_in_the_older_version_and_answers_every_kind_of_call() {
+    let place = Place::new();
+    let server = grpcio();
+    let url = server.plaintext();
+    let listed = place.expect(0, &["grpc", "list", &url]);
+    for kind in [
+        "UnaryEcho (unary)",
+        "BidirectionalStreamingEcho (bidirectional streaming)",
+    ] {
+        let line = format!("grpc.examples.echo.Echo/{kind}");
+        assert!(listed.contains(&line), "{line} in {listed}");
+    }
+    assert!(
+        listed.contains("orders.OrderService/Submit (unary)"),
+        "{listed}"
+    );
+
+    for (method, flags, received) in [
+        ("UnaryEcho", &[][..], None),
+        ("ServerStreamingEcho", &["--expect", "10"], Some(400)),
+        ("ClientStreamingEcho", &["--messages", "5"], Some(40)),
+        (
+            "BidirectionalStreamingEcho",
+            &["--messages", "5", "--pace", "answers", "--expect", "5"],
+            Some(200),
+        ),
+    ] {
+        let method = format!("grpc.examples.echo.Echo/{method}");
+        let mut arguments = vec!["grpc", &url, "-m", &method, "-d", r#"{"message": "hi"}"#];
+        arguments.extend([
+            "--reflection",
+            "--clients",
+            "4",
+            "--calls",
+            "40",
+            "-q",
+            "--json",
+        ]);
+        arguments.extend(flags);
+        let run = place.expect_json(0, &arguments);
+        assert_eq!(run["total"]["ok"], 40, "{method}");
+        assert_eq!(
+            run["total"]["messages"]["received"].as_u64(),
+            received,
+            "{method}"
+        );
+    }
+    place.expect(0, &["check", "echo", &url]);
+}
+
+#[test]
+fn a_server_that_does_not_tell_is_named() {
+    let place = Place::new();
+    let server = go_health(false);
+    let url = server.plaintext();
+    let said = place.run(&["grpc", "list", &url]);
+    assert_eq!(said.status.code(), Some(1));
+    assert!(
+        told(&said).contains("the server has no reflection"),
+        "{}",
+        told(&said)
+    );
+    let call = [
+        "grpc",
+        &url,
+        "-m",
+        "grpc.health.v1.Health/Check",
+        "--rate",
+        "1/s",
+        "--calls",
+        "1",
+    ];
+    let said = place.run(&call);
+    assert_eq!(said.status.code(), Some(2));
+    for part in [
+        "is not in the built-in protos",
+        "the server has no reflection",
+    ] {
+        assert!(told(&said).contains(part), "{part} in {}", told(&said));
+    }
+    drop(server);
+    assert_eq!(place.run(&["grpc", "list", &url]).status.code(), Some(1));
+}
