@@ -22,6 +22,8 @@ use rustls::{
     PeerIncompatible, PeerMisbehaved, RootCertStore, SignatureScheme,
 };
 
+use crate::tickets::Tickets;
+
 /// Why a TLS client can't be made from a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
@@ -59,6 +61,7 @@ pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
     has_identity: bool,
+    resume: bool,
     asked: Arc<Asked>,
 }
 
@@ -116,11 +119,7 @@ impl TlsClient {
             }
         };
         config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
-        config.resumption = if plan.resume {
-            Resumption::in_memory_sessions(256)
-        } else {
-            Resumption::disabled()
-        };
+        config.resumption = Resumption::disabled();
         let name = plan.server_name.as_deref().unwrap_or(&target.host);
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let server_name =
@@ -131,8 +130,22 @@ impl TlsClient {
             config: Arc::new(config),
             server_name,
             has_identity: plan.identity.is_some(),
+            resume: plan.resume,
             asked,
         })
+    }
+
+    /// The same client with session tickets of its own, where the plan resumes sessions:
+    /// workers share nothing that changes.
+    #[must_use]
+    pub fn for_worker(&self) -> TlsClient {
+        let mut client = self.clone();
+        if self.resume {
+            let mut config = ClientConfig::clone(&self.config);
+            config.resumption = Resumption::store(Arc::new(Tickets::default()));
+            client.config = Arc::new(config);
+        }
+        client
     }
 
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {

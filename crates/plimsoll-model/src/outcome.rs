@@ -111,6 +111,7 @@ outcomes! {
     MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit"
     MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status"
     CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered"
+    BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for"
 
     // The end of the run.
     NoAnswer "NO_ANSWER" Target "no answer by the end of the run's drain time"

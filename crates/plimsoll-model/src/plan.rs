@@ -74,6 +74,30 @@ pub enum Group {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPlan {
     Grpc(GrpcCall),
+    Fetch(FetchCall),
+}
+
+impl CallPlan {
+    /// The protocol's name, and of what is called the part that a person looks for.
+    pub fn names(&self) -> (&'static str, &str) {
+        match self {
+            CallPlan::Grpc(call) => ("grpc", &call.method),
+            CallPlan::Fetch(call) => ("fetch", &call.path),
+        }
+    }
+}
+
+/// One file fetched over HTTP/1.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchCall {
+    /// Path and query (RFC 9112 §3.2.1), with the leading slash.
+    pub path: String,
+    /// `Host`; `None`: host:port of the target.
+    pub host: Option<String>,
+    /// Bodies of another size fail with `BODY_LENGTH`. Bytes.
+    pub size: Option<u64>,
+    /// Files that one connection fetches before it is replaced; `None`: no limit.
+    pub per_connection: Option<u32>,
 }
 
 /// One kind of gRPC call, its message encoded.

@@ -7,6 +7,7 @@
 //!
 //! Paths in a spec are relative to the current directory.
 
+mod fetch;
 mod find;
 mod objective;
 mod read;
@@ -24,11 +25,12 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::{Period, Rate, Size};
 
+pub use fetch::FetchSpec;
 pub use find::FindSpec;
 pub use read::{locate, read};
 pub use resolve::{EncodedCall, Surroundings, group_named, resolve, suite_named};
 pub use saved::is_secret_name;
-pub use target::{parse_target, suggest};
+pub use target::{parse_target, section_of, suggest};
 
 /// Something wrong with a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +79,8 @@ impl std::error::Error for Problem {}
 pub struct Spec {
     /// The run's name. Default: the method and the kind of load.
     pub name: Option<String>,
-    /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3).
+    /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3); for files `http://`
+    /// or `https://`.
     pub target: Option<String>,
     /// What random choices are made from. Default 1.
     pub seed: Option<u64>,
@@ -129,6 +132,7 @@ pub struct TlsSpec {
 #[serde(deny_unknown_fields, default)]
 pub struct CallSpec {
     pub grpc: Option<GrpcSpec>,
+    pub fetch: Option<FetchSpec>,
 }
 
 /// One kind of gRPC call.

@@ -4,6 +4,7 @@
 //! Drivers are sans-I/O ([`plimsoll_engine::driver::Driver`]): no socket, no task, no
 //! clock. Only the targets use tokio, behind the feature `targets`.
 
+pub mod fetch;
 pub mod grpc;
 #[cfg(feature = "targets")]
 pub mod serving;

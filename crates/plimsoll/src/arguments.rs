@@ -55,11 +55,13 @@ pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Find(commands::find::Arguments),
     Grpc(commands::grpc::Arguments),
+    Fetch(Box<commands::fetch::Arguments>),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
     Serve(commands::serve::Arguments),
     Certs(commands::certs::Arguments),
+    Payload(commands::payload::Arguments),
 }
 
 /// `--json`, for the commands that a program may read.

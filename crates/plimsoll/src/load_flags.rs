@@ -216,7 +216,7 @@ pub(crate) struct LoadFlags {
 }
 
 /// Keys of a plan and the flags that say the same; a key that begins another comes after it.
-pub(crate) const FLAGS: [(&str, &str); 41] = [
+pub(crate) const FLAGS: [(&str, &str); 45] = [
     ("load.source_addresses", "--source"),
     ("load.connect_timeout", "--connect-timeout"),
     ("load.connect_rate", "--connect-rate"),
@@ -251,6 +251,10 @@ pub(crate) const FLAGS: [(&str, &str); 41] = [
     ("call.grpc.message", "--data"),
     ("call.grpc.method", "--method"),
     ("call.grpc.proto", "--proto"),
+    ("call.fetch.per_connection", "--per-connection"),
+    ("call.fetch.size", "--size"),
+    ("call.fetch.host", "--host"),
+    ("call.fetch.path", "URL"),
     ("objective", "--objective"),
     ("watch.pid", "--pid"),
     ("watch", "--watch"),
@@ -361,6 +365,9 @@ impl LoadFlags {
         if self.deadline.is_some() {
             load.deadline = self.deadline;
             if let Some(call) = &mut spec.call.grpc {
+                call.deadline = None;
+            }
+            if let Some(call) = &mut spec.call.fetch {
                 call.deadline = None;
             }
         }

@@ -226,7 +226,12 @@ impl<D: Driver, S> Connection<D, S> {
             };
             let now = network.now();
             if got == 0 {
-                let loss = self.ended(now, events);
+                let cut_off = self.tls.is_some() && self.in_flight > 0;
+                let loss = if cut_off {
+                    truncated()
+                } else {
+                    self.ended(now, events)
+                };
                 return Err(self
                     .tls
                     .as_deref()
@@ -447,6 +452,15 @@ impl<D: Driver, S> Connection<D, S> {
         for line in lines {
             tracing::trace!(target: "plimsoll::wire", connection = self.generation, "< {line}");
         }
+    }
+}
+
+/// TLS says goodbye before TCP does (RFC 8446 §6.1): without it nobody knows whether what
+/// came is all that was sent.
+fn truncated() -> Loss {
+    Loss {
+        outcome: Outcome::Truncated,
+        detail: "tls: the server closed the connection without close_notify".to_owned(),
     }
 }
 

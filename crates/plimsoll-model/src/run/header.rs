@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing};
+use crate::plan::{Arrivals, Plan, Reuse, Spacing};
 
 use super::SCHEMA_VERSION;
 
@@ -63,6 +63,9 @@ pub struct RunHeader {
     pub connections: Option<u32>,
     /// A new connection for every call.
     pub cold: bool,
+    /// TLS sessions are resumed from tickets. Left out where they are not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resume: bool,
     /// Stop after so many calls that are not warm-up.
     pub calls: Option<u64>,
     pub seed: Option<u64>,
@@ -143,9 +146,7 @@ impl Machine {
 impl RunHeader {
     /// The header of a run of `plan`, whose text in the run directory is `plan_toml`.
     pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
-        let (protocol, call) = match &plan.call {
-            CallPlan::Grpc(call) => ("grpc", call.method.clone()),
-        };
+        let (protocol, call) = plan.call.names();
         let security = match &plan.tls {
             None => Security::Plaintext,
             Some(tls) if tls.identity.is_some() => Security::MutualTls,
@@ -164,7 +165,7 @@ impl RunHeader {
             name: plan.name.clone(),
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
-            call: Some(call),
+            call: Some(call.to_owned()),
             security: Some(security),
             tls: None,
             load_loop: Some(load_loop),
@@ -172,6 +173,7 @@ impl RunHeader {
             clients,
             connections: (!cold).then_some(plan.load.connections),
             cold,
+            resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
             seed: Some(plan.seed),
             plan_hash: Some(plan_hash(plan_toml)),

@@ -8,8 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    CallSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec, Spec, StepSpec,
-    TlsSpec, WatchSpec, suggest,
+    CallSpec, FetchSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec, Spec,
+    StepSpec, TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -132,6 +132,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "tls" => keys_of::<TlsSpec>(),
         "call" => keys_of::<CallSpec>(),
         "call.grpc" => keys_of::<GrpcSpec>(),
+        "call.fetch" => keys_of::<FetchSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
@@ -182,7 +183,7 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
 
 /// The section that does have a key of this name, or one like it.
 fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
-    let sections = ["load", "call.grpc", "tls", "watch", "find"];
+    let sections = ["load", "call.grpc", "call.fetch", "tls", "watch", "find"];
     let keys = || {
         sections
             .into_iter()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 
 use super::objective;
-use super::target::parse_target;
+use super::target::{parse_target, scheme_for, section_of};
 use super::{
     GrpcSpec, Limit, LoadSpec, MetadataSpec, Problem, RateSpec, Spec, StepSpec, TlsSpec, suggest,
 };
@@ -149,8 +149,11 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
 
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
-    let CallPlan::Grpc(call) = call;
-    let method = call.method.rsplit('/').next().unwrap_or(&call.method);
+    let (_, method) = call.names();
+    let method = method
+        .rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(method);
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
         (_, Arrivals::Closed { .. }) => "fleet",
@@ -177,7 +180,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; https://HOST:PORT/PATH to fetch a file",
                 );
                 None
             }
@@ -189,7 +192,7 @@ impl Problems {
         if secured == Some(false) && given {
             self.0.push(
                 Problem::new("tls", "TLS settings for a plaintext target")
-                    .help("write the target with grpcs://, or take the TLS settings out"),
+                    .help("write the target with a secured scheme (grpcs://, https://), or take the TLS settings out"),
             );
         }
         let spec = spec.cloned().unwrap_or_default();
@@ -252,10 +255,53 @@ impl Problems {
     }
 
     fn call(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<CallPlan> {
-        let Some(call) = &spec.call.grpc else {
-            self.add("call", "missing: a [call.grpc] section says what to call");
-            return None;
-        };
+        let given: Vec<&str> = [
+            ("grpc", spec.call.grpc.is_some()),
+            ("fetch", spec.call.fetch.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(section, given)| given.then_some(section))
+        .collect();
+        let wanted = spec.target.as_deref().and_then(section_of);
+        match given.as_slice() {
+            [] => {
+                let section = wanted.unwrap_or("grpc");
+                self.add(
+                    "call",
+                    format!("missing: a [call.{section}] section says what to call"),
+                );
+                return None;
+            }
+            [_, second, ..] => {
+                self.add(
+                    format!("call.{second}"),
+                    format!("given beside call.{}: a plan calls one thing", given[0]),
+                );
+                return None;
+            }
+            [section] => {
+                if let (Some(wanted), Some(url)) = (wanted, &spec.target)
+                    && wanted != *section
+                    && let Some((scheme, rest)) = url.split_once("://")
+                {
+                    let secured = scheme.ends_with(['s', 'S']);
+                    self.add(
+                        "target",
+                        format!(
+                            "scheme `{scheme}` goes with [call.{wanted}], and [call.{section}] is given: write {}://{rest}",
+                            scheme_for(section, secured)
+                        ),
+                    );
+                }
+            }
+        }
+        match &spec.call.fetch {
+            Some(call) => self.fetch_call(spec, call),
+            None => self.grpc_call(spec.call.grpc.as_ref()?, surroundings),
+        }
+    }
+
+    fn grpc_call(&mut self, call: &GrpcSpec, surroundings: &dyn Surroundings) -> Option<CallPlan> {
         if call.descriptor_set.is_some() && call.proto.is_some() {
             self.add(
                 "call.grpc.descriptor_set",
@@ -449,11 +495,16 @@ impl Problems {
                 "0 workers do nothing: use 1 or more, or leave it out",
             );
         }
-        let call_deadline = spec.call.grpc.as_ref().and_then(|call| call.deadline);
+        let (section, call_deadline) = match (&spec.call.grpc, &spec.call.fetch) {
+            (_, Some(call)) => ("fetch", call.deadline),
+            (Some(call), None) => ("grpc", call.deadline),
+            (None, None) => ("grpc", None),
+        };
+        let call_key = format!("call.{section}.deadline");
         if call_deadline.is_some() && load.deadline.is_some() {
             self.add(
                 "load.deadline",
-                "given beside call.grpc.deadline: use one of the two",
+                format!("given beside {call_key}: use one of the two"),
             );
         }
         let deadline = match load.deadline.or(call_deadline) {
@@ -463,7 +514,7 @@ impl Problems {
                 let key = if load.deadline.is_some() {
                     "load.deadline"
                 } else {
-                    "call.grpc.deadline"
+                    call_key.as_str()
                 };
                 if period.0.is_zero() {
                     self.add(
@@ -782,5 +833,6 @@ fn is_visible(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| (0x21..=0x7e).contains(&b))
 }
 
+mod fetch;
 #[cfg(test)]
 mod tests;

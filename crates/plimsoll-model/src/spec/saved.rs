@@ -46,14 +46,18 @@ impl Spec {
             groups: Some(names(&tls.groups, &GROUPS)),
             resume: Some(tls.resume),
         });
-        let CallPlan::Grpc(call) = &plan.call;
-        if let Some(grpc) = &mut spec.call.grpc {
+        if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
             grpc.method = Some(call.method.clone());
             // The text itself, so that the run stays the same when the file changes.
             grpc.message = call.message_json.clone().map(MessageSpec);
             grpc.message_file = None;
             grpc.max_message = Some(Size(call.max_message as u64));
             grpc.deadline = None;
+        }
+        if let (CallPlan::Fetch(call), Some(fetch)) = (&plan.call, &mut spec.call.fetch) {
+            fetch.path = Some(call.path.clone());
+            fetch.size = call.size.map(Size);
+            fetch.deadline = None;
         }
         let load = &mut spec.load;
         match plan.load.arrivals {

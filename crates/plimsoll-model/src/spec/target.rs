@@ -18,32 +18,85 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, nearest)| nearest)
 }
 
-/// Splits `grpc://host:port` or `grpcs://host:port`; true: over TLS.
+/// A protocol's two schemes.
+struct Schemes {
+    /// The section of a plan that says what to call: `call.SECTION`.
+    section: &'static str,
+    plain: &'static str,
+    secured: &'static str,
+    /// The ports that may be left out.
+    ports: Option<(u16, u16)>,
+    /// The URL may go on with a path, which says what to call.
+    with_path: bool,
+}
+
+const SCHEMES: &[Schemes] = &[
+    Schemes {
+        section: "grpc",
+        plain: "grpc",
+        secured: "grpcs",
+        ports: None,
+        with_path: false,
+    },
+    Schemes {
+        section: "fetch",
+        plain: "http",
+        secured: "https",
+        ports: Some((80, 443)),
+        with_path: true,
+    },
+];
+
+fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
+    SCHEMES.iter().find_map(|schemes| {
+        let secured = scheme.eq_ignore_ascii_case(schemes.secured);
+        (secured || scheme.eq_ignore_ascii_case(schemes.plain)).then_some((schemes, secured))
+    })
+}
+
+/// The section of `call` that goes with a target of this URL's scheme.
+pub fn section_of(url: &str) -> Option<&'static str> {
+    let (scheme, _) = url.split_once("://")?;
+    Some(schemes_of(scheme)?.0.section)
+}
+
+/// The scheme to write for `section`, plaintext or secured.
+pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
+    SCHEMES
+        .iter()
+        .find(|schemes| schemes.section == section)
+        .map_or("grpc", |s| if secured { s.secured } else { s.plain })
+}
+
+/// Path and query of a URL that says what to fetch, where it has one.
+pub(super) fn path_of(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let at = rest.find(['/', '?', '#'])?;
+    schemes_of(scheme)?.0.with_path.then_some(&rest[at..])
+}
+
+/// Splits `grpc://host:port` or `grpcs://host:port`, and the like of other protocols;
+/// true: over TLS.
 ///
 /// # Errors
 /// What is wrong with the URL and what would be right.
 pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-        format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS)")
+        format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS), http:// or https:// to fetch files")
     })?;
-    let secured = match scheme.to_ascii_lowercase().as_str() {
-        "grpc" => false,
-        "grpcs" => true,
-        "http" => {
-            return Err(format!(
-                "scheme `http` is not one of a gRPC target: write grpc://{rest}"
-            ));
-        }
-        "https" => {
-            return Err(format!(
-                "scheme `https` is not one of a gRPC target: write grpcs://{rest}"
-            ));
-        }
-        _ => {
-            return Err(format!(
-                "unknown scheme `{scheme}`: use grpc:// (plaintext) or grpcs:// (TLS)"
-            ));
-        }
+    let Some((schemes, secured)) = schemes_of(scheme) else {
+        let known: Vec<String> = SCHEMES
+            .iter()
+            .map(|s| format!("{}:// (over TLS {}://)", s.plain, s.secured))
+            .collect();
+        return Err(format!(
+            "unknown scheme `{scheme}`: use {}",
+            known.join(", ")
+        ));
+    };
+    let rest = match path_of(url) {
+        Some(path) => &rest[..rest.len() - path.len()],
+        None => rest,
     };
     let address = rest.strip_suffix('/').unwrap_or(rest);
     if address.contains('@') {
@@ -51,7 +104,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     }
     if let Some(at) = address.find(['/', '?', '#']) {
         return Err(format!(
-            "`{}` after the port is not part of a gRPC target: name the method in call.grpc.method",
+            "`{}` after the port is not part of a target: what to call is said in the plan's call section",
             &address[at..]
         ));
     }
@@ -77,13 +130,25 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(format!("`{host}` is not a host name"));
     }
-    let port =
-        port.ok_or_else(|| format!("`{url}` has no port: write {scheme}://{address}:PORT"))?;
-    let port: u16 = port
-        .parse()
-        .ok()
-        .filter(|&p| p != 0)
-        .ok_or_else(|| format!("`{port}` is not a port: use 1 to 65535"))?;
+    let port = match (port, schemes.ports) {
+        (Some(port), _) => port
+            .parse()
+            .ok()
+            .filter(|&p| p != 0)
+            .ok_or_else(|| format!("`{port}` is not a port: use 1 to 65535"))?,
+        (None, Some((plain, over_tls))) => {
+            if secured {
+                over_tls
+            } else {
+                plain
+            }
+        }
+        (None, None) => {
+            return Err(format!(
+                "`{url}` has no port: write {scheme}://{address}:PORT"
+            ));
+        }
+    };
     Ok((
         Target {
             url: url.into(),
@@ -106,6 +171,11 @@ mod tests {
             Ok(("localhost".into(), 50051, false))
         );
         assert_eq!(split("grpcs://[::1]:443/"), Ok(("::1".into(), 443, true)));
+        assert_eq!(split("https://a/b?c=1:2"), Ok(("a".into(), 443, true)));
+        assert_eq!(split("http://[::1]/b"), Ok(("::1".into(), 80, false)));
+        assert_eq!(path_of("https://a:1/b?c"), Some("/b?c"));
+        assert_eq!(path_of("https://a:1"), None);
+        assert_eq!(path_of("grpc://a:1/"), None);
         assert_eq!(
             split("GRPCS://10.0.0.1:1"),
             Ok(("10.0.0.1".into(), 1, true))
@@ -116,8 +186,8 @@ mod tests {
     fn wrong_urls_say_what_is_right() {
         for (url, needle) in [
             ("localhost:50051", "write grpc://localhost:50051"),
-            ("http://a:1", "write grpc://a:1"),
-            ("https://a:1", "write grpcs://a:1"),
+            ("http://a:0/x", "`0` is not a port"),
+            ("https://me@a:1/x", "don't belong"),
             ("ftp://a:1", "unknown scheme `ftp`"),
             ("grpc://a", "has no port: write grpc://a:PORT"),
             ("grpc://a:0", "`0` is not a port"),

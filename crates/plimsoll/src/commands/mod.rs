@@ -2,9 +2,11 @@
 
 pub(crate) mod certs;
 pub(crate) mod compare;
+pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
+pub(crate) mod payload;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
@@ -37,10 +39,12 @@ pub(crate) fn execute(
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
         Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
+        Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Serve(arguments) => serve::execute(arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
+        Chosen::Payload(arguments) => payload::execute(&arguments),
     }
 }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use plimsoll_model::plan::{Group, Suite};
 use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
+use plimsoll_protocols::fetch::target as files;
 use plimsoll_protocols::grpc::target::{Delay, Stall, fast, orders, score};
 use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 
@@ -37,6 +38,7 @@ enum Server {
     Score(ScoreArguments),
     Orders(OrdersArguments),
     Fast(FastArguments),
+    Files(FilesArguments),
 }
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -100,6 +102,34 @@ struct OrdersArguments {
 #[command(before_help = "Example: on one thread\n  \
     plimsoll serve fast --listen 127.0.0.1:50053 --workers 1")]
 struct FastArguments {
+    #[command(flatten)]
+    listen: ListenFlags,
+}
+
+/// Files of a folder and bodies of any size, over HTTP/1.1.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: TLS 1.3 with session tickets; then fetch /bytes/1KiB, /bytes/512MiB, /index.html\n  \
+    plimsoll serve files site --listen 127.0.0.1:4433 --tls-cert certs/server.crt --tls-key certs/server.key"
+)]
+struct FilesArguments {
+    /// The folder to serve; /bytes/SIZE is answered with SIZE bytes in any case.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// A folder of NAME.crt and NAME.key (PEM): who asks for NAME (SNI) gets that certificate.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_CERTS",
+        value_name = "DIR",
+        help_heading = "TLS"
+    )]
+    tls_certs: Option<PathBuf>,
+
+    /// Send no session tickets: nothing can be resumed.
+    #[arg(long, env = "PLIMSOLL_NO_TICKETS", value_parser = boolish(), help_heading = "TLS")]
+    no_tickets: bool,
+
     #[command(flatten)]
     listen: ListenFlags,
 }
@@ -348,6 +378,7 @@ pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
         Server::Fast(arguments) => serve_fast(&arguments),
+        Server::Files(arguments) => serve_files(&arguments),
     }
 }
 
@@ -446,5 +477,30 @@ fn serve_fast(arguments: &FastArguments) -> Result<Exit, Failure> {
             .map_err(Failure::error)
     })?;
     listen.conclude(&stats.connections, &[("answered", stats.answered)])?;
+    Ok(Exit::Done)
+}
+
+fn serve_files(arguments: &FilesArguments) -> Result<Exit, Failure> {
+    let listen = &arguments.listen;
+    let options = files::FilesOptions {
+        root: arguments.dir.clone(),
+        certificates: arguments.tls_certs.clone(),
+        no_tickets: arguments.no_tickets,
+    };
+    let server = files::Files::new(listen.bind()?, &options).map_err(Failure::error)?;
+    let stats = until_stopped(listen, async move |stopped| {
+        listen.announce("files", server.bound())?;
+        server.serve(stopped).await.map_err(Failure::error)
+    })?;
+    listen.conclude(
+        &stats.connections,
+        &[
+            ("served", stats.served),
+            ("refused", stats.refused),
+            ("bytes", stats.bytes),
+            ("full handshakes", stats.full_handshakes),
+            ("resumed handshakes", stats.resumed_handshakes),
+        ],
+    )?;
     Ok(Exit::Done)
 }
