@@ -45,6 +45,16 @@ pub struct TlsPlan {
     pub groups: Vec<Group>,
     /// Resume sessions from tickets.
     pub resume: bool,
+    pub records: RecordLayer,
+}
+
+/// Who opens and seals TLS records once the handshake is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordLayer {
+    /// The TLS library, in buffers of its own.
+    Library,
+    /// This program, in place.
+    Own,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

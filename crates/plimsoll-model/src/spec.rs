@@ -125,6 +125,9 @@ pub struct TlsSpec {
     pub groups: Option<Vec<String>>,
     /// Resume sessions from tickets. Default false: every handshake is a full one.
     pub resume: Option<bool>,
+    /// Who opens and seals records after the handshake: `"own"`, in place, or `"library"`.
+    /// Default: own to fetch files, the library's otherwise.
+    pub records: Option<String>,
 }
 
 /// What one call is: one section, named after its protocol.

@@ -171,6 +171,16 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_RESUME", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) resume: bool,
 
+    /// Who opens and seals TLS records: own (in place) or library [default: own to fetch
+    /// files, else library].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RECORDS",
+        value_name = "WHOSE",
+        help_heading = "TLS"
+    )]
+    pub(crate) records: Option<String>,
+
     /// The run's name.
     #[arg(long, env = "PLIMSOLL_NAME", help_heading = "Run")]
     pub(crate) name: Option<String>,
@@ -216,7 +226,7 @@ pub(crate) struct LoadFlags {
 }
 
 /// Keys of a plan and the flags that say the same; a key that begins another comes after it.
-pub(crate) const FLAGS: [(&str, &str); 45] = [
+pub(crate) const FLAGS: [(&str, &str); 46] = [
     ("load.source_addresses", "--source"),
     ("load.connect_timeout", "--connect-timeout"),
     ("load.connect_rate", "--connect-rate"),
@@ -255,6 +265,7 @@ pub(crate) const FLAGS: [(&str, &str); 45] = [
     ("call.fetch.size", "--size"),
     ("call.fetch.host", "--host"),
     ("call.fetch.path", "URL"),
+    ("tls.records", "--records"),
     ("objective", "--objective"),
     ("watch.pid", "--pid"),
     ("watch", "--watch"),
@@ -405,6 +416,7 @@ impl LoadFlags {
         if self.resume {
             tls.resume = Some(true);
         }
+        lay_over!(self.records => tls.records);
         spec.tls = Some(tls).filter(|tls| *tls != TlsSpec::default());
     }
 }

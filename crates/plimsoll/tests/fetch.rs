@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{CLIENT_TLS, Place, SERVER_TLS, Server, output, text, told};
+use support::{
+    CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, told,
+};
 
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -190,6 +192,74 @@ fn the_file_server_names_the_file_it_cannot_use() {
     assert!(
         told.contains("certificate folder names/b.test.crt: holds no PEM certificate"),
         "{told}"
+    );
+}
+
+#[test]
+fn the_same_load_runs_over_our_record_layer_and_over_the_librarys() {
+    let place = Place::new();
+    place.certificates();
+    let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    let score = place.serve(&[&["score", "--delay", "0s"], &SERVER_MTLS[..]].concat());
+    for records in ["own", "library"] {
+        for suite in [
+            "TLS_AES_128_GCM_SHA256",
+            "TLS_AES_256_GCM_SHA384",
+            "TLS_CHACHA20_POLY1305_SHA256",
+        ] {
+            let load = [
+                "--records",
+                records,
+                "--suite",
+                suite,
+                "--fleet",
+                "2",
+                "--calls",
+                "4",
+            ];
+            let run = fetch(&place, 0, &url(&files, "/bytes/3MiB"), &load);
+            assert_eq!(run["total"]["bytes_received"], 4 * (3 << 20), "{records}");
+            assert_eq!(run["tls"]["suite"], suite, "{records}");
+            assert!(
+                place
+                    .read("run/plan.toml")
+                    .contains(&format!("records = \"{records}\""))
+            );
+        }
+        // A protocol whose server speaks first, in both directions, with a client certificate.
+        let _ = fs::remove_dir_all(place.path("run"));
+        let target = score.tls();
+        let fixed = [
+            "grpc",
+            &target,
+            "-q",
+            "--json",
+            "--out",
+            "run",
+            "--records",
+            records,
+        ];
+        let load = ["--clients", "20", "--connections", "2", "--calls", "400"];
+        let run = place.expect_json(
+            0,
+            &[&fixed, &SCORE[..], &CLIENT_MTLS[..], &load[..]].concat(),
+        );
+        assert_eq!(run["total"]["ok"], 400, "{records}");
+        assert_eq!(run["security"], "mutual-tls", "{records}");
+    }
+    let wrong = place.run(&[
+        "fetch",
+        "https://localhost:1/",
+        "--calls",
+        "1",
+        "--records",
+        "mine",
+    ]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        told(&wrong).contains("`mine` is unknown"),
+        "{}",
+        told(&wrong)
     );
 }
 

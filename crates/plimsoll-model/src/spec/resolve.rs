@@ -12,8 +12,8 @@ use super::{
     GrpcSpec, Limit, LoadSpec, MetadataSpec, Problem, RateSpec, Spec, StepSpec, TlsSpec, suggest,
 };
 use crate::plan::{
-    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, Plan, Reuse, Spacing, Stage, Suite,
-    TlsPlan, Watch,
+    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, Plan, RecordLayer, Reuse, Spacing, Stage,
+    Suite, TlsPlan, Watch,
 };
 use crate::units::{Period, Size};
 
@@ -115,6 +115,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let tls = problems.tls(
         spec.tls.as_ref(),
         target.as_ref().map(|(_, secured)| *secured),
+        spec.call.fetch.is_some(),
     );
     let call = problems.call(spec, surroundings);
     let load = problems.load(spec);
@@ -187,7 +188,12 @@ impl Problems {
         }
     }
 
-    fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
+    fn tls(
+        &mut self,
+        spec: Option<&TlsSpec>,
+        secured: Option<bool>,
+        fetches: bool,
+    ) -> Option<TlsPlan> {
         let given = spec.is_some_and(|tls| *tls != TlsSpec::default());
         if secured == Some(false) && given {
             self.0.push(
@@ -216,6 +222,18 @@ impl Problems {
         };
         let suites = self.named("tls.suites", spec.suites, &SUITES, "a TLS 1.3 cipher suite");
         let groups = self.named("tls.groups", spec.groups, &GROUPS, "a key-exchange group");
+        let records = match spec.records.as_deref() {
+            Some("own") => RecordLayer::Own,
+            None if fetches => RecordLayer::Own,
+            None | Some("library") => RecordLayer::Library,
+            Some(other) => {
+                self.add(
+                    "tls.records",
+                    format!("`{other}` is unknown: use \"own\" or \"library\""),
+                );
+                RecordLayer::Library
+            }
+        };
         if secured != Some(true) {
             return None;
         }
@@ -226,6 +244,7 @@ impl Problems {
             suites: suites.unwrap_or_else(|| SUITES.iter().map(|(_, suite)| *suite).collect()),
             groups: groups.unwrap_or_else(|| DEFAULT_GROUPS.to_vec()),
             resume: spec.resume.unwrap_or(false),
+            records,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::resolve::{GROUPS, SUITES};
 use super::{Limit, MessageSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
-use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Watch};
+use crate::plan::{Arrivals, CallPlan, Plan, RecordLayer, Reuse, Spacing, Watch};
 use crate::units::{Period, Size};
 
 /// Words that make a metadata name look secret.
@@ -45,6 +45,13 @@ impl Spec {
             suites: Some(names(&tls.suites, &SUITES)),
             groups: Some(names(&tls.groups, &GROUPS)),
             resume: Some(tls.resume),
+            records: Some(
+                match tls.records {
+                    RecordLayer::Own => "own",
+                    RecordLayer::Library => "library",
+                }
+                .into(),
+            ),
         });
         if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
             grpc.method = Some(call.method.clone());

@@ -81,6 +81,7 @@ fn the_defaults_are_those_documented() {
             ],
             groups: vec![Group::X25519, Group::Secp256r1, Group::Secp384r1],
             resume: false,
+            records: RecordLayer::Library,
         })
     );
     assert_eq!(
