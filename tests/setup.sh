@@ -41,6 +41,7 @@ want() { # COMMAND PACKAGE
 }
 want openssl openssl
 want ss iproute2
+PATH=$PATH:/usr/sbin want nginx nginx-light
 want shellcheck shellcheck
 want python3 python3
 want c++ g++

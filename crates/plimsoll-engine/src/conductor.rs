@@ -139,7 +139,8 @@ pub fn run<P: Protocol>(
             tell: tell.clone(),
             spares: given,
         };
-        let (target, protocol, tls) = (plan.target.clone(), Arc::clone(&protocol), tls.clone());
+        let (target, protocol) = (plan.target.clone(), Arc::clone(&protocol));
+        let tls = tls.as_ref().map(TlsClient::for_worker);
         threads.push(thread::spawn(move || {
             work(clock, &target, share, protocol, tls, hands);
         }));

@@ -8,6 +8,7 @@ pub mod network;
 mod resolver;
 pub mod resources;
 pub mod stop;
+mod tickets;
 pub mod tls;
 pub mod worker;
 

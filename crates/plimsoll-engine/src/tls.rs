@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::{Group, Suite, Target, TlsPlan};
+use plimsoll_model::plan::{Group, RecordLayer, Suite, Target, TlsPlan};
 use plimsoll_model::run::NegotiatedTls;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -19,8 +19,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
-    PeerIncompatible, PeerMisbehaved, RootCertStore, SignatureScheme,
+    PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, SignatureScheme,
 };
+
+mod bare;
+pub mod record;
+
+use bare::{BareError, BareSession};
+use record::RecordError;
+
+use crate::tickets::Tickets;
 
 /// Why a TLS client can't be made from a plan.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +67,8 @@ pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
     has_identity: bool,
+    resume: bool,
+    own_records: bool,
     asked: Arc<Asked>,
 }
 
@@ -116,11 +126,8 @@ impl TlsClient {
             }
         };
         config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
-        config.resumption = if plan.resume {
-            Resumption::in_memory_sessions(256)
-        } else {
-            Resumption::disabled()
-        };
+        config.resumption = Resumption::disabled();
+        config.enable_secret_extraction = plan.records == RecordLayer::Own;
         let name = plan.server_name.as_deref().unwrap_or(&target.host);
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let server_name =
@@ -131,6 +138,8 @@ impl TlsClient {
             config: Arc::new(config),
             server_name,
             has_identity: plan.identity.is_some(),
+            resume: plan.resume,
+            own_records: plan.records == RecordLayer::Own,
             asked,
         })
     }
@@ -145,13 +154,31 @@ impl TlsClient {
         &self.server_name
     }
 
+    /// The same client with session tickets of its own, where the plan resumes sessions:
+    /// workers share nothing that changes.
+    #[must_use]
+    pub fn for_worker(&self) -> TlsClient {
+        let mut client = self.clone();
+        if self.resume {
+            let mut config = ClientConfig::clone(&self.config);
+            config.resumption = Resumption::store(Arc::new(Tickets::default()));
+            client.config = Arc::new(config);
+        }
+        client
+    }
+
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
-        let mut connection =
-            ClientConnection::new(Arc::clone(&self.config), self.server_name.clone())?;
-        // What the driver gives is sealed at once, so that a batch of frames is one record.
-        connection.set_buffer_limit(None);
+        let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
+        let link = if self.own_records {
+            Link::Own(BareSession::new(config, name)?)
+        } else {
+            let mut connection = ClientConnection::new(config, name)?;
+            // What the driver gives is sealed at once, so that a batch of frames is one record.
+            connection.set_buffer_limit(None);
+            Link::Library(Box::new(connection))
+        };
         Ok(TlsSession {
-            connection,
+            link,
             has_identity: self.has_identity,
             asked: Arc::clone(&self.asked),
         })
@@ -255,34 +282,58 @@ fn bad_pem(what: &'static str, path: &Path, e: &pem::Error) -> TlsSetupError {
 
 /// The client's end of one TLS connection. Owns no socket.
 pub(crate) struct TlsSession {
-    connection: ClientConnection,
+    link: Link,
     has_identity: bool,
     asked: Arc<Asked>,
 }
 
+/// Whose record layer it is ([`RecordLayer`]).
+enum Link {
+    Library(Box<ClientConnection>),
+    Own(BareSession),
+}
+
 impl TlsSession {
     pub(crate) fn is_handshaking(&self) -> bool {
-        self.connection.is_handshaking()
+        match &self.link {
+            Link::Library(connection) => connection.is_handshaking(),
+            Link::Own(session) => session.agreed().is_none(),
+        }
     }
 
     /// Whether the handshake was resumed; meaningful once it is over.
     pub(crate) fn resumed(&self) -> bool {
-        self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
+        match &self.link {
+            Link::Library(connection) => {
+                connection.handshake_kind() == Some(HandshakeKind::Resumed)
+            }
+            Link::Own(session) => session.agreed().is_some_and(|agreed| agreed.resumed),
+        }
     }
 
     /// What the handshake agreed on; meaningful once it is over.
     pub(crate) fn negotiated(&self) -> NegotiatedTls {
+        let (version, suite, group) = match &self.link {
+            Link::Library(connection) => (
+                connection.protocol_version(),
+                connection.negotiated_cipher_suite(),
+                connection
+                    .negotiated_key_exchange_group()
+                    .map(|group| group.name()),
+            ),
+            Link::Own(session) => match session.agreed() {
+                Some(agreed) => (Some(ProtocolVersion::TLSv1_3), agreed.suite, agreed.group),
+                None => (None, None, None),
+            },
+        };
         let name = |what: Option<String>| what.unwrap_or_else(|| "unknown".to_owned());
         NegotiatedTls {
-            version: name(self.connection.protocol_version().map(|v| format!("{v:?}"))),
-            suite: name(self.connection.negotiated_cipher_suite().map(|suite| {
+            version: name(version.map(|v| format!("{v:?}"))),
+            suite: name(suite.map(|suite| {
                 // The library marks its TLS 1.3 suites; the registry's names have no mark.
                 format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
             })),
-            group: self
-                .connection
-                .negotiated_key_exchange_group()
-                .map(|group| format!("{:?}", group.name())),
+            group: group.map(|group| format!("{group:?}")),
         }
     }
 
@@ -293,7 +344,46 @@ impl TlsSession {
 
     /// Whether the server took up the protocol asked for.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        self.connection.alpn_protocol()
+        match &self.link {
+            Link::Library(connection) => connection.alpn_protocol(),
+            Link::Own(session) => session.agreed()?.alpn.as_deref(),
+        }
+    }
+
+    /// Go on with the handshake, where the records are our own. `false`: they are the
+    /// library's, and [`TlsSession::read`] takes everything.
+    ///
+    /// # Errors
+    /// What is wrong with it, as an outcome and as a sentence.
+    pub(crate) fn shake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
+        let Link::Own(session) = &mut self.link else {
+            return Ok(false);
+        };
+        match session.shake(bytes) {
+            Ok(()) => Ok(true),
+            Err(BareError::Handshake(e)) => Err(classify(&e, self.has_identity)),
+            Err(BareError::Record(e)) => Err(classify_record(&e, self.has_identity)),
+        }
+    }
+
+    /// Open records in place, where they are our own, and hand on what they hold; `None`:
+    /// they are the library's. `Some(true)`: the peer said goodbye.
+    ///
+    /// # Errors
+    /// That of `take`, or what is wrong with the records.
+    pub(crate) fn open<E: From<(Outcome, String)>>(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<Option<bool>, E> {
+        let Link::Own(session) = &mut self.link else {
+            return Ok(None);
+        };
+        match session.receive(bytes, take) {
+            Ok(closed) => Ok(Some(closed)),
+            Err(record::Failure::Taker(e)) => Err(e),
+            Err(record::Failure::Record(e)) => Err(classify_record(&e, self.has_identity).into()),
+        }
     }
 
     /// Take bytes from the socket, as many as the library has room for. What they hold
@@ -304,12 +394,16 @@ impl TlsSession {
     /// # Errors
     /// What is wrong with the records, as an outcome and as a sentence.
     pub(crate) fn read(&mut self, bytes: &mut &[u8]) -> Result<bool, (Outcome, String)> {
+        let Link::Library(connection) = &mut self.link else {
+            *bytes = &[];
+            return Ok(false);
+        };
         // Reading from a slice fails only when the library's buffer is full, which
         // taking all plaintext after every call prevents.
-        if self.connection.read_tls(bytes).unwrap_or(0) == 0 {
+        if connection.read_tls(bytes).unwrap_or(0) == 0 {
             *bytes = &[];
         }
-        match self.connection.process_new_packets() {
+        match connection.process_new_packets() {
             Ok(state) => Ok(state.peer_has_closed()),
             Err(e) => Err(classify(&e, self.has_identity)),
         }
@@ -317,31 +411,51 @@ impl TlsSession {
 
     /// The next piece of plaintext; [`TlsSession::consume`] it before asking again.
     pub(crate) fn plaintext(&mut self) -> Option<&[u8]> {
-        let reader = self.connection.reader();
-        match reader.into_first_chunk() {
+        let Link::Library(connection) = &mut self.link else {
+            return None;
+        };
+        match connection.reader().into_first_chunk() {
             Ok(chunk) if !chunk.is_empty() => Some(chunk),
             _ => None,
         }
     }
 
     pub(crate) fn consume(&mut self, bytes: usize) {
-        self.connection.reader().consume(bytes);
+        if let Link::Library(connection) = &mut self.link {
+            connection.reader().consume(bytes);
+        }
     }
 
     /// Seal plaintext. Records wait in the session until [`TlsSession::flush`].
     pub(crate) fn seal(&mut self, plaintext: &[u8]) {
-        // Into memory, without a limit: can't fail.
-        let _ = self.connection.writer().write_all(plaintext);
+        match &mut self.link {
+            // Into memory, without a limit: can't fail.
+            Link::Library(connection) => {
+                let _ = connection.writer().write_all(plaintext);
+            }
+            Link::Own(session) => session.seal(plaintext),
+        }
     }
 
     pub(crate) fn wants_write(&self) -> bool {
-        self.connection.wants_write()
+        match &self.link {
+            Link::Library(connection) => connection.wants_write(),
+            Link::Own(session) => !session.outgoing().is_empty(),
+        }
     }
 
     /// Write waiting records to `socket` until it takes no more.
     pub(crate) fn flush(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
-        while self.connection.wants_write() {
-            if self.connection.write_tls(socket)? == 0 {
+        while self.wants_write() {
+            let wrote = match &mut self.link {
+                Link::Library(connection) => connection.write_tls(socket)?,
+                Link::Own(session) => {
+                    let wrote = socket.write(session.outgoing())?;
+                    session.sent(wrote);
+                    wrote
+                }
+            };
+            if wrote == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
@@ -349,7 +463,21 @@ impl TlsSession {
     }
 
     pub(crate) fn close_notify(&mut self) {
-        self.connection.send_close_notify();
+        match &mut self.link {
+            Link::Library(connection) => connection.send_close_notify(),
+            Link::Own(session) => session.close_notify(),
+        }
+    }
+}
+
+/// What is wrong with a record, counted as the same failure is where the library sees it.
+fn classify_record(error: &RecordError, has_identity: bool) -> (Outcome, String) {
+    match error {
+        RecordError::Alerted(alert) => classify(
+            &rustls::Error::AlertReceived(AlertDescription::from(*alert)),
+            has_identity,
+        ),
+        other => (Outcome::TlsFailed, format!("tls: {other}")),
     }
 }
 

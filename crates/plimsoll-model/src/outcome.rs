@@ -113,6 +113,7 @@ outcomes! {
     StreamShort "STREAM_SHORT" Target "the stream ended well before all its messages were exchanged"
     StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects"
     CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered"
+    BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for"
 
     // SOFABolt's statuses by their names (com.alipay.remoting.ResponseStatus), and SOFARPC's failures.
     BoltError "BOLT_ERROR" Target "the server answered with Bolt status ERROR"

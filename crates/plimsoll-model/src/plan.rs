@@ -46,6 +46,16 @@ pub struct TlsPlan {
     pub groups: Vec<Group>,
     /// Resume sessions from tickets.
     pub resume: bool,
+    pub records: RecordLayer,
+}
+
+/// Who opens and seals TLS records once the handshake is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordLayer {
+    /// The TLS library, in buffers of its own.
+    Library,
+    /// This program, in place.
+    Own,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +86,7 @@ pub enum Group {
 pub enum CallPlan {
     Grpc(GrpcCall),
     Bolt(BoltCall),
+    Fetch(FetchCall),
 }
 
 impl CallPlan {
@@ -84,6 +95,7 @@ impl CallPlan {
         match self {
             CallPlan::Grpc(call) => ("grpc", &call.method),
             CallPlan::Bolt(call) => ("bolt", &call.method),
+            CallPlan::Fetch(call) => ("fetch", &call.path),
         }
     }
 }
@@ -117,6 +129,19 @@ pub struct BoltCall {
     pub heartbeat: Option<Duration>,
     /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_content: usize,
+}
+
+/// One file fetched over HTTP/1.1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchCall {
+    /// Path and query (RFC 9112 §3.2.1), with the leading slash.
+    pub path: String,
+    /// `Host`; `None`: host:port of the target.
+    pub host: Option<String>,
+    /// Bodies of another size fail with `BODY_LENGTH`. Bytes.
+    pub size: Option<u64>,
+    /// Files that one connection fetches before it is replaced; `None`: no limit.
+    pub per_connection: Option<u32>,
 }
 
 /// One kind of gRPC call, its message encoded.

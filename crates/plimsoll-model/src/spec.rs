@@ -8,6 +8,7 @@
 //! Paths in a spec are relative to the current directory.
 
 mod bolt;
+mod fetch;
 mod find;
 mod ladder;
 mod objective;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::units::{Period, Rate, Size};
 
 pub use bolt::BoltSpec;
+pub use fetch::FetchSpec;
 pub use find::FindSpec;
 pub use ladder::{LadderSpec, RungSpec, Secured};
 pub use read::{locate, read};
@@ -82,7 +84,7 @@ pub struct Spec {
     /// The run's name. Default: the method and the kind of load.
     pub name: Option<String>,
     /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3); for SOFARPC
-    /// `sofa://` or `sofas://`.
+    /// `sofa://` or `sofas://`, for files `http://` or `https://`.
     pub target: Option<String>,
     /// What random choices are made from. Default 1.
     pub seed: Option<u64>,
@@ -129,6 +131,9 @@ pub struct TlsSpec {
     pub groups: Option<Vec<String>>,
     /// Resume sessions from tickets. Default false: every handshake is a full one.
     pub resume: Option<bool>,
+    /// Who opens and seals records after the handshake: `"own"`, in place, or `"library"`.
+    /// Default: own to fetch files, the library's otherwise.
+    pub records: Option<String>,
 }
 
 /// What one call is: one section, named after its protocol.
@@ -137,6 +142,7 @@ pub struct TlsSpec {
 pub struct CallSpec {
     pub grpc: Option<GrpcSpec>,
     pub bolt: Option<BoltSpec>,
+    pub fetch: Option<FetchSpec>,
 }
 
 /// One kind of gRPC call.

@@ -44,6 +44,7 @@ fn header() -> RunHeader {
         clients: None,
         connections: Some(1),
         cold: false,
+        resume: true,
         calls: None,
         seed: Some(1),
         plan_hash: Some("fnv1a64:0".to_owned()),

@@ -5,6 +5,7 @@
 //! clock. Only the targets use tokio, behind the feature `targets`.
 
 pub mod bolt;
+pub mod fetch;
 pub mod grpc;
 #[cfg(feature = "targets")]
 pub mod serving;

@@ -213,6 +213,7 @@ pub fn import(
         clients: None,
         connections: None,
         cold,
+        resume: false,
         calls: None,
         seed: None,
         plan_hash: None,

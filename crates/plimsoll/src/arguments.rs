@@ -57,6 +57,7 @@ pub(crate) enum Chosen {
     Ladder(commands::ladder::Arguments),
     Grpc(Box<commands::grpc::Arguments>),
     Bolt(Box<commands::bolt::Arguments>),
+    Fetch(Box<commands::fetch::Arguments>),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
@@ -64,6 +65,7 @@ pub(crate) enum Chosen {
     Serve(commands::serve::Arguments),
     Relay(commands::relay::Arguments),
     Certs(commands::certs::Arguments),
+    Payload(commands::payload::Arguments),
 }
 
 /// `--json`, for the commands that a program may read.

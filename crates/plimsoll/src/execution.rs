@@ -9,11 +9,12 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Judged, Verdict};
-use plimsoll_model::plan::{BoltCall, BoltVersion, CallPlan};
+use plimsoll_model::plan::{BoltCall, BoltVersion, CallPlan, Reuse};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{self, Ending, IntervalRecord, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
+use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 
 use crate::advice;
@@ -171,6 +172,19 @@ pub(crate) fn carry_out(
         }
         CallPlan::Bolt(call) => {
             let protocol = BoltProtocol::new(&bolt_request(call)).map_err(Failure::error)?;
+            measure(plan, protocol, plan_toml, dir, progress, abort, session)
+        }
+        CallPlan::Fetch(call) => {
+            let authority = authority(plan);
+            let protocol = FetchProtocol::new(&FetchRequest {
+                path: &call.path,
+                host: call.host.as_deref().unwrap_or(&authority),
+                size: call.size,
+                per_connection: match plan.load.reuse {
+                    Reuse::Never => Some(1),
+                    Reuse::Always => call.per_connection,
+                },
+            });
             measure(plan, protocol, plan_toml, dir, progress, abort, session)
         }
     }

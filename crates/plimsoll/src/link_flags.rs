@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_engine::tls::{TlsClient, TlsSetupError};
-use plimsoll_model::plan::{Identity, Target, TlsPlan};
-use plimsoll_model::spec::{Spec, TlsSpec, parse_target};
+use plimsoll_model::plan::{Identity, RecordLayer, Target, TlsPlan};
+use plimsoll_model::spec::{Spec, TlsSpec, parse_target, section_of};
 use plimsoll_protocols::grpc::client::{Connection, Server};
 use plimsoll_protocols::grpc::reflection;
 use plimsoll_protocols::grpc::schema::Schema;
@@ -65,7 +65,7 @@ impl LinkFlags {
     /// # Errors
     /// When the URL is none, or a file of the TLS flags is not what it should be.
     fn server(&self) -> Result<Server, Failure> {
-        let (target, secured) = parse_target(&self.target).map_err(|problem| {
+        let (target, secured) = grpc_target(&self.target).map_err(|problem| {
             Failure::usage(
                 problem,
                 "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS",
@@ -105,6 +105,18 @@ impl LinkFlags {
     }
 }
 
+/// [`parse_target`] for the schemes of gRPC alone.
+fn grpc_target(url: &str) -> Result<(Target, bool), String> {
+    let (target, secured) = parse_target(url)?;
+    match (section_of(url), url.split_once("://")) {
+        (Some("grpc"), _) | (_, None) => Ok((target, secured)),
+        (_, Some((scheme, rest))) => Err(format!(
+            "scheme `{scheme}` is not one of a gRPC target: write {}://{rest}",
+            if secured { "grpcs" } else { "grpc" }
+        )),
+    }
+}
+
 /// A target with what a spec says of its link; `tls`: `None` for plaintext.
 fn server(
     target: Target,
@@ -122,6 +134,7 @@ fn server(
                 suites: Vec::new(),
                 groups: Vec::new(),
                 resume: false,
+                records: RecordLayer::Library,
             };
             Some(TlsClient::new(&plan, &target, Some(b"h2"))?)
         }
@@ -145,7 +158,7 @@ fn server(
 /// In words, when the spec names no server, there is no way to it, or it does not say.
 pub(crate) fn reflected(spec: &Spec, service: &str) -> Result<Schema, String> {
     let url = spec.target.as_deref().ok_or("there is no target to ask")?;
-    let (target, secured) = parse_target(url)?;
+    let (target, secured) = grpc_target(url)?;
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let authority = spec
         .call

@@ -171,6 +171,16 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_RESUME", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) resume: bool,
 
+    /// Who opens and seals TLS records: own (in place) or library [default: own to fetch
+    /// files, else library].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RECORDS",
+        value_name = "WHOSE",
+        help_heading = "TLS"
+    )]
+    pub(crate) records: Option<String>,
+
     /// The run's name.
     #[arg(long, env = "PLIMSOLL_NAME", help_heading = "Run")]
     pub(crate) name: Option<String>,
@@ -237,6 +247,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("tls.server_name", "--server-name"),
     ("tls.suites", "--suite"),
     ("tls.groups", "--group"),
+    ("tls.records", "--records"),
     ("tls.resume", "--resume"),
     ("tls.cert", "--cert"),
     ("tls.key", "--key"),
@@ -271,6 +282,10 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("call.bolt.oneway", "--oneway"),
     ("call.bolt.class", "--class"),
     ("call.bolt.codec", "--codec"),
+    ("call.fetch.per_connection", "--per-connection"),
+    ("call.fetch.size", "--size"),
+    ("call.fetch.host", "--host"),
+    ("call.fetch.path", "URL"),
     ("objective", "--objective"),
     ("watch.pid", "--pid"),
     ("watch", "--watch"),
@@ -386,6 +401,9 @@ impl LoadFlags {
             if let Some(call) = &mut spec.call.bolt {
                 call.deadline = None;
             }
+            if let Some(call) = &mut spec.call.fetch {
+                call.deadline = None;
+            }
         }
         lay_over!(self.connect_timeout => load.connect_timeout);
         lay_over!(self.connect_rate => load.connect_rate);
@@ -421,6 +439,7 @@ impl LoadFlags {
         if self.resume {
             tls.resume = Some(true);
         }
+        lay_over!(self.records => tls.records);
         spec.tls = Some(tls).filter(|tls| *tls != TlsSpec::default());
     }
 }

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use support::{Place, SCORE, signal, text, wait};
+use support::{Place, SCORE, SERVER_TLS, signal, text, wait};
 
 /// All files below a folder, as one text.
 fn everything_in(dir: &Path) -> String {
@@ -112,6 +112,7 @@ fn ready_plans_run() {
     let orders = place.serve(&["orders", "--pool", "10"]);
     let bolt = place.serve(&["bolt"]);
     let echo = place.serve(&["echo"]);
+    let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
     for entry in fs::read_dir(plans).expect("plans/ is there") {
@@ -169,6 +170,11 @@ fn ready_plans_run() {
                 250,
             ),
             "echo-streams" => (echo.plaintext(), &["--rate", "20/s", "--calls", "10"], 10),
+            "tls-new" | "tls-resumed" => (
+                format!("https://localhost:{}/bytes/1KiB", files.port),
+                &["--clients", "4", "--calls", "40", "--warmup", "300ms"],
+                40,
+            ),
             other => panic!("plans/{other}.toml is not run by this test"),
         };
         let path = path.display().to_string();

@@ -61,6 +61,12 @@ impl From<ProtocolError> for Loss {
     }
 }
 
+impl From<(Outcome, String)> for Loss {
+    fn from((outcome, detail): (Outcome, String)) -> Loss {
+        Loss { outcome, detail }
+    }
+}
+
 /// What receiving came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -226,14 +232,19 @@ impl<D: Driver, S> Connection<D, S> {
             };
             let now = network.now();
             if got == 0 {
-                let loss = self.ended(now, events);
+                let cut_off = self.tls.is_some() && self.in_flight > 0;
+                let loss = if cut_off {
+                    truncated()
+                } else {
+                    self.ended(now, events)
+                };
                 return Err(self
                     .tls
                     .as_deref()
                     .and_then(|s| self.uninvited(s))
                     .unwrap_or(loss));
             }
-            self.take(&buffer[..got], alpn, now, events)?;
+            self.take(&mut buffer[..got], alpn, now, events)?;
             // A short read has emptied the socket; the next bytes make a new event.
             if got < buffer.len() && !to_the_end {
                 return Ok(Received::Drained);
@@ -245,7 +256,7 @@ impl<D: Driver, S> Connection<D, S> {
     #[inline]
     fn take(
         &mut self,
-        bytes: &[u8],
+        bytes: &mut [u8],
         alpn: Option<&[u8]>,
         now: Time,
         events: &mut Vec<Event>,
@@ -260,7 +271,7 @@ impl<D: Driver, S> Connection<D, S> {
 
     fn take_records(
         &mut self,
-        bytes: &[u8],
+        bytes: &mut [u8],
         alpn: Option<&[u8]>,
         now: Time,
         events: &mut Vec<Event>,
@@ -268,9 +279,49 @@ impl<D: Driver, S> Connection<D, S> {
         let Some(mut session) = self.tls.take() else {
             return Ok(());
         };
-        let taken = self.take_session(&mut session, bytes, alpn, now, events);
+        let taken = match self.take_own(&mut session, bytes, alpn, now, events) {
+            Ok(true) => Ok(()),
+            Ok(false) => self.take_session(&mut session, bytes, alpn, now, events),
+            Err(loss) => Err(loss),
+        };
         self.tls = Some(session);
         taken
+    }
+
+    /// Where the records are our own, open them where they lie; `false`: they are not.
+    fn take_own(
+        &mut self,
+        session: &mut TlsSession,
+        mut bytes: &mut [u8],
+        alpn: Option<&[u8]>,
+        now: Time,
+        events: &mut Vec<Event>,
+    ) -> Result<bool, Loss> {
+        if self.state == State::Handshaking {
+            if !session.shake(bytes)? {
+                return Ok(false);
+            }
+            if session.is_handshaking() {
+                return Ok(true);
+            }
+            self.handshaken(session, alpn, now)?;
+            // What came behind the handshake's end is with the session.
+            bytes = &mut [];
+        }
+        let closed = session.open(bytes, &mut |plain| {
+            self.trace_received(plain);
+            self.driver
+                .receive(plain, now, &mut self.out, events)
+                .map_err(Loss::from)
+        })?;
+        match closed {
+            None => Ok(false),
+            Some(false) => Ok(true),
+            Some(true) => {
+                let loss = self.ended(now, events);
+                Err(self.uninvited(session).unwrap_or(loss))
+            }
+        }
     }
 
     fn take_session(
@@ -447,6 +498,15 @@ impl<D: Driver, S> Connection<D, S> {
         for line in lines {
             tracing::trace!(target: "plimsoll::wire", connection = self.generation, "< {line}");
         }
+    }
+}
+
+/// TLS says goodbye before TCP does (RFC 8446 §6.1): without it nobody knows whether what
+/// came is all that was sent.
+fn truncated() -> Loss {
+    Loss {
+        outcome: Outcome::Truncated,
+        detail: "tls: the server closed the connection without close_notify".to_owned(),
     }
 }
 

@@ -63,6 +63,9 @@ pub struct RunHeader {
     pub connections: Option<u32>,
     /// A new connection for every call.
     pub cold: bool,
+    /// TLS sessions are resumed from tickets. Left out where they are not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resume: bool,
     /// Stop after so many calls that are not warm-up.
     pub calls: Option<u64>,
     pub seed: Option<u64>,
@@ -170,6 +173,7 @@ impl RunHeader {
             clients,
             connections: (!cold).then_some(plan.load.connections),
             cold,
+            resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
             seed: Some(plan.seed),
             plan_hash: Some(plan_hash(plan_toml)),

@@ -40,6 +40,8 @@ pub enum ProblemKind {
     NotStarted,
     /// Calls that failed took longer than the times of those that didn't let one think.
     SlowFailures,
+    /// Full handshakes in a run that was to resume sessions.
+    NotResumed,
     /// The counts don't add up.
     CountsDiffer,
 }
@@ -68,6 +70,22 @@ pub struct HealthProblem {
 }
 
 impl HealthProblem {
+    pub(super) fn not_resumed(full: u64, resumed: u64) -> HealthProblem {
+        let advice = if resumed == 0 {
+            "the server sends no tickets, or does not take them back"
+        } else {
+            "a longer warm-up gives every connection in flight a ticket; otherwise the server refuses some"
+        };
+        HealthProblem {
+            kind: ProblemKind::NotResumed,
+            invalidates: true,
+            text: format!(
+                "{full} of {} handshakes were full ones, though sessions were to be resumed: {advice}",
+                full + resumed
+            ),
+        }
+    }
+
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
         HealthProblem {
             kind: ProblemKind::CountsDiffer,

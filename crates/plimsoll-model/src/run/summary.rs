@@ -349,6 +349,10 @@ impl Summary {
             Source::Measured => health(&judged, header.is_open(), &totals.observed),
             Source::Imported => Vec::new(),
         };
+        let full = judged.connections_full;
+        if header.cold && header.resume && full > 0 {
+            problems.push(HealthProblem::not_resumed(full, judged.connections_resumed));
+        }
         if !check.matches {
             problems.push(HealthProblem::counts_differ(check.due, accounted));
         }

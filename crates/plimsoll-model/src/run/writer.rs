@@ -408,6 +408,7 @@ mod tests {
             clients: None,
             connections: None,
             cold: false,
+            resume: false,
             calls: None,
             seed: None,
             plan_hash: None,

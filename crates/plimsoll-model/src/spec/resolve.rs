@@ -7,14 +7,14 @@ use std::time::Duration;
 use base64::Engine as _;
 
 use super::objective;
-use super::target::{parse_target, section_of};
+use super::target::{parse_target, scheme_for, section_of};
 use super::{
     BoltSpec, GrpcSpec, Limit, LoadSpec, MetadataSpec, PaceSpec, Problem, RateSpec, Spec, StepSpec,
     TlsSpec, suggest,
 };
 use crate::plan::{
-    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, MethodKind, Pace, Plan, Reuse, Spacing,
-    Stage, StreamPlan, Suite, TlsPlan, Watch,
+    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, MethodKind, Pace, Plan, RecordLayer, Reuse,
+    Spacing, Stage, StreamPlan, Suite, TlsPlan, Watch,
 };
 use crate::units::{Period, Size};
 
@@ -133,6 +133,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let tls = problems.tls(
         spec.tls.as_ref(),
         target.as_ref().map(|(_, secured)| *secured),
+        spec.call.fetch.is_some(),
     );
     let call = problems.call(spec, surroundings);
     let load = problems.load(spec);
@@ -168,7 +169,10 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
     let (_, method) = call.names();
-    let method = method.rsplit('/').next().unwrap_or(method);
+    let method = method
+        .rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or(method);
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
         (_, Arrivals::Closed { .. }) => "fleet",
@@ -195,19 +199,24 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file",
                 );
                 None
             }
         }
     }
 
-    fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
+    fn tls(
+        &mut self,
+        spec: Option<&TlsSpec>,
+        secured: Option<bool>,
+        fetches: bool,
+    ) -> Option<TlsPlan> {
         let given = spec.is_some_and(|tls| *tls != TlsSpec::default());
         if secured == Some(false) && given {
             self.0.push(
                 Problem::new("tls", "TLS settings for a plaintext target")
-                    .help("write the target with a secured scheme (grpcs://, sofas://), or take the TLS settings out"),
+                    .help("write the target with a secured scheme (grpcs://, sofas://, https://), or take the TLS settings out"),
             );
         }
         let spec = spec.cloned().unwrap_or_default();
@@ -231,6 +240,18 @@ impl Problems {
         };
         let suites = self.named("tls.suites", spec.suites, &SUITES, "a TLS 1.3 cipher suite");
         let groups = self.named("tls.groups", spec.groups, &GROUPS, "a key-exchange group");
+        let records = match spec.records.as_deref() {
+            Some("own") => RecordLayer::Own,
+            None if fetches => RecordLayer::Own,
+            None | Some("library") => RecordLayer::Library,
+            Some(other) => {
+                self.add(
+                    "tls.records",
+                    format!("`{other}` is unknown: use \"own\" or \"library\""),
+                );
+                RecordLayer::Library
+            }
+        };
         if secured != Some(true) {
             return None;
         }
@@ -241,6 +262,7 @@ impl Problems {
             suites: suites.unwrap_or_else(|| SUITES.iter().map(|(_, suite)| *suite).collect()),
             groups: groups.unwrap_or_else(|| DEFAULT_GROUPS.to_vec()),
             resume: spec.resume.unwrap_or(false),
+            records,
         })
     }
 
@@ -273,6 +295,7 @@ impl Problems {
         let given: Vec<&str> = [
             ("grpc", spec.call.grpc.is_some()),
             ("bolt", spec.call.bolt.is_some()),
+            ("fetch", spec.call.fetch.is_some()),
         ]
         .into_iter()
         .filter_map(|(section, given)| given.then_some(section))
@@ -295,19 +318,25 @@ impl Problems {
                 return None;
             }
             [section] => {
-                if let Some(wanted) = wanted.filter(|wanted| wanted != section) {
+                if let (Some(wanted), Some(url)) = (wanted, &spec.target)
+                    && wanted != *section
+                    && let Some((scheme, rest)) = url.split_once("://")
+                {
+                    let secured = scheme.ends_with(['s', 'S']);
                     self.add(
                         "target",
                         format!(
-                            "its scheme goes with [call.{wanted}], and [call.{section}] is given"
+                            "scheme `{scheme}` goes with [call.{wanted}], and [call.{section}] is given: write {}://{rest}",
+                            scheme_for(section, secured)
                         ),
                     );
                 }
             }
         }
-        match &spec.call.bolt {
-            Some(call) => self.bolt_call(spec, call, surroundings),
-            None => self.grpc_call(spec.call.grpc.as_ref()?, surroundings),
+        match (&spec.call.bolt, &spec.call.fetch) {
+            (Some(call), _) => self.bolt_call(spec, call, surroundings),
+            (None, Some(call)) => self.fetch_call(spec, call),
+            (None, None) => self.grpc_call(spec.call.grpc.as_ref()?, surroundings),
         }
     }
 
@@ -593,10 +622,12 @@ impl Problems {
                 "0 workers do nothing: use 1 or more, or leave it out",
             );
         }
-        let (section, call_deadline) = match (&spec.call.grpc, &spec.call.bolt) {
-            (_, Some(call)) => ("bolt", call.deadline),
-            (Some(call), None) => ("grpc", call.deadline),
-            (None, None) => ("grpc", None),
+        let call = &spec.call;
+        let (section, call_deadline) = match (&call.grpc, &call.bolt, &call.fetch) {
+            (_, Some(call), _) => ("bolt", call.deadline),
+            (_, None, Some(call)) => ("fetch", call.deadline),
+            (Some(call), None, None) => ("grpc", call.deadline),
+            (None, None, None) => ("grpc", None),
         };
         let call_key = format!("call.{section}.deadline");
         if call_deadline.is_some() && load.deadline.is_some() {
@@ -933,5 +964,6 @@ fn is_visible(text: &str) -> bool {
 
 mod bolt;
 pub(super) use bolt::VERSIONS;
+mod fetch;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use super::bolt::limit;
 use super::resolve::{GROUPS, SUITES, VERSIONS};
 use super::{Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec};
-use crate::plan::{Arrivals, CallPlan, Pace, Plan, Reuse, Spacing, Watch};
+use crate::plan::{Arrivals, CallPlan, Pace, Plan, RecordLayer, Reuse, Spacing, Watch};
 use crate::units::{Period, Size};
 
 /// Words that make a metadata name look secret.
@@ -46,6 +46,13 @@ impl Spec {
             suites: Some(names(&tls.suites, &SUITES)),
             groups: Some(names(&tls.groups, &GROUPS)),
             resume: Some(tls.resume),
+            records: Some(
+                match tls.records {
+                    RecordLayer::Own => "own",
+                    RecordLayer::Library => "library",
+                }
+                .into(),
+            ),
         });
         if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
             grpc.method = Some(call.method.clone());
@@ -73,6 +80,11 @@ impl Spec {
             bolt.oneway = Some(call.oneway);
             bolt.max_content = Some(Size(call.max_content as u64));
             bolt.deadline = None;
+        }
+        if let (CallPlan::Fetch(call), Some(fetch)) = (&plan.call, &mut spec.call.fetch) {
+            fetch.path = Some(call.path.clone());
+            fetch.size = call.size.map(Size);
+            fetch.deadline = None;
         }
         let load = &mut spec.load;
         match plan.load.arrivals {

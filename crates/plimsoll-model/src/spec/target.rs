@@ -26,6 +26,10 @@ struct Schemes {
     secured: &'static str,
     /// Schemes that mean the same elsewhere, and what to write here.
     elsewhere: &'static [(&'static str, &'static str)],
+    /// The ports that may be left out.
+    ports: Option<(u16, u16)>,
+    /// The URL may go on with a path, which says what to call.
+    with_path: bool,
 }
 
 const SCHEMES: &[Schemes] = &[
@@ -33,55 +37,88 @@ const SCHEMES: &[Schemes] = &[
         section: "grpc",
         plain: "grpc",
         secured: "grpcs",
-        elsewhere: &[("http", "grpc"), ("https", "grpcs")],
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
     },
     Schemes {
         section: "bolt",
         plain: "sofa",
         secured: "sofas",
         elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
+        ports: None,
+        with_path: false,
+    },
+    Schemes {
+        section: "fetch",
+        plain: "http",
+        secured: "https",
+        elsewhere: &[],
+        ports: Some((80, 443)),
+        with_path: true,
     },
 ];
+
+fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
+    SCHEMES.iter().find_map(|schemes| {
+        let secured = scheme.eq_ignore_ascii_case(schemes.secured);
+        (secured || scheme.eq_ignore_ascii_case(schemes.plain)).then_some((schemes, secured))
+    })
+}
 
 /// The section of `call` that goes with a target of this URL's scheme.
 pub fn section_of(url: &str) -> Option<&'static str> {
     let (scheme, _) = url.split_once("://")?;
-    let schemes = SCHEMES.iter().find(|schemes| {
-        scheme.eq_ignore_ascii_case(schemes.plain) || scheme.eq_ignore_ascii_case(schemes.secured)
-    })?;
-    Some(schemes.section)
+    Some(schemes_of(scheme)?.0.section)
 }
 
-fn is_secured(scheme: &str, rest: &str) -> Result<bool, String> {
-    for schemes in SCHEMES {
-        if scheme == schemes.plain || scheme == schemes.secured {
-            return Ok(scheme == schemes.secured);
-        }
-        if let Some((_, ours)) = schemes.elsewhere.iter().find(|(name, _)| *name == scheme) {
-            return Err(format!(
-                "scheme `{scheme}` is not one of a target: write {ours}://{rest}"
-            ));
-        }
-    }
-    let known: Vec<String> = SCHEMES
+/// The scheme to write for `section`, plaintext or secured.
+pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
+    SCHEMES
         .iter()
-        .map(|s| format!("{}:// (over TLS {}://)", s.plain, s.secured))
-        .collect();
-    Err(format!(
-        "unknown scheme `{scheme}`: use {}",
-        known.join(", ")
-    ))
+        .find(|schemes| schemes.section == section)
+        .map_or("grpc", |s| if secured { s.secured } else { s.plain })
 }
 
-/// Splits `grpc://host:port` or `grpcs://host:port`; true: over TLS.
+/// Path and query of a URL that says what to fetch, where it has one.
+pub(super) fn path_of(url: &str) -> Option<&str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let at = rest.find(['/', '?', '#'])?;
+    schemes_of(scheme)?.0.with_path.then_some(&rest[at..])
+}
+
+/// Splits `grpc://host:port` or `grpcs://host:port`, and the like of other protocols;
+/// true: over TLS.
 ///
 /// # Errors
 /// What is wrong with the URL and what would be right.
 pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-        format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS)")
+        format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS), http:// or https:// to fetch files")
     })?;
-    let secured = is_secured(&scheme.to_ascii_lowercase(), rest)?;
+    let Some((schemes, secured)) = schemes_of(scheme) else {
+        let elsewhere = SCHEMES.iter().flat_map(|schemes| schemes.elsewhere);
+        if let Some((_, ours)) = elsewhere
+            .into_iter()
+            .find(|(name, _)| scheme.eq_ignore_ascii_case(name))
+        {
+            return Err(format!(
+                "scheme `{scheme}` is not one of a target: write {ours}://{rest}"
+            ));
+        }
+        let known: Vec<String> = SCHEMES
+            .iter()
+            .map(|s| format!("{}:// (over TLS {}://)", s.plain, s.secured))
+            .collect();
+        return Err(format!(
+            "unknown scheme `{scheme}`: use {}",
+            known.join(", ")
+        ));
+    };
+    let rest = match path_of(url) {
+        Some(path) => &rest[..rest.len() - path.len()],
+        None => rest,
+    };
     let address = rest.strip_suffix('/').unwrap_or(rest);
     if address.contains('@') {
         return Err("user names and passwords don't belong in a target: use metadata".into());
@@ -114,13 +151,25 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     if host.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Err(format!("`{host}` is not a host name"));
     }
-    let port =
-        port.ok_or_else(|| format!("`{url}` has no port: write {scheme}://{address}:PORT"))?;
-    let port: u16 = port
-        .parse()
-        .ok()
-        .filter(|&p| p != 0)
-        .ok_or_else(|| format!("`{port}` is not a port: use 1 to 65535"))?;
+    let port = match (port, schemes.ports) {
+        (Some(port), _) => port
+            .parse()
+            .ok()
+            .filter(|&p| p != 0)
+            .ok_or_else(|| format!("`{port}` is not a port: use 1 to 65535"))?,
+        (None, Some((plain, over_tls))) => {
+            if secured {
+                over_tls
+            } else {
+                plain
+            }
+        }
+        (None, None) => {
+            return Err(format!(
+                "`{url}` has no port: write {scheme}://{address}:PORT"
+            ));
+        }
+    };
     Ok((
         Target {
             url: url.into(),
@@ -143,6 +192,11 @@ mod tests {
             Ok(("localhost".into(), 50051, false))
         );
         assert_eq!(split("grpcs://[::1]:443/"), Ok(("::1".into(), 443, true)));
+        assert_eq!(split("https://a/b?c=1:2"), Ok(("a".into(), 443, true)));
+        assert_eq!(split("http://[::1]/b"), Ok(("::1".into(), 80, false)));
+        assert_eq!(path_of("https://a:1/b?c"), Some("/b?c"));
+        assert_eq!(path_of("https://a:1"), None);
+        assert_eq!(path_of("grpc://a:1/"), None);
         assert_eq!(
             split("sofas://localhost:12200"),
             Ok(("localhost".into(), 12200, true))
@@ -157,10 +211,10 @@ mod tests {
     fn wrong_urls_say_what_is_right() {
         for (url, needle) in [
             ("localhost:50051", "write grpc://localhost:50051"),
-            ("http://a:1", "write grpc://a:1"),
-            ("https://a:1", "write grpcs://a:1"),
             ("sofarpc://a:1", "write sofa://a:1"),
             ("bolt://a:1", "write sofa://a:1"),
+            ("http://a:0/x", "`0` is not a port"),
+            ("https://me@a:1/x", "don't belong"),
             ("ftp://a:1", "unknown scheme `ftp`"),
             ("grpc://a", "has no port: write grpc://a:PORT"),
             ("grpc://a:0", "`0` is not a port"),

@@ -26,6 +26,7 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
         clients: None,
         connections: Some(1),
         cold: false,
+        resume: false,
         calls: None,
         seed: Some(1),
         plan_hash: None,

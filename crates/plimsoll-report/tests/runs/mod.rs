@@ -54,6 +54,7 @@ impl Fixture {
                 clients: None,
                 connections: Some(1),
                 cold: false,
+                resume: false,
                 calls: None,
                 seed: Some(1),
                 plan_hash: Some("fnv1a64:0".to_owned()),

@@ -4,10 +4,12 @@ pub(crate) mod bolt;
 pub(crate) mod certs;
 pub(crate) mod check;
 pub(crate) mod compare;
+pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
 pub(crate) mod ladder;
+pub(crate) mod payload;
 pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -43,6 +45,7 @@ pub(crate) fn execute(
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
         Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &session()?),
+        Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
@@ -50,5 +53,6 @@ pub(crate) fn execute(
         Chosen::Serve(arguments) => serve::execute(arguments),
         Chosen::Check(arguments) => check::execute(&arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
+        Chosen::Payload(arguments) => payload::execute(&arguments),
     }
 }

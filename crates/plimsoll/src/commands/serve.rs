@@ -11,6 +11,7 @@ use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
 use plimsoll_protocols::bolt::Status;
 use plimsoll_protocols::bolt::target as bolt;
+use plimsoll_protocols::fetch::target as files;
 use plimsoll_protocols::grpc::target::{Delay, Stall, echo, fast, orders, score};
 use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 
@@ -41,6 +42,7 @@ enum Server {
     Echo(EchoArguments),
     Fast(FastArguments),
     Bolt(BoltArguments),
+    Files(FilesArguments),
 }
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -209,6 +211,34 @@ impl FromStr for FailText {
             share: percent / 100.0,
         }))
     }
+}
+
+/// Files of a folder and bodies of any size, over HTTP/1.1.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: TLS 1.3 with session tickets; then fetch /bytes/1KiB, /bytes/512MiB, /index.html\n  \
+    plimsoll serve files site --listen 127.0.0.1:4433 --tls-cert certs/server.crt --tls-key certs/server.key"
+)]
+struct FilesArguments {
+    /// The folder to serve; /bytes/SIZE is answered with SIZE bytes in any case.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// A folder of NAME.crt and NAME.key (PEM): who asks for NAME (SNI) gets that certificate.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_CERTS",
+        value_name = "DIR",
+        help_heading = "TLS"
+    )]
+    tls_certs: Option<PathBuf>,
+
+    /// Send no session tickets: nothing can be resumed.
+    #[arg(long, env = "PLIMSOLL_NO_TICKETS", value_parser = boolish(), help_heading = "TLS")]
+    no_tickets: bool,
+
+    #[command(flatten)]
+    listen: ListenFlags,
 }
 
 #[derive(Debug, Args)]
@@ -457,6 +487,7 @@ pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
         Server::Echo(arguments) => serve_echo(&arguments),
         Server::Fast(arguments) => serve_fast(&arguments),
         Server::Bolt(arguments) => serve_bolt(&arguments),
+        Server::Files(arguments) => serve_files(&arguments),
     }
 }
 
@@ -612,5 +643,30 @@ fn serve_fast(arguments: &FastArguments) -> Result<Exit, Failure> {
             .map_err(Failure::error)
     })?;
     listen.conclude(&stats.connections, &[("answered", stats.answered)])?;
+    Ok(Exit::Done)
+}
+
+fn serve_files(arguments: &FilesArguments) -> Result<Exit, Failure> {
+    let listen = &arguments.listen;
+    let options = files::FilesOptions {
+        root: arguments.dir.clone(),
+        certificates: arguments.tls_certs.clone(),
+        no_tickets: arguments.no_tickets,
+    };
+    let server = files::Files::new(listen.bind()?, &options).map_err(Failure::error)?;
+    let stats = until_stopped(listen, async move |stopped| {
+        listen.announce("files", server.bound())?;
+        server.serve(stopped).await.map_err(Failure::error)
+    })?;
+    listen.conclude(
+        &stats.connections,
+        &[
+            ("served", stats.served),
+            ("refused", stats.refused),
+            ("bytes", stats.bytes),
+            ("full handshakes", stats.full_handshakes),
+            ("resumed handshakes", stats.resumed_handshakes),
+        ],
+    )?;
     Ok(Exit::Done)
 }

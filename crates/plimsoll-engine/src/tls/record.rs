@@ -1,0 +1,472 @@
+//! The TLS 1.3 record layer (RFC 8446 §5) after the handshake: records opened where they
+//! lie in the worker's read buffer, so that a connection keeps only its keys and a record
+//! that arrived in part.
+//!
+//! Invariant: nothing of a record is seen before its tag has been checked, and after the
+//! first error nothing is opened any more. The handshake, the key schedule and tickets
+//! stay with the TLS library, behind [`KeySchedule`]. [`super::bare`] and the fuzz target
+//! call this.
+
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+
+/// Type, version, length (RFC 8446 §5.1).
+const HEADER: usize = 5;
+/// The most a record may hold of the protocol's bytes (§5.1).
+pub const MOST_PLAINTEXT: usize = 1 << 14;
+/// …and encrypted, with padding, type and tag (§5.2).
+const MOST_CIPHERTEXT: usize = MOST_PLAINTEXT + 256;
+const TAG: usize = 16;
+/// Post-handshake messages are tickets and key updates, which are small.
+const MOST_HANDSHAKE: usize = 1 << 16;
+/// Full-size records under one AES-GCM key: 2^24.5 keep the safety margin (§5.5).
+const MOST_AES_RECORDS: u64 = 1 << 24;
+
+const CHANGE_CIPHER_SPEC: u8 = 20;
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const APPLICATION_DATA: u8 = 23;
+
+const NEW_SESSION_TICKET: u8 = 4;
+const KEY_UPDATE: u8 = 24;
+
+const CLOSE_NOTIFY: u8 = 0;
+const USER_CANCELED: u8 = 90;
+
+/// What is wrong with what the peer sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    #[error("a record's tag does not fit: it was changed, or is out of order")]
+    BadTag,
+    #[error("a record of {0} bytes, more than TLS allows")]
+    TooLong(usize),
+    #[error("a record too short to hold a type and a tag")]
+    TooShort,
+    #[error("a record of type {0} outside of the handshake")]
+    Unprotected(u8),
+    #[error("a record that holds nothing but padding")]
+    OnlyPadding,
+    #[error("a message of type {0} that has no place after the handshake")]
+    Unexpected(u8),
+    #[error("an empty or oversized handshake message")]
+    Handshake,
+    #[error("a handshake message cut in two by another record")]
+    Interleaved,
+    #[error("a key update in the middle of a record, or malformed")]
+    KeyUpdate,
+    #[error("a malformed alert")]
+    Alert,
+    #[error("the peer's alert {0}")]
+    Alerted(u8),
+    #[error("all of a key's sequence numbers are used up")]
+    Sequence,
+    #[error("the TLS library refused what the peer sent: {0}")]
+    Library(String),
+}
+
+impl RecordError {
+    /// The alert that tells the peer (RFC 8446 §6.2); `None`: it knows.
+    fn alert(&self) -> Option<u8> {
+        Some(match self {
+            RecordError::BadTag => 20,
+            RecordError::TooLong(_) => 22,
+            RecordError::TooShort
+            | RecordError::Alert
+            | RecordError::KeyUpdate
+            | RecordError::Library(_) => 50,
+            RecordError::Unprotected(_)
+            | RecordError::OnlyPadding
+            | RecordError::Unexpected(_)
+            | RecordError::Handshake
+            | RecordError::Interleaved => 10,
+            RecordError::Alerted(_) => return None,
+            RecordError::Sequence => 80,
+        })
+    }
+}
+
+/// An error of the records, or of who takes what they hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure<E> {
+    Record(RecordError),
+    Taker(E),
+}
+
+impl<E> From<RecordError> for Failure<E> {
+    fn from(e: RecordError) -> Failure<E> {
+        Failure::Record(e)
+    }
+}
+
+/// Who holds the traffic secrets and the store of tickets: the TLS library.
+pub trait KeySchedule {
+    /// The next key for sending (RFC 8446 §7.2).
+    ///
+    /// # Errors
+    /// As the library tells them, like the others.
+    fn next_sending(&mut self) -> Result<Key, RecordError>;
+    /// The next key for receiving.
+    ///
+    /// # Errors
+    /// See above.
+    fn next_receiving(&mut self) -> Result<Key, RecordError>;
+    /// A `NewSessionTicket` (§4.6.1), without the message's header.
+    ///
+    /// # Errors
+    /// See above.
+    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError>;
+}
+
+/// The three ciphers of TLS 1.3 here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cipher {
+    Aes128Gcm,
+    Aes256Gcm,
+    Chacha20Poly1305,
+}
+
+/// A traffic key with its nonces' base and the number of the next record (§5.3).
+pub struct Key {
+    aead: LessSafeKey,
+    iv: [u8; 12],
+    sequence: u64,
+    most: u64,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "key at record {}", self.sequence)
+    }
+}
+
+impl Key {
+    /// `None` where key and cipher don't fit.
+    pub fn new(cipher: Cipher, key: &[u8], iv: [u8; 12], sequence: u64) -> Option<Key> {
+        let (algorithm, most) = match cipher {
+            Cipher::Aes128Gcm => (&aead::AES_128_GCM, MOST_AES_RECORDS),
+            Cipher::Aes256Gcm => (&aead::AES_256_GCM, MOST_AES_RECORDS),
+            Cipher::Chacha20Poly1305 => (&aead::CHACHA20_POLY1305, u64::MAX),
+        };
+        Some(Key {
+            aead: LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?),
+            iv,
+            sequence,
+            most,
+        })
+    }
+
+    #[inline]
+    fn nonce(&mut self) -> Result<Nonce, RecordError> {
+        let mut nonce = self.iv;
+        for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= number;
+        }
+        // A number is never used twice: the last one is not used at all.
+        self.sequence = self.sequence.checked_add(1).ok_or(RecordError::Sequence)?;
+        Ok(Nonce::assume_unique_for_key(nonce))
+    }
+}
+
+/// One connection's records, both ways.
+#[derive(Debug)]
+pub struct Records<K> {
+    schedule: K,
+    receiving: Key,
+    sending: Key,
+    /// The beginning of a record whose rest has not arrived.
+    partial: Vec<u8>,
+    /// The beginning of a handshake message whose rest is in a later record.
+    handshake: Vec<u8>,
+    out: Vec<u8>,
+    written: usize,
+    /// The peer wants new keys on our side, too.
+    update_asked: bool,
+    closed: bool,
+    failed: Option<RecordError>,
+}
+
+impl<K: KeySchedule> Records<K> {
+    pub fn new(schedule: K, receiving: Key, sending: Key) -> Records<K> {
+        Records {
+            schedule,
+            receiving,
+            sending,
+            partial: Vec::new(),
+            handshake: Vec::new(),
+            out: Vec::new(),
+            written: 0,
+            update_asked: false,
+            closed: false,
+            failed: None,
+        }
+    }
+
+    /// Who holds the keys.
+    pub fn schedule(&self) -> &K {
+        &self.schedule
+    }
+
+    /// Open every whole record in `bytes`, in place, and hand what it holds to `take`.
+    /// `Ok(true)`: the peer said goodbye; what follows that is ignored (§6.1).
+    ///
+    /// # Errors
+    /// The first one ends it for good. An alert that tells the peer is then in
+    /// [`Records::outgoing`].
+    pub fn receive<E>(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, Failure<E>> {
+        if let Some(e) = &self.failed {
+            return Err(Failure::Record(e.clone()));
+        }
+        let result = self.receive_all(bytes, take);
+        if let Err(Failure::Record(e)) = &result {
+            self.failed = Some(e.clone());
+            self.partial = Vec::new();
+            self.handshake = Vec::new();
+            if let Some(alert) = e.alert() {
+                // What can't be sealed any more is not sent.
+                let _ = self.push(ALERT, &[2, alert]);
+            }
+        }
+        result
+    }
+
+    fn receive_all<E>(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<bool, Failure<E>> {
+        let mut at = 0;
+        while at < bytes.len() && !self.closed {
+            let rest = &mut bytes[at..];
+            if self.partial.is_empty() {
+                match length_of(rest)? {
+                    Some(length) if length <= rest.len() => {
+                        self.open(&mut rest[..length], take)?;
+                        at += length;
+                    }
+                    length => {
+                        self.partial.reserve_exact(length.unwrap_or(HEADER));
+                        self.partial.extend_from_slice(rest);
+                        at = bytes.len();
+                    }
+                }
+                continue;
+            }
+            let whole = length_of(&self.partial)?.unwrap_or(HEADER);
+            let missing = (whole - self.partial.len()).min(rest.len());
+            self.partial.extend_from_slice(&rest[..missing]);
+            at += missing;
+            // With the header the length is known, and with that whether it is whole.
+            if length_of(&self.partial)? == Some(self.partial.len()) {
+                let mut record = std::mem::take(&mut self.partial);
+                self.open(&mut record, take)?;
+            }
+        }
+        Ok(self.closed)
+    }
+
+    /// Open one whole record.
+    fn open<E>(
+        &mut self,
+        record: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), Failure<E>> {
+        let (header, body) = record.split_at_mut(HEADER);
+        if header[0] != APPLICATION_DATA {
+            return Err(RecordError::Unprotected(header[0]).into());
+        }
+        let nonce = self.receiving.nonce()?;
+        let inner: &[u8] = self
+            .receiving
+            .aead
+            .open_in_place(nonce, Aad::from(&*header), body)
+            .map_err(|_| RecordError::BadTag)?;
+        // The type is the last byte that is not zero; what follows is padding (§5.4).
+        let end = inner
+            .iter()
+            .rposition(|byte| *byte != 0)
+            .ok_or(RecordError::OnlyPadding)?;
+        let (kind, content) = (inner[end], &inner[..end]);
+        if inner.len() > MOST_PLAINTEXT + 1 {
+            return Err(RecordError::TooLong(inner.len()).into());
+        }
+        if kind != HANDSHAKE && !self.handshake.is_empty() {
+            return Err(RecordError::Interleaved.into());
+        }
+        match kind {
+            APPLICATION_DATA => {
+                if !content.is_empty() {
+                    take(content).map_err(Failure::Taker)?;
+                }
+                Ok(())
+            }
+            HANDSHAKE => Ok(self.handshake_messages(content)?),
+            ALERT => Ok(self.alert(content)?),
+            CHANGE_CIPHER_SPEC => Err(RecordError::Unexpected(CHANGE_CIPHER_SPEC).into()),
+            other => Err(RecordError::Unexpected(other).into()),
+        }
+    }
+
+    fn alert(&mut self, content: &[u8]) -> Result<(), RecordError> {
+        match *content {
+            [_, CLOSE_NOTIFY] => {
+                self.closed = true;
+                Ok(())
+            }
+            // A close_notify follows (§6.1).
+            [_, USER_CANCELED] => Ok(()),
+            [_, alert] => Err(RecordError::Alerted(alert)),
+            _ => Err(RecordError::Alert),
+        }
+    }
+
+    fn handshake_messages(&mut self, content: &[u8]) -> Result<(), RecordError> {
+        if content.is_empty() || self.handshake.len() + content.len() > MOST_HANDSHAKE {
+            return Err(RecordError::Handshake);
+        }
+        let mut all = std::mem::take(&mut self.handshake);
+        all.extend_from_slice(content);
+        let mut rest = all.as_slice();
+        while let [kind, a, b, c, after @ ..] = rest {
+            let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            if length > MOST_HANDSHAKE - 4 {
+                return Err(RecordError::Handshake);
+            }
+            // Refused before the rest of it is waited for.
+            if !matches!(*kind, NEW_SESSION_TICKET | KEY_UPDATE) {
+                return Err(RecordError::Unexpected(*kind));
+            }
+            let Some((payload, next)) = after.split_at_checked(length) else {
+                break;
+            };
+            rest = next;
+            if *kind == NEW_SESSION_TICKET {
+                self.schedule.ticket(payload)?;
+                continue;
+            }
+            // The next record has the new key, so nothing may follow in this one (§5.1).
+            match (payload, rest.is_empty()) {
+                ([0], true) => {}
+                ([1], true) => self.update_asked = true,
+                _ => return Err(RecordError::KeyUpdate),
+            }
+            self.receiving = self.schedule.next_receiving()?;
+        }
+        self.handshake = rest.to_vec();
+        Ok(())
+    }
+
+    /// Seal the protocol's bytes, in as many records as it takes.
+    ///
+    /// # Errors
+    /// When there is no key to go on with.
+    pub fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
+        let update = std::mem::take(&mut self.update_asked);
+        if update && !plaintext.is_empty() {
+            self.update_sending()?;
+        }
+        for piece in plaintext.chunks(MOST_PLAINTEXT) {
+            if self.sending.sequence >= self.sending.most {
+                self.update_sending()?;
+            }
+            self.push(APPLICATION_DATA, piece)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the handshake that go out before any record of ours.
+    pub fn queue(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// Say goodbye (§6.1).
+    ///
+    /// # Errors
+    /// When there is no key to go on with.
+    pub fn close_notify(&mut self) -> Result<(), RecordError> {
+        self.push(ALERT, &[1, CLOSE_NOTIFY])
+    }
+
+    fn update_sending(&mut self) -> Result<(), RecordError> {
+        // Not asking for one in return (§4.6.3).
+        self.push(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0])?;
+        self.sending = self.schedule.next_sending()?;
+        Ok(())
+    }
+
+    fn push(&mut self, kind: u8, content: &[u8]) -> Result<(), RecordError> {
+        self.seal_record(content, &[kind])
+    }
+
+    /// Seal a record whose type and padding are whatever `inner` ends with: for tests of
+    /// the other side.
+    ///
+    /// # Errors
+    /// When there is no key to go on with.
+    #[doc(hidden)]
+    pub fn seal_inner(&mut self, inner: &[u8]) -> Result<(), RecordError> {
+        self.seal_record(inner, &[])
+    }
+
+    fn seal_record(&mut self, content: &[u8], kind: &[u8]) -> Result<(), RecordError> {
+        let nonce = self.sending.nonce()?;
+        let length = content.len() + kind.len() + TAG;
+        let header = [
+            APPLICATION_DATA,
+            3,
+            3,
+            (length >> 8) as u8,
+            (length & 0xff) as u8,
+        ];
+        self.out.reserve(HEADER + length);
+        self.out.extend_from_slice(&header);
+        let start = self.out.len();
+        self.out.extend_from_slice(content);
+        self.out.extend_from_slice(kind);
+        let tag = self
+            .sending
+            .aead
+            .seal_in_place_separate_tag(nonce, Aad::from(&header), &mut self.out[start..])
+            .map_err(|_| RecordError::Sequence)?;
+        self.out.extend_from_slice(tag.as_ref());
+        Ok(())
+    }
+
+    /// Sealed bytes that have not been written.
+    pub fn outgoing(&self) -> &[u8] {
+        &self.out[self.written..]
+    }
+
+    /// So many of [`Records::outgoing`] have been written.
+    pub fn sent(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written == self.out.len() {
+            // An idle connection keeps no buffer.
+            (self.out, self.written) = (Vec::new(), 0);
+        }
+    }
+}
+
+/// The length of the record that begins here, header included; `None` until the header
+/// is whole.
+fn length_of(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
+    let [kind, _, _, high, low, ..] = *bytes else {
+        return Ok(None);
+    };
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    if kind != APPLICATION_DATA {
+        return Err(RecordError::Unprotected(kind));
+    }
+    if length > MOST_CIPHERTEXT {
+        return Err(RecordError::TooLong(length));
+    }
+    if length < TAG + 1 {
+        return Err(RecordError::TooShort);
+    }
+    Ok(Some(HEADER + length))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+use super::*;
+
+/// Keys that follow one another by counting.
+struct Schedule {
+    cipher: Cipher,
+    sending: u8,
+    receiving: u8,
+    tickets: Vec<Vec<u8>>,
+}
+
+fn key(cipher: Cipher, number: u8, sequence: u64) -> Key {
+    let length = match cipher {
+        Cipher::Aes128Gcm => 16,
+        _ => 32,
+    };
+    Key::new(cipher, &vec![number; length], [number; 12], sequence).unwrap()
+}
+
+impl KeySchedule for Schedule {
+    fn next_sending(&mut self) -> Result<Key, RecordError> {
+        self.sending += 1;
+        Ok(key(self.cipher, self.sending, 0))
+    }
+    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+        self.receiving += 1;
+        Ok(key(self.cipher, self.receiving, 0))
+    }
+    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+        self.tickets.push(payload.to_vec());
+        Ok(())
+    }
+}
+
+/// An end that sends with the keys from `sending` on.
+fn end(cipher: Cipher, sending: u8, receiving: u8) -> Records<Schedule> {
+    let schedule = Schedule {
+        cipher,
+        sending,
+        receiving,
+        tickets: Vec::new(),
+    };
+    Records::new(schedule, key(cipher, receiving, 0), key(cipher, sending, 0))
+}
+
+fn pair(cipher: Cipher) -> (Records<Schedule>, Records<Schedule>) {
+    (end(cipher, 1, 101), end(cipher, 101, 1))
+}
+
+fn drain(from: &mut Records<Schedule>) -> Vec<u8> {
+    let bytes = from.outgoing().to_vec();
+    from.sent(bytes.len());
+    bytes
+}
+
+/// What `to` makes of `bytes` in pieces of `step`.
+fn give(
+    to: &mut Records<Schedule>,
+    bytes: &[u8],
+    step: usize,
+) -> (Vec<u8>, Result<bool, RecordError>) {
+    let mut got = Vec::new();
+    let mut closed = false;
+    for piece in bytes.chunks(step) {
+        let mut piece = piece.to_vec();
+        let taken = to.receive::<()>(&mut piece, &mut |plain| {
+            got.extend_from_slice(plain);
+            Ok(())
+        });
+        match taken {
+            Ok(end) => closed = end,
+            Err(Failure::Record(e)) => return (got, Err(e)),
+            Err(Failure::Taker(())) => unreachable!("the taker does not fail"),
+        }
+    }
+    (got, Ok(closed))
+}
+
+/// A record with any inner content, padding and type as given.
+fn raw(from: &mut Records<Schedule>, inner: &[u8]) -> Vec<u8> {
+    from.seal_inner(inner).unwrap();
+    drain(from)
+}
+
+#[test]
+fn what_is_sealed_is_opened_however_it_is_split() {
+    for cipher in [
+        Cipher::Aes128Gcm,
+        Cipher::Aes256Gcm,
+        Cipher::Chacha20Poly1305,
+    ] {
+        let text: Vec<u8> = (0..40_000u32).map(|n| (n % 251) as u8).collect();
+        for step in [1, 4, 5, 6, 1000, 16_406, usize::MAX] {
+            let (mut a, mut b) = pair(cipher);
+            a.seal(&text).unwrap();
+            a.close_notify().unwrap();
+            let bytes = drain(&mut a);
+            assert_eq!(give(&mut b, &bytes, step), (text.clone(), Ok(true)));
+            assert!(b.partial.is_empty() && b.partial.capacity() == 0);
+            assert_eq!(a.out.capacity(), 0, "an idle end keeps no buffer");
+        }
+    }
+}
+
+#[test]
+fn a_changed_bit_anywhere_is_refused_and_nothing_is_opened_afterwards() {
+    let (mut a, _) = pair(Cipher::Aes128Gcm);
+    a.seal(b"attack at dawn").unwrap();
+    let good = drain(&mut a);
+    for bit in 0..good.len() * 8 {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let (_, mut b) = pair(Cipher::Aes128Gcm);
+        let (got, end) = give(&mut b, &bytes, usize::MAX);
+        assert_eq!(got, b"", "bit {bit}");
+        // A changed length may also leave the record waiting for more.
+        let length_grew = (24..40).contains(&bit) && end == Ok(false);
+        assert!(end.is_err() || length_grew, "bit {bit}: {end:?}");
+        if end == Err(RecordError::BadTag) {
+            assert_eq!(give(&mut b, &good, usize::MAX).1, Err(RecordError::BadTag));
+            // The alert bad_record_mac is on its way.
+            let (mut peer, _) = pair(Cipher::Aes128Gcm);
+            let alert = drain(&mut b);
+            assert_eq!(
+                give(&mut peer, &alert, usize::MAX).1,
+                Err(RecordError::Alerted(20))
+            );
+        }
+    }
+}
+
+#[test]
+fn records_out_of_order_repeated_or_left_out_are_refused() {
+    let (mut a, _) = pair(Cipher::Chacha20Poly1305);
+    let records: Vec<Vec<u8>> = [b"one", b"two"]
+        .iter()
+        .map(|text| {
+            a.seal(*text).unwrap();
+            drain(&mut a)
+        })
+        .collect();
+    for (order, got) in [
+        (vec![1, 0], "".as_bytes()),
+        (vec![0, 0], b"one"),
+        (vec![1], b""),
+    ] {
+        let (_, mut b) = pair(Cipher::Chacha20Poly1305);
+        let bytes: Vec<u8> = order.iter().flat_map(|n| records[*n].clone()).collect();
+        assert_eq!(
+            give(&mut b, &bytes, 7),
+            (got.to_vec(), Err(RecordError::BadTag)),
+            "{order:?}"
+        );
+    }
+}
+
+#[test]
+fn padding_is_taken_off_and_empty_records_are_allowed_but_only_for_data() {
+    let (mut a, mut b) = pair(Cipher::Aes256Gcm);
+    let padded = raw(&mut a, b"data\x17\0\0\0\0");
+    let empty = raw(&mut a, b"\x17");
+    let empty_padded = raw(&mut a, &[&[23u8][..], &[0; 1000]].concat());
+    let bytes = [padded, empty, empty_padded].concat();
+    assert_eq!(give(&mut b, &bytes, 3), (b"data".to_vec(), Ok(false)));
+    for (inner, error) in [
+        (&b"\0\0\0"[..], RecordError::OnlyPadding),
+        (b"\x16", RecordError::Handshake),
+        (b"\x15", RecordError::Alert),
+        (b"\x01\x15", RecordError::Alert),
+        (b"\x01\x14", RecordError::Unexpected(20)),
+        (b"abc\x63", RecordError::Unexpected(99)),
+        (b"\x02\x28\x15", RecordError::Alerted(40)),
+    ] {
+        let (mut a, mut b) = pair(Cipher::Aes256Gcm);
+        let bytes = raw(&mut a, inner);
+        assert_eq!(give(&mut b, &bytes, 100).1, Err(error), "{inner:?}");
+    }
+}
+
+#[test]
+fn sizes_have_their_limits_on_both_sides_of_the_tag() {
+    let full = |extra: usize| {
+        let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+        let inner = [&vec![b'x'; MOST_PLAINTEXT + extra][..], &[23]].concat();
+        let bytes = raw(&mut a, &inner);
+        give(&mut b, &bytes, 999)
+    };
+    assert_eq!(full(0), (vec![b'x'; MOST_PLAINTEXT], Ok(false)));
+    assert_eq!(
+        full(1).1,
+        Err(RecordError::TooLong(MOST_PLAINTEXT + 2)),
+        "fits the ciphertext's limit and not the plaintext's"
+    );
+    for (header, error) in [
+        ([23, 3, 3, 0x41, 0x01], RecordError::TooLong(0x4101)),
+        ([23, 3, 3, 0xff, 0xff], RecordError::TooLong(0xffff)),
+        ([23, 3, 3, 0, 16], RecordError::TooShort),
+        ([23, 3, 3, 0, 0], RecordError::TooShort),
+        ([20, 3, 3, 0, 1], RecordError::Unprotected(20)),
+        ([22, 3, 3, 0, 100], RecordError::Unprotected(22)),
+        ([21, 3, 3, 0, 2], RecordError::Unprotected(21)),
+        (*b"HTTP/", RecordError::Unprotected(b'H')),
+    ] {
+        for step in [1, 5] {
+            let (_, mut b) = pair(Cipher::Aes128Gcm);
+            // Refused by the header alone, before memory is set aside for the rest.
+            assert_eq!(give(&mut b, &header, step).1, Err(error.clone()));
+            assert!(b.partial.capacity() == 0);
+        }
+    }
+}
+
+#[test]
+fn key_updates_change_keys_in_their_direction_and_are_answered_when_asked() {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    a.seal(b"old ").unwrap();
+    let mut bytes = drain(&mut a);
+    bytes.extend(raw(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
+    a.sending = a.schedule.next_sending().unwrap();
+    a.seal(b"new").unwrap();
+    bytes.extend(drain(&mut a));
+    assert_eq!(give(&mut b, &bytes, 11), (b"old new".to_vec(), Ok(false)));
+    assert_eq!((b.schedule.receiving, b.schedule.sending), (2, 101));
+    // The answer rides before the next data, under the old key.
+    b.seal(b"answer").unwrap();
+    assert_eq!(b.schedule.sending, 102);
+    let bytes = drain(&mut b);
+    assert_eq!(give(&mut a, &bytes, 11), (b"answer".to_vec(), Ok(false)));
+    assert_eq!(a.schedule.receiving, 102);
+    b.seal(b"!").unwrap();
+    assert_eq!(b.schedule.sending, 102, "one answer for one question");
+
+    for message in [
+        &[KEY_UPDATE, 0, 0, 1, 2, HANDSHAKE][..],
+        &[KEY_UPDATE, 0, 0, 0, HANDSHAKE],
+        &[KEY_UPDATE, 0, 0, 2, 0, 0, 7, HANDSHAKE],
+        &[KEY_UPDATE, 0, 0, 1, 0, 9, HANDSHAKE],
+    ] {
+        let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+        let bytes = raw(&mut a, message);
+        assert_eq!(give(&mut b, &bytes, 50).1, Err(RecordError::KeyUpdate));
+    }
+}
+
+#[test]
+fn tickets_are_handed_on_in_any_split_and_other_messages_are_refused() {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    let two = [4, 0, 0, 2, 7, 8, 4, 0, 0, 1, 9];
+    let (first, second) = two.split_at(5);
+    let mut bytes = raw(&mut a, &[first, &[22]].concat());
+    bytes.extend(raw(&mut a, &[second, &[22, 0, 0]].concat()));
+    assert_eq!(give(&mut b, &bytes, 9), (Vec::new(), Ok(false)));
+    assert_eq!(b.schedule.tickets, [vec![7, 8], vec![9]]);
+
+    let mut cut = raw(&mut a, &[4, 0, 0, 2, 7, 22]);
+    cut.extend(raw(&mut a, b"data\x17"));
+    assert_eq!(give(&mut b, &cut, 100).1, Err(RecordError::Interleaved));
+
+    for (message, error) in [
+        (&[13, 0, 0, 0, 22][..], RecordError::Unexpected(13)),
+        (&[1, 0, 1, 0, 22], RecordError::Unexpected(1)),
+        (&[4, 1, 0, 0, 22], RecordError::Handshake),
+    ] {
+        let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+        let bytes = raw(&mut a, message);
+        assert_eq!(give(&mut b, &bytes, 100).1, Err(error));
+    }
+}
+
+#[test]
+fn sequence_numbers_don_t_wrap_and_keys_are_changed_in_time() {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    a.sending.sequence = MOST_AES_RECORDS - 1;
+    b.receiving.sequence = MOST_AES_RECORDS - 1;
+    for text in [b"last", b"next"] {
+        a.seal(text).unwrap();
+        let bytes = drain(&mut a);
+        assert_eq!(give(&mut b, &bytes, 100).0, text);
+    }
+    // The key update itself is one record more under the old key.
+    assert_eq!((a.schedule.sending, b.schedule.receiving), (2, 2));
+    assert_eq!(a.sending.sequence, 1);
+
+    let (mut a, mut b) = pair(Cipher::Chacha20Poly1305);
+    a.sending.sequence = u64::MAX;
+    assert_eq!(a.seal(b"x"), Err(RecordError::Sequence));
+    let bytes = {
+        let (mut other, _) = pair(Cipher::Chacha20Poly1305);
+        other.seal(b"x").unwrap();
+        drain(&mut other)
+    };
+    b.receiving.sequence = u64::MAX;
+    assert_eq!(give(&mut b, &bytes, 100).1, Err(RecordError::Sequence));
+}
+
+#[test]
+fn a_truncated_stream_gives_only_whole_records() {
+    let (mut a, _) = pair(Cipher::Aes256Gcm);
+    a.seal(b"first").unwrap();
+    let whole = a.outgoing().len();
+    a.seal(b"second").unwrap();
+    let bytes = drain(&mut a);
+    for end in 0..bytes.len() {
+        let (_, mut b) = pair(Cipher::Aes256Gcm);
+        let (got, closed) = give(&mut b, &bytes[..end], usize::MAX);
+        assert_eq!(got, if end >= whole { &b"first"[..] } else { b"" });
+        assert_eq!(closed, Ok(false), "no close_notify was seen");
+    }
+}
+
+#[test]
+fn what_follows_close_notify_is_ignored_and_the_takers_error_comes_back() {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    a.close_notify().unwrap();
+    a.seal(b"late").unwrap();
+    let mut bytes = drain(&mut a);
+    bytes.extend_from_slice(b"garbage");
+    assert_eq!(give(&mut b, &bytes, usize::MAX), (Vec::new(), Ok(true)));
+
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    a.seal(b"x").unwrap();
+    let mut bytes = drain(&mut a);
+    assert_eq!(
+        b.receive(&mut bytes, &mut |_| Err("no")),
+        Err(Failure::Taker("no"))
+    );
+}

@@ -1,0 +1,181 @@
+//! One connection of the file server: requests in, answers out, until one side closes.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::Counters;
+use super::content::{Body, Content};
+
+/// The largest request head that is read.
+const MOST_HEAD: usize = 32 * 1024;
+/// Head and body go out together up to this size: one TLS record (RFC 8446 §5.1).
+const ONE_RECORD: usize = 16 * 1024;
+/// How long a client may take to close its side.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How one connection ended.
+pub(super) enum Ended {
+    Well,
+    HandshakeFailed,
+    Broken,
+}
+
+struct Asked {
+    path: String,
+    /// A method other than GET and HEAD.
+    refused: bool,
+    head_only: bool,
+    keep: bool,
+}
+
+pub(super) async fn serve<I>(
+    mut io: I,
+    content: &Content,
+    counters: &Counters,
+    mut stop: watch::Receiver<()>,
+) -> Ended
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut input = Vec::with_capacity(1024);
+    let mut output = Vec::with_capacity(1024);
+    loop {
+        let asked = loop {
+            match parse(&input) {
+                Err(()) => {
+                    counters.refused.fetch_add(1, Ordering::Relaxed);
+                    let _ = io
+                        .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                        .await;
+                    let _ = io.shutdown().await;
+                    return Ended::Broken;
+                }
+                Ok(Some((length, asked))) => {
+                    input.drain(..length);
+                    break asked;
+                }
+                Ok(None) => {}
+            }
+            let read = tokio::select! {
+                read = io.read_buf(&mut input) => read,
+                _ = stop.changed() => {
+                    let _ = io.shutdown().await;
+                    return Ended::Well;
+                }
+            };
+            match read {
+                // Clients that are done often just hang up.
+                Ok(0) if input.is_empty() => {
+                    let _ = io.shutdown().await;
+                    return Ended::Well;
+                }
+                Err(e) if input.is_empty() && e.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Ended::Well;
+                }
+                Ok(0) | Err(_) => return Ended::Broken,
+                Ok(_) => {}
+            }
+        };
+        output.clear();
+        let answered = answer(&mut io, &asked, content, counters, &mut output).await;
+        if answered.is_err() {
+            return Ended::Broken;
+        }
+        if !asked.keep {
+            let _ = io.shutdown().await;
+            // Closing with bytes unread would reset what is still on its way.
+            let drained = async { while let Ok(1..) = io.read(&mut [0; 256]).await {} };
+            let _ = tokio::time::timeout(LINGER, drained).await;
+            return Ended::Well;
+        }
+    }
+}
+
+/// A whole request at the beginning of `input`, and its length.
+fn parse(input: &[u8]) -> Result<Option<(usize, Asked)>, ()> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = match request.parse(input).map_err(|_| ())? {
+        httparse::Status::Complete(length) => length,
+        httparse::Status::Partial if input.len() < MOST_HEAD => return Ok(None),
+        httparse::Status::Partial => return Err(()),
+    };
+    let mut keep = request.version == Some(1);
+    for header in request.headers.iter() {
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+        if is("connection") {
+            let value = header.value.trim_ascii();
+            if value.eq_ignore_ascii_case(b"close") {
+                keep = false;
+            } else if value.eq_ignore_ascii_case(b"keep-alive") {
+                keep = true;
+            }
+        }
+        // A request with a body is not for this server.
+        if is("transfer-encoding") || (is("content-length") && header.value != b"0") {
+            return Err(());
+        }
+    }
+    let method = request.method.unwrap_or_default();
+    Ok(Some((
+        length,
+        Asked {
+            path: request.path.unwrap_or_default().to_owned(),
+            refused: !matches!(method, "GET" | "HEAD"),
+            head_only: method == "HEAD",
+            keep,
+        },
+    )))
+}
+
+async fn answer<I: AsyncWrite + Unpin>(
+    io: &mut I,
+    asked: &Asked,
+    content: &Content,
+    counters: &Counters,
+    output: &mut Vec<u8>,
+) -> io::Result<()> {
+    let body = if asked.refused {
+        None
+    } else {
+        content.find(&asked.path)
+    };
+    let (status, mut body) = match body {
+        Some(body) => ("200 OK", body),
+        None if asked.refused => ("405 Method Not Allowed", Body::Made(0)),
+        None => ("404 Not Found", Body::Made(0)),
+    };
+    let count = if status == "200 OK" {
+        &counters.served
+    } else {
+        &counters.refused
+    };
+    count.fetch_add(1, Ordering::Relaxed);
+    let connection = if asked.keep { "keep-alive" } else { "close" };
+    output.extend_from_slice(
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Type: application/octet-stream\r\nConnection: {connection}\r\n\r\n",
+            body.length()
+        )
+        .as_bytes(),
+    );
+    if asked.head_only {
+        io.write_all(output).await?;
+        return io.flush().await;
+    }
+    counters.bytes.fetch_add(body.length(), Ordering::Relaxed);
+    let with_head = ONE_RECORD.saturating_sub(output.len());
+    output.extend_from_slice(body.next(with_head)?);
+    io.write_all(output).await?;
+    loop {
+        let block = body.next(usize::MAX)?;
+        if block.is_empty() {
+            return io.flush().await;
+        }
+        io.write_all(block).await?;
+    }
+}

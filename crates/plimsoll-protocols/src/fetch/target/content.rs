@@ -1,0 +1,184 @@
+//! What a path means to the file server: bytes made on the fly, or a file of the folder.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+use plimsoll_model::units::Size;
+
+use crate::serving::ServeError;
+
+/// Bytes read, sealed and written at a time.
+pub(super) const BLOCK: usize = 256 * 1024;
+
+/// Made-up bodies are cut from this, again and again.
+static MADE: [u8; BLOCK] = [b'x'; BLOCK];
+
+/// A body of known length, a block at a time.
+pub(super) enum Body {
+    Made(u64),
+    File {
+        file: File,
+        left: u64,
+        block: Vec<u8>,
+    },
+}
+
+impl Body {
+    pub(super) fn length(&self) -> u64 {
+        match self {
+            Body::Made(left) | Body::File { left, .. } => *left,
+        }
+    }
+
+    /// The next bytes, at most `most`; none: the body is over.
+    ///
+    /// # Errors
+    /// When a file can't be read, or has become shorter than it was.
+    pub(super) fn next(&mut self, most: usize) -> io::Result<&[u8]> {
+        match self {
+            Body::Made(left) => {
+                let n = most.min(BLOCK).min(usize::try_from(*left).unwrap_or(BLOCK));
+                *left -= n as u64;
+                Ok(&MADE[..n])
+            }
+            Body::File { file, left, block } => {
+                let n = most.min(BLOCK).min(usize::try_from(*left).unwrap_or(BLOCK));
+                block.resize(n, 0);
+                // Read where it stands: what is served is in the page cache after the first time.
+                file.read_exact(block)?;
+                *left -= n as u64;
+                Ok(block)
+            }
+        }
+    }
+}
+
+/// The folder that is served.
+#[derive(Debug)]
+pub(super) struct Content {
+    root: Option<PathBuf>,
+}
+
+impl Content {
+    pub(super) fn new(root: Option<&Path>) -> Result<Content, ServeError> {
+        let bad = |path: &Path, problem: String| ServeError::File {
+            what: "served folder",
+            path: path.to_owned(),
+            problem,
+        };
+        let root = match root {
+            None => None,
+            Some(path) => {
+                let whole = path.canonicalize().map_err(|e| bad(path, e.to_string()))?;
+                if !whole.is_dir() {
+                    return Err(bad(path, "not a folder".to_owned()));
+                }
+                Some(whole)
+            }
+        };
+        Ok(Content { root })
+    }
+
+    /// The body that `path` names; `None`: there is no such thing here.
+    pub(super) fn find(&self, path: &str) -> Option<Body> {
+        let path = path.split(['?', '#']).next().unwrap_or(path);
+        if let Some(size) = path.strip_prefix("/bytes/") {
+            let bytes = size
+                .parse::<u64>()
+                .ok()
+                .or_else(|| size.parse::<Size>().ok().map(|size| size.0))?;
+            return Some(Body::Made(bytes));
+        }
+        let name = unescape(path.strip_prefix('/')?)?;
+        let inside = Path::new(&name)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        // Links out of the folder lead nowhere either.
+        let root = self.root.as_ref()?;
+        let whole = root.join(&name).canonicalize().ok()?;
+        if !inside || !whole.starts_with(root) {
+            return None;
+        }
+        let file = File::open(whole).ok()?;
+        let about = file.metadata().ok()?;
+        about.is_file().then(|| Body::File {
+            file,
+            left: about.len(),
+            block: Vec::new(),
+        })
+    }
+}
+
+/// `%20` and the like (RFC 3986 §2.1).
+fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |b: Option<u8>| char::from(b?).to_digit(16);
+            bytes.push((digit(rest.next())? * 16 + digit(rest.next())?) as u8);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes)
+        .ok()
+        .filter(|name| !name.contains('\0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_bodies_have_their_exact_size() {
+        let content = Content::new(None).unwrap();
+        for (path, size) in [
+            ("/bytes/0", 0),
+            ("/bytes/1000001", 1_000_001),
+            ("/bytes/1MiB?x", 1 << 20),
+        ] {
+            let mut body = content.find(path).expect(path);
+            assert_eq!(body.length(), size, "{path}");
+            let mut seen = 0;
+            while let n @ 1.. = body.next(usize::MAX).unwrap().len() {
+                seen += n as u64;
+            }
+            assert_eq!(seen, size, "{path}");
+        }
+        for path in ["/bytes/", "/bytes/1XB", "/bytes/-1", "/other", "x"] {
+            assert!(content.find(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn files_are_served_from_the_folder_and_nothing_outside_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        std::fs::write(dir.path().join("secret"), "s").unwrap();
+        std::fs::write(root.join("sub/a b"), "12345").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("secret"), root.join("link")).unwrap();
+        let content = Content::new(Some(&root)).unwrap();
+        let mut body = content.find("/sub/a%20b").unwrap();
+        assert_eq!(body.length(), 5);
+        assert_eq!(body.next(3).unwrap(), b"123");
+        assert_eq!(body.next(3).unwrap(), b"45");
+        assert_eq!(body.next(3).unwrap(), b"");
+        for path in [
+            "/../secret",
+            "/sub/../../secret",
+            "/%2e%2e/secret",
+            "/link",
+            "/sub",
+            "/",
+            "//etc/passwd",
+            "/%zz",
+        ] {
+            assert!(content.find(path).is_none(), "{path}");
+        }
+        let error = Content::new(Some(&dir.path().join("secret"))).unwrap_err();
+        assert!(error.to_string().ends_with("not a folder"), "{error}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Certificates by the name that a client asks for (server name indication, RFC 6066 §3).
+//!
+//! Each file is parsed once, however many connections present its certificate.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::serving::ServeError;
+
+/// The certificates of a folder, and who answers for all other names.
+#[derive(Debug)]
+pub(super) struct ByName {
+    known: HashMap<String, Arc<CertifiedKey>>,
+    others: Arc<dyn ResolvesServerCert>,
+}
+
+impl ByName {
+    /// Reads every `NAME.crt` with its `NAME.key`.
+    ///
+    /// # Errors
+    /// When one of them can't be used: a server that would not present what it was given
+    /// must not start.
+    pub(super) fn read(
+        folder: &Path,
+        others: Arc<dyn ResolvesServerCert>,
+        provider: &CryptoProvider,
+    ) -> Result<ByName, ServeError> {
+        let bad = |path: &Path, problem: String| ServeError::File {
+            what: "certificate folder",
+            path: path.to_owned(),
+            problem,
+        };
+        let mut known = HashMap::new();
+        let entries = fs::read_dir(folder).map_err(|e| bad(folder, e.to_string()))?;
+        for entry in entries {
+            let path = entry.map_err(|e| bad(folder, e.to_string()))?.path();
+            if path.extension().is_none_or(|extension| extension != "crt") {
+                continue;
+            }
+            let name = path
+                .file_stem()
+                .and_then(|stem| stem.to_str())
+                .ok_or_else(|| bad(&path, "its name is not UTF-8".to_owned()))?
+                .to_ascii_lowercase();
+            let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&path)
+                .and_then(Iterator::collect)
+                .map_err(|e| bad(&path, format!("not a PEM certificate: {e}")))?;
+            if chain.is_empty() {
+                return Err(bad(&path, "holds no PEM certificate".to_owned()));
+            }
+            let key_path = path.with_extension("key");
+            let key = PrivateKeyDer::from_pem_file(&key_path)
+                .map_err(|e| bad(&key_path, format!("not a PEM private key: {e}")))?;
+            let certified = CertifiedKey::from_der(chain, key, provider)
+                .map_err(|e| bad(&path, e.to_string()))?;
+            known.insert(name, Arc::new(certified));
+        }
+        if known.is_empty() {
+            return Err(bad(
+                folder,
+                "holds no certificate: expected NAME.crt with NAME.key".to_owned(),
+            ));
+        }
+        Ok(ByName { known, others })
+    }
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        match hello.server_name().and_then(|name| self.known.get(name)) {
+            Some(certified) => Some(Arc::clone(certified)),
+            None => self.others.resolve(hello),
+        }
+    }
+}

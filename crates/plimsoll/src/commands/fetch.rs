@@ -1,0 +1,133 @@
+//! `plimsoll fetch`: files over HTTP/1.1, to measure TLS itself.
+
+use clap::{Args, ValueEnum};
+use plimsoll_model::spec::{CallSpec, FetchSpec, Spec, TlsSpec};
+use plimsoll_model::units::{Period, Size};
+use std::time::Duration;
+
+use crate::arguments::Origins;
+use crate::environment::Environment;
+use crate::execution::{self, OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::planning;
+use crate::problems::Source;
+
+/// Closed loop, where nothing else is asked: enough to keep a server's core busy.
+const CLIENTS: u32 = 16;
+/// The first connections of a run that resumes have no ticket yet.
+const RESUMED_WARMUP: Period = Period(Duration::from_secs(1));
+
+/// Fetch a file again and again over HTTP/1.1: handshakes, resumption and bulk of a TLS link.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: as many full handshakes as possible, then resumed ones, with 16 in flight
+  plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode new --duration 10s
+  plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode resumed --duration 10s
+Example: bulk over four kept connections; 200 new connections a second
+  plimsoll fetch https://localhost:4433/bytes/64MiB --ca certs/ca.crt --mode reused --fleet 4 --duration 10s
+  plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode new --rate 200/s --duration 10s",
+    after_help = crate::environment::HELP)]
+pub(crate) struct Arguments {
+    /// http://HOST:PORT/PATH (plaintext) or https://HOST:PORT/PATH (TLS 1.3).
+    #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
+    target: Option<String>,
+
+    /// How connections are made: new (a full handshake for every file), resumed (from a
+    /// ticket), or reused (kept open) [default: reused].
+    #[arg(
+        long,
+        env = "PLIMSOLL_MODE",
+        value_name = "MODE",
+        help_heading = "Call"
+    )]
+    mode: Option<Mode>,
+
+    /// The body's exact size; another one is a failure [default: that of /bytes/SIZE].
+    #[arg(
+        long,
+        env = "PLIMSOLL_SIZE",
+        value_name = "SIZE",
+        help_heading = "Call"
+    )]
+    size: Option<Size>,
+
+    /// The Host to send [default: host:port of the target].
+    #[arg(
+        long,
+        env = "PLIMSOLL_HOST",
+        value_name = "HOST",
+        help_heading = "Call"
+    )]
+    host: Option<String>,
+
+    /// Files that one connection fetches before it is replaced [default: no limit].
+    #[arg(
+        long,
+        env = "PLIMSOLL_PER_CONNECTION",
+        value_name = "N",
+        help_heading = "Call"
+    )]
+    per_connection: Option<u32>,
+
+    #[command(flatten)]
+    load: LoadFlags,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    New,
+    Resumed,
+    Reused,
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let mut spec = Spec {
+        target: arguments.target.clone(),
+        call: CallSpec {
+            fetch: Some(FetchSpec {
+                size: arguments.size,
+                host: arguments.host.clone(),
+                per_connection: arguments.per_connection,
+                ..FetchSpec::default()
+            }),
+            ..CallSpec::default()
+        },
+        ..Spec::default()
+    };
+    arguments.load.lay_over(&mut spec, origins)?;
+    arguments.lay_over_mode(&mut spec);
+    let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    execution::execute(&spec, &plan, &arguments.output, session)
+}
+
+impl Arguments {
+    fn lay_over_mode(&self, spec: &mut Spec) {
+        let load = &mut spec.load;
+        if let Some(Mode::New | Mode::Resumed) = self.mode {
+            load.reuse = Some("never".into());
+        }
+        if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
+            load.clients = Some(CLIENTS);
+            if self.mode == Some(Mode::Reused) && load.connections.is_none() {
+                load.connections = Some(CLIENTS);
+            }
+        }
+        if self.mode == Some(Mode::Resumed) {
+            load.warmup = load.warmup.or(Some(RESUMED_WARMUP));
+            let tls = spec.tls.take().unwrap_or_default();
+            spec.tls = Some(TlsSpec {
+                resume: Some(true),
+                ..tls
+            });
+        }
+    }
+}

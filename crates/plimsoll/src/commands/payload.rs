@@ -1,0 +1,77 @@
+//! `plimsoll payload`: a file of an exact size.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::units::Size;
+
+use crate::arguments::boolish;
+use crate::console;
+use crate::failure::{Exit, Failure};
+
+const BLOCK: usize = 64 * 1024;
+
+/// Make a file of exactly so many bytes, to be served and fetched.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: a file of 102,400 bytes\n  \
+    plimsoll payload 100KiB files/100KiB.bin")]
+pub(crate) struct Arguments {
+    /// "1KiB", "512MiB", "1000B".
+    #[arg(value_name = "SIZE")]
+    size: Size,
+
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Overwrite a file that is there.
+    #[arg(long, env = "PLIMSOLL_FORCE", value_parser = boolish())]
+    force: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let shown = arguments.file.display();
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    if !arguments.force {
+        options.create_new(true);
+    }
+    let mut file = options.open(&arguments.file).map_err(|e| {
+        let help = match e.kind() {
+            io::ErrorKind::AlreadyExists => "give another name, or --force to overwrite it",
+            io::ErrorKind::NotFound => "make its folder first",
+            _ => "give a name in a folder that this user may write to",
+        };
+        Failure::error_with_help(format_args!("can't make {shown}: {e}"), help)
+    })?;
+    let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
+    let mut block = vec![0u8; BLOCK];
+    let mut left = arguments.size.0;
+    while left > 0 {
+        mixer.fill(&mut block);
+        let n = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+        if let Err(e) = file.write_all(&block[..n]) {
+            // A file of another size than asked for must not be left behind.
+            let _ = std::fs::remove_file(&arguments.file);
+            return Err(Failure::error(format_args!("can't write {shown}: {e}")));
+        }
+        left -= n as u64;
+    }
+    console::result(format_args!("{shown}: {} bytes\n", arguments.size.0))?;
+    Ok(Exit::Done)
+}
+
+/// Bytes that don't compress, the same every time (xorshift64).
+struct Mixer(u64);
+
+impl Mixer {
+    fn fill(&mut self, block: &mut [u8]) {
+        for word in block.chunks_exact_mut(8) {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            word.copy_from_slice(&self.0.to_le_bytes());
+        }
+    }
+}

@@ -1,0 +1,526 @@
+//! `fetch` and `serve files` against each other and against openssl and nginx: bodies
+//! checked, resumption proved by counting on both sides, and what goes wrong.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{
+    CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, told,
+};
+
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A run of `fetch` with a trusted CA; it ends with `code`.
+#[track_caller]
+fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
+    let _ = fs::remove_dir_all(place.path("run"));
+    let fixed = ["fetch", url, "-q", "--json", "--out", "run"];
+    place.expect_json(code, &[&fixed, &CLIENT_TLS[..], flags].concat())
+}
+
+/// Connections of a whole run, warm-up included: full, resumed.
+fn handshakes(run: &Value) -> (u64, u64) {
+    let sum = |key: &str| {
+        run["stages"]
+            .as_array()
+            .expect("stages")
+            .iter()
+            .map(|stage| stage[key].as_u64().expect("a count"))
+            .sum()
+    };
+    (sum("connections_full"), sum("connections_resumed"))
+}
+
+fn url(server: &Server, path: &str) -> String {
+    format!("https://localhost:{}{path}", server.port)
+}
+
+fn failure(run: &Value) -> (&str, u64) {
+    let first = &run["total"]["errors_by_code"][0];
+    (
+        first["code"].as_str().unwrap_or("none"),
+        first["count"].as_u64().unwrap_or(0),
+    )
+}
+
+/// What the server counted under `name`, from its last line; what did not happen is not there.
+fn counted(told: &str, name: &str) -> u64 {
+    told.split([',', '\n'])
+        .find_map(|part| part.trim().strip_prefix(name)?.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+#[test]
+fn both_ends_count_the_same_handshakes_in_every_mode() {
+    let place = Place::new();
+    place.certificates();
+    for (mode, load, full, resumed) in [
+        ("new", &["--clients", "4", "--calls", "40"][..], 40, 0),
+        ("reused", &["--clients", "4", "--calls", "40"], 1, 0),
+        (
+            "reused",
+            &["--fleet", "2", "--calls", "40", "--per-connection", "10"],
+            0,
+            0,
+        ),
+        (
+            "resumed",
+            &["--clients", "4", "--calls", "40", "--warmup", "300ms"],
+            4,
+            0,
+        ),
+    ] {
+        let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+        let url = url(&server, "/bytes/1KiB");
+        let run = fetch(&place, 0, &url, &[&["--mode", mode], load].concat());
+        assert_eq!(run["total"]["ok"], 40, "{mode}");
+        assert_eq!(run["total"]["bytes_received"], 40 * 1024, "{mode}");
+        assert_eq!(run["count_check"]["matches"], true, "{mode}");
+        assert_eq!(run["health"]["valid"], true, "{mode}: {}", run["health"]);
+        let (ours_full, ours_resumed) = handshakes(&run);
+        match mode {
+            "resumed" => {
+                assert_eq!(run["total"]["connections_full"], 0);
+                assert_eq!(run["total"]["connections_resumed"], 40);
+                assert!((1..=full).contains(&ours_full), "{ours_full}");
+            }
+            "reused" if full == 0 => {
+                assert!(ours_full >= 4, "each connection fetches ten: {ours_full}");
+            }
+            _ => assert_eq!((ours_full, ours_resumed), (full, resumed), "{mode}"),
+        }
+        let (code, told) = server.stop();
+        assert_eq!(code, 0);
+        assert_eq!(counted(&told, "refused"), 0);
+        // A connection that was replaced at the very end has carried no call.
+        let theirs = counted(&told, "full handshakes");
+        assert!(theirs.abs_diff(ours_full) <= 2, "{theirs} {ours_full}");
+        assert_eq!(counted(&told, "resumed handshakes"), ours_resumed, "{mode}");
+    }
+}
+
+#[test]
+fn a_server_without_tickets_makes_a_resumed_run_invalid() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["files", "--no-tickets"], &SERVER_TLS[..]].concat());
+    let load = [
+        "--mode",
+        "resumed",
+        "--clients",
+        "2",
+        "--calls",
+        "10",
+        "--warmup",
+        "50ms",
+    ];
+    let objective = [&load[..], &["--objective", "errors < 1%"]].concat();
+    let run = fetch(&place, 90, &url(&server, "/bytes/1"), &objective);
+    assert_eq!(run["health"]["valid"], false);
+    let problem = &run["health"]["problems"][0];
+    assert_eq!(problem["kind"], "not_resumed");
+    assert!(
+        problem["text"]
+            .as_str()
+            .is_some_and(|t| t.starts_with("10 of 10 handshakes were full")),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_wrong_status_a_wrong_length_and_a_missing_file_are_failures() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).expect("a folder");
+    place.expect(0, &["payload", "100KiB", "site/a.bin"]);
+    assert_eq!(
+        fs::metadata(place.path("site/a.bin"))
+            .expect("a file")
+            .len(),
+        102_400
+    );
+    place.expect(1, &["payload", "1KiB", "site/a.bin"]);
+    place.expect(0, &["payload", "1KiB", "site/a.bin", "--force"]);
+    let server = place.serve(&[&["files", "site"], &SERVER_TLS[..]].concat());
+    let load = ["--calls", "3", "--clients", "1"];
+    let run = fetch(&place, 0, &url(&server, "/a.bin"), &load);
+    assert_eq!(run["total"]["bytes_received"], 3 * 1024);
+    let run = fetch(&place, 1, &url(&server, "/b.bin"), &load);
+    assert_eq!(failure(&run), ("HTTP_STATUS", 3));
+    assert_eq!(run["details"][0]["text"], "/b.bin: 404 Not Found");
+    let sized = [&load[..], &["--size", "2KiB"]].concat();
+    let run = fetch(&place, 1, &url(&server, "/a.bin"), &sized);
+    assert_eq!(failure(&run), ("BODY_LENGTH", 3));
+    assert_eq!(
+        run["details"][0]["text"],
+        "a body of 1024 bytes instead of 2048"
+    );
+}
+
+#[test]
+fn the_file_server_names_the_file_it_cannot_use() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("names")).expect("a folder");
+    for end in ["crt", "key"] {
+        fs::copy(
+            place.path(&format!("certs/server.{end}")),
+            place.path(&format!("names/a.test.{end}")),
+        )
+        .expect("a copy");
+    }
+    let flags = [&["files", "--tls-certs", "names"], &SERVER_TLS[..]].concat();
+    let server = place.serve(&flags);
+    let run = fetch(
+        &place,
+        0,
+        &url(&server, "/bytes/9"),
+        &["--calls", "1", "--clients", "1"],
+    );
+    assert_eq!(run["total"]["ok"], 1);
+    fs::write(place.path("names/b.test.crt"), "nothing").expect("a file");
+    let refused = place.run(&[&["serve"], &flags[..], &["--listen", "127.0.0.1:0"]].concat());
+    assert_eq!(refused.status.code(), Some(1));
+    let told = told(&refused);
+    assert!(
+        told.contains("certificate folder names/b.test.crt: holds no PEM certificate"),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_same_load_runs_over_our_record_layer_and_over_the_librarys() {
+    let place = Place::new();
+    place.certificates();
+    let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    let score = place.serve(&[&["score", "--delay", "0s"], &SERVER_MTLS[..]].concat());
+    for records in ["own", "library"] {
+        for suite in [
+            "TLS_AES_128_GCM_SHA256",
+            "TLS_AES_256_GCM_SHA384",
+            "TLS_CHACHA20_POLY1305_SHA256",
+        ] {
+            let load = [
+                "--records",
+                records,
+                "--suite",
+                suite,
+                "--fleet",
+                "2",
+                "--calls",
+                "4",
+            ];
+            let run = fetch(&place, 0, &url(&files, "/bytes/3MiB"), &load);
+            assert_eq!(run["total"]["bytes_received"], 4 * (3 << 20), "{records}");
+            assert_eq!(run["tls"]["suite"], suite, "{records}");
+            assert!(
+                place
+                    .read("run/plan.toml")
+                    .contains(&format!("records = \"{records}\""))
+            );
+        }
+        // A protocol whose server speaks first, in both directions, with a client certificate.
+        let _ = fs::remove_dir_all(place.path("run"));
+        let target = score.tls();
+        let fixed = [
+            "grpc",
+            &target,
+            "-q",
+            "--json",
+            "--out",
+            "run",
+            "--records",
+            records,
+        ];
+        let load = ["--clients", "20", "--connections", "2", "--calls", "400"];
+        let run = place.expect_json(
+            0,
+            &[&fixed, &SCORE[..], &CLIENT_MTLS[..], &load[..]].concat(),
+        );
+        assert_eq!(run["total"]["ok"], 400, "{records}");
+        assert_eq!(run["security"], "mutual-tls", "{records}");
+    }
+    let wrong = place.run(&[
+        "fetch",
+        "https://localhost:1/",
+        "--calls",
+        "1",
+        "--records",
+        "mine",
+    ]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        told(&wrong).contains("`mine` is unknown"),
+        "{}",
+        told(&wrong)
+    );
+}
+
+fn openssl(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = Command::new("openssl");
+    command.args(arguments).current_dir(place.path(""));
+    command
+}
+
+/// `openssl s_server` on a free port, serving the files of its folder.
+fn s_server(place: &Place, flags: &[&str]) -> Server {
+    let fixed = [
+        "s_server",
+        "-accept",
+        "127.0.0.1:0",
+        "-WWW",
+        "-cert",
+        "certs/server.crt",
+        "-key",
+        "certs/server.key",
+    ];
+    Server::start(openssl(place, &[&fixed, flags].concat()).stderr(Stdio::null()))
+}
+
+#[test]
+fn openssl_s_server_is_fetched_from_with_full_and_with_resumed_handshakes() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["payload", "1000B", "file.bin"]);
+    let server = s_server(&place, &["-tls1_3"]);
+    let load = ["--size", "1000B", "--calls", "30", "--clients", "3"];
+    for (mode, full, resumed) in [("new", 30, 0), ("resumed", 0, 30)] {
+        let flags = [&["--mode", mode, "--warmup", "300ms"], &load[..]].concat();
+        let run = fetch(&place, 0, &url(&server, "/file.bin"), &flags);
+        assert_eq!(run["total"]["ok"], 30, "{mode}: {run}");
+        assert_eq!(run["total"]["connections_full"], full, "{mode}");
+        assert_eq!(run["total"]["connections_resumed"], resumed, "{mode}");
+    }
+    // A missing file is answered with an error text and status 200 by older versions, with
+    // no status at all by others: never with what was asked for.
+    let run = fetch(
+        &place,
+        1,
+        &url(&server, "/none.bin"),
+        &[
+            "--mode",
+            "new",
+            "--size",
+            "1000B",
+            "--calls",
+            "2",
+            "--clients",
+            "1",
+        ],
+    );
+    assert_eq!(run["total"]["ok"], 0);
+}
+
+#[test]
+fn a_server_of_tls_1_2_and_an_untrusted_one_are_told_apart() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["certs", "other"]);
+    let cold = ["--mode", "new", "--calls", "2", "--clients", "1"];
+    let old = s_server(&place, &["-tls1_2"]);
+    let run = fetch(&place, 1, &url(&old, "/x"), &cold);
+    assert_eq!(failure(&run), ("TLS_VERSION", 2));
+    let new = s_server(&place, &["-tls1_3"]);
+    let untrusting = [&cold[..], &["--ca", "other/ca.crt"]].concat();
+    let _ = fs::remove_dir_all(place.path("run"));
+    let url = url(&new, "/x");
+    let fixed = ["fetch", &url, "-q", "--json", "--out", "run"];
+    let run = place.expect_json(1, &[&fixed, &untrusting[..]].concat());
+    assert_eq!(failure(&run), ("TLS_UNKNOWN_CA", 2));
+}
+
+/// nginx in one process, in the foreground.
+struct Nginx(std::process::Child, u16);
+
+impl Nginx {
+    fn start(place: &Place) -> Nginx {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let dir = place.path("");
+        let config = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log stderr crit;\n\
+             events {{ worker_connections 256; }}\n\
+             http {{\n log_format reuse '$ssl_session_reused $status $body_bytes_sent';\n\
+             access_log access.log reuse; client_body_temp_path t1; proxy_temp_path t2;\n\
+             fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;\n\
+             server {{ listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.3;\n\
+             ssl_certificate {0}/certs/server.crt; ssl_certificate_key {0}/certs/server.key;\n\
+             ssl_session_cache shared:s:1m; keepalive_requests 100000; root {0}/site; }} }}\n",
+            dir.display()
+        );
+        fs::write(place.path("nginx.conf"), config).expect("a file");
+        let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
+            .into_iter()
+            .find(|path| fs::exists(path).unwrap_or(false))
+            .expect("nginx is missing: run `make setup`, which installs it");
+        let child = Command::new(program)
+            .arg("-p")
+            .arg(&dir)
+            .args(["-c", "nginx.conf", "-e", "stderr"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("nginx starts");
+        let end = Instant::now() + LONGEST;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < end, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Nginx(child, port)
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nginx_and_our_client_count_the_same_resumptions() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).expect("a folder");
+    place.expect(0, &["payload", "50000B", "site/file.bin"]);
+    let nginx = Nginx::start(&place);
+    let url = format!("https://localhost:{}/file.bin", nginx.1);
+    let load = ["--size", "50000B", "--clients", "3", "--calls", "30"];
+    let mut expected = (0, 0);
+    for mode in ["new", "resumed"] {
+        let flags = [&["--mode", mode, "--warmup", "200ms"], &load[..]].concat();
+        let run = fetch(&place, 0, &url, &flags);
+        assert_eq!(run["total"]["ok"], 30, "{mode}");
+        let key = if mode == "new" {
+            "connections_full"
+        } else {
+            "connections_resumed"
+        };
+        assert_eq!(run["total"][key], 30, "{mode}");
+        let (full, resumed) = handshakes(&run);
+        expected = (expected.0 + full, expected.1 + resumed);
+    }
+    let counted = || {
+        let log = place.read("access.log");
+        let resumed = log.lines().filter(|line| *line == "r 200 50000").count() as u64;
+        let full = log.lines().filter(|line| *line == ". 200 50000").count() as u64;
+        (full, resumed)
+    };
+    // A line is written once its connection has ended.
+    let end = Instant::now() + Duration::from_secs(5);
+    while counted() != expected && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(counted(), expected, "full and resumed, as nginx saw them");
+
+    let kept = ["--size", "50000B", "--fleet", "3", "--calls", "30"];
+    let run = fetch(&place, 0, &url, &kept);
+    assert_eq!(run["total"]["ok"], 30);
+    assert_eq!(handshakes(&run), (3, 0));
+}
+
+#[test]
+fn s_client_and_s_time_are_served_and_resume() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    let address = server.address();
+    let mut client = openssl(
+        &place,
+        &[
+            "s_client",
+            "-connect",
+            &address,
+            "-CAfile",
+            "certs/ca.crt",
+            "-verify_return_error",
+            "-quiet",
+            "-servername",
+            "localhost",
+        ],
+    );
+    let mut child = client
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl starts");
+    let mut stdin = child.stdin.take().expect("stdin is piped");
+    std::io::Write::write_all(&mut stdin, b"GET /bytes/5 HTTP/1.0\r\n\r\n").expect("written");
+    let answer = child.wait_with_output().expect("it ends");
+    drop(stdin);
+    let answer = text(&answer.stdout);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\nxxxxx"), "{answer}");
+
+    for kind in ["-new", "-reuse"] {
+        let arguments = [
+            "s_time",
+            "-connect",
+            &address,
+            "-www",
+            "/bytes/1024",
+            kind,
+            "-time",
+            "1",
+        ];
+        let timed = output(&mut openssl(&place, &arguments), LONGEST);
+        assert!(timed.status.success(), "{}", text(&timed.stderr));
+        assert!(text(&timed.stdout).contains("connections in"), "{kind}");
+    }
+    let (_, told) = server.stop();
+    let full = counted(&told, "full handshakes");
+    let resumed = counted(&told, "resumed handshakes");
+    assert!(full > 2 && resumed > 2, "{told}");
+    assert_eq!(counted(&told, "refused"), 0);
+}
+
+/// A TLS server that promises ten bytes, sends four and closes: politely, or not.
+const SHORT: &str = r#"
+import socket, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("certs/server.crt", "certs/server.key")
+listener = socket.create_server(("127.0.0.1", 0))
+print("listening on 127.0.0.1:%d" % listener.getsockname()[1], flush=True)
+while True:
+    connection, _ = listener.accept()
+    try:
+        link = context.wrap_socket(connection, server_side=True)
+        link.recv(4096)
+        link.sendall(b"HTTP/1.1 200 OK\r\n" + sys.argv[2].encode() + b"\r\nfour")
+        if sys.argv[1] == "polite":
+            link.unwrap()
+        link.shutdown(socket.SHUT_RDWR)
+        link.close()
+    except OSError:
+        pass
+"#;
+
+#[test]
+fn a_short_body_and_a_close_without_close_notify_are_failures() {
+    let place = Place::new();
+    place.certificates();
+    fs::write(place.path("short.py"), SHORT).expect("a file");
+    for (manner, header, code) in [
+        ("polite", "Content-Length: 10\r\n", "BODY_LENGTH"),
+        ("rude", "Content-Length: 10\r\n", "TRUNCATED"),
+        ("rude", "Connection: close\r\n", "TRUNCATED"),
+    ] {
+        let mut python = Command::new("python3");
+        python
+            .args(["short.py", manner, header])
+            .current_dir(place.path(""));
+        let server = Server::start(&mut python);
+        let flags = ["--mode", "new", "--calls", "2", "--clients", "1"];
+        let run = fetch(&place, 1, &url(&server, "/x"), &flags);
+        assert_eq!(failure(&run), (code, 2), "{manner} {header}");
+    }
+}

@@ -1,0 +1,93 @@
+//! The record layer against a peer that seals whatever the input says, well or badly:
+//! inner types, padding, lengths, changed bits, key updates. Nothing panics, nothing is
+//! opened after an error, and the split of the bytes makes no difference.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_engine::tls::record::{Cipher, Failure, Key, KeySchedule, RecordError, Records};
+
+const CIPHER: Cipher = Cipher::Chacha20Poly1305;
+
+struct Schedule {
+    sending: u8,
+    receiving: u8,
+}
+
+fn key(number: u8) -> Key {
+    Key::new(CIPHER, &[number; 32], [number; 12], 0).expect("the key fits the cipher")
+}
+
+impl KeySchedule for Schedule {
+    fn next_sending(&mut self) -> Result<Key, RecordError> {
+        self.sending = self.sending.wrapping_add(1);
+        Ok(key(self.sending))
+    }
+    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+        self.receiving = self.receiving.wrapping_add(1);
+        Ok(key(self.receiving))
+    }
+    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+        if payload.len() > 1000 {
+            return Err(RecordError::Library("too long".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+fn end(sending: u8, receiving: u8) -> Records<Schedule> {
+    let schedule = Schedule { sending, receiving };
+    Records::new(schedule, key(receiving), key(sending))
+}
+
+fn open(bytes: &[u8], step: usize) -> (Vec<u8>, Result<bool, RecordError>) {
+    let mut records = end(101, 1);
+    let mut got = Vec::new();
+    let mut closed = false;
+    for piece in bytes.chunks(step) {
+        let result = records.receive::<()>(&mut piece.to_vec(), &mut |plain| {
+            got.extend_from_slice(plain);
+            Ok(())
+        });
+        match result {
+            Ok(end) => closed = end,
+            Err(Failure::Record(e)) => {
+                let before = got.len();
+                let again = records.receive::<()>(&mut piece.to_vec(), &mut |_| Err(()));
+                assert_eq!(again, Err(Failure::Record(e.clone())));
+                assert_eq!(before, got.len());
+                return (got, Err(e));
+            }
+            Err(Failure::Taker(())) => unreachable!("the taker does not fail"),
+        }
+    }
+    (got, Ok(closed))
+}
+
+// Each step of the input: what to do, and with how many of the bytes that follow.
+fuzz_target!(|input: &[u8]| {
+    let mut peer = end(1, 101);
+    let mut bytes = Vec::new();
+    let mut rest = input;
+    let mut step = 1;
+    while let [what, length, after @ ..] = rest {
+        let (content, next) = after.split_at(usize::from(*length).min(after.len()));
+        rest = next;
+        let from = bytes.len();
+        match what % 5 {
+            0 => bytes.extend_from_slice(content),
+            1 => drop(peer.seal(content)),
+            // Any inner plaintext, its type and padding included.
+            2 => drop(peer.seal_inner(content)),
+            3 => drop(peer.close_notify()),
+            _ => step = usize::from(*length).max(1),
+        }
+        bytes.extend_from_slice(peer.outgoing());
+        peer.sent(peer.outgoing().len());
+        if what & 0x80 != 0 && bytes.len() > from {
+            let at = from + usize::from(*length) % (bytes.len() - from);
+            bytes[at] ^= 1 << (what >> 4 & 7);
+        }
+    }
+    let whole = open(&bytes, bytes.len().max(1));
+    assert_eq!(whole, open(&bytes, step));
+});
