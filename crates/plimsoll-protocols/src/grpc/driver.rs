@@ -21,7 +21,7 @@ use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolErr
 use plimsoll_model::{Outcome, Time};
 
 use self::control::{closed, not_http2};
-use self::messages::close_exchange;
+use self::messages::end_exchange;
 use super::exchange::{self, Exchanges};
 use super::h2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, setting, write,
@@ -353,11 +353,10 @@ impl Driver for GrpcDriver {
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         self.stage = Stage::Failed;
         for stream in self.streams.iter_open() {
-            let mut ended = done(stream, outcome, &self.prepared);
-            if let Some(exchanges) = &mut self.exchanges {
-                close_exchange(stream, exchanges, &self.prepared, &mut ended, events);
+            match &mut self.exchanges {
+                None => events.push(Event::Done(done(stream, outcome, &self.prepared))),
+                Some(exchanges) => end_exchange(stream, exchanges, &self.prepared, outcome, events),
             }
-            events.push(Event::Done(ended));
         }
         self.streams = Streams::default();
         self.exchanges = None;

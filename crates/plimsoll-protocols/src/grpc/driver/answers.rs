@@ -3,7 +3,7 @@
 use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
 
-use super::messages::close_exchange;
+use super::messages::end_exchange;
 use super::{GrpcDriver, KEPT_PARTIAL, Stage, WINDOW_STEP, done};
 use crate::grpc::exchange;
 use crate::grpc::h2::{
@@ -189,15 +189,11 @@ impl GrpcDriver {
         match step {
             Step::Continue => Ok(()),
             Step::Succeed => {
-                let verdict = match self.exchanges {
-                    None => None,
-                    Some(_) => self.judge_stream(id),
-                };
-                let (outcome, detail) = match verdict {
-                    None => (Outcome::Ok, None),
-                    Some((outcome, why)) => (outcome, Some(why)),
-                };
-                let unsent = self.end(id, outcome, detail, State::Ended, events);
+                if self.exchanges.is_some() {
+                    self.stream_succeeded(id, out, events);
+                    return Ok(());
+                }
+                let unsent = self.end(id, Outcome::Ok, None, State::Ended, events);
                 self.stop_sending(id, unsent, out);
                 Ok(())
             }
@@ -238,11 +234,10 @@ impl GrpcDriver {
             return 0;
         };
         let unsent = stream.unsent;
-        let mut ended = done(stream, outcome, &self.prepared);
-        if let Some(exchanges) = &mut self.exchanges {
-            close_exchange(stream, exchanges, &self.prepared, &mut ended, events);
+        match &mut self.exchanges {
+            None => events.push(Event::Done(done(stream, outcome, &self.prepared))),
+            Some(exchanges) => end_exchange(stream, exchanges, &self.prepared, outcome, events),
         }
-        events.push(Event::Done(ended));
         self.streams.close(id, state);
         if let Some(text) = detail {
             self.tell(outcome, text, events);

@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{Done, Event};
+use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
 
-use super::{GrpcDriver, WINDOW_STEP};
+use super::{GrpcDriver, WINDOW_STEP, done};
 use crate::grpc::exchange::{self, Exchanges};
 use crate::grpc::h2::{ErrorCode, Violation, write};
 use crate::grpc::request::Prepared;
@@ -120,6 +120,17 @@ impl GrpcDriver {
         self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
     }
 
+    /// A stream has ended with status OK.
+    #[inline(never)]
+    pub(super) fn stream_succeeded(&mut self, id: u32, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        let (outcome, detail) = match self.judge_stream(id) {
+            None => (Outcome::Ok, None),
+            Some((outcome, why)) => (outcome, Some(why)),
+        };
+        let unsent = self.end(id, outcome, detail, State::Ended, events);
+        self.stop_sending(id, unsent, out);
+    }
+
     /// A stream has ended with status OK: whether everything was exchanged.
     pub(super) fn judge_stream(&mut self, id: u32) -> Option<(Outcome, String)> {
         let script = self.prepared.script.as_ref()?;
@@ -167,15 +178,16 @@ impl GrpcDriver {
     }
 }
 
-/// Gives a stream's slot back, with what it exchanged told and put into `ended`.
+/// Ends a stream's call: tells what was exchanged, and gives its slot back.
 #[inline(never)]
-pub(super) fn close_exchange(
+pub(super) fn end_exchange(
     stream: &mut Stream,
     exchanges: &mut Exchanges,
     prepared: &Prepared,
-    ended: &mut Done,
+    outcome: Outcome,
     events: &mut Vec<Event>,
 ) {
+    let mut ended = done(stream, outcome, prepared);
     let slot = std::mem::replace(&mut stream.exchange, exchange::NONE);
     if let (Some(script), Some(exchange)) = (&prepared.script, exchanges.get(slot)) {
         let messages = exchange.messages_sent(script);
@@ -187,4 +199,5 @@ pub(super) fn close_exchange(
         }
     }
     exchanges.close(slot);
+    events.push(Event::Done(ended));
 }
