@@ -28,4 +28,4 @@ picture() { # NAME HEIGHT
 }
 
 picture search 1000
-picture steady 1390
+picture steady 1630
