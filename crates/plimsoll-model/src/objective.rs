@@ -8,7 +8,7 @@ use crate::record::{StageRecord, Times};
 use crate::run::Run;
 use crate::spec;
 use crate::statistics::quantile::quantile;
-use crate::units::{Period, Rate};
+use crate::units::Rate;
 use serde::Serialize;
 
 /// What became of an objective.
@@ -99,10 +99,7 @@ fn measure(
     let all = record.ended() + record.not_started;
     let time = |ns: Option<f64>| match ns {
         Some(ns) if ns.is_infinite() => (Some(ns), "calls that failed".to_owned()),
-        Some(ns) => (
-            Some(ns),
-            Period(std::time::Duration::from_micros((ns / 1e3).round() as u64)).to_string(),
-        ),
+        Some(ns) => (Some(ns), readable(ns)),
         None => (None, format!("too few calls to tell ({all})")),
     };
     match metric {
@@ -126,6 +123,15 @@ fn measure(
             });
             (achieved_per_s, text)
         }
+    }
+}
+
+/// Nanoseconds with the unit that suits.
+fn readable(ns: f64) -> String {
+    match ns {
+        ns if ns < 1e6 => format!("{:.1}us", ns / 1e3),
+        ns if ns < 1e9 => format!("{:.2}ms", ns / 1e6),
+        ns => format!("{:.2}s", ns / 1e9),
     }
 }
 
@@ -182,6 +188,14 @@ mod tests {
         assert_eq!(lost(100, 11, 0), Some("p99 < 10ms"));
         assert_eq!(lost(0, 0, 21), Some("errors < 2%"));
         assert_eq!(lost(0, 0, 10), None);
+    }
+
+    #[test]
+    fn what_was_measured_is_readable() {
+        assert_eq!(
+            [1_500.0, 52_192_900.0, 2.5e9].map(readable),
+            ["1.5us", "52.19ms", "2.50s"]
+        );
     }
 
     #[test]
