@@ -243,9 +243,10 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether all lengths fit their fields as Java reads them, as signed numbers.
+    /// Whether all lengths fit their fields. Java reads those of class and header as signed
+    /// numbers, and so takes at most 32,767 bytes.
     pub fn is_writable(&self) -> bool {
-        self.class.len() <= i16::MAX as usize
+        self.class.len() <= u16::MAX as usize
             && self.header.len() <= u16::MAX as usize
             && self.content.len() <= i32::MAX as usize
     }

@@ -7,6 +7,10 @@ use super::{Class, Value};
 /// How deep values may nest.
 const MOST_DEPTH: usize = 64;
 
+/// Bytes of type names that references may repeat: a short reference to a long name must
+/// not make much of little.
+const MOST_REPEATED: usize = 1 << 20;
+
 /// The bytes are not the Hessian that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hessian: at byte {at}: {problem}")]
@@ -31,6 +35,8 @@ pub enum Problem {
     Type(i32),
     #[error("a reference to value {0}, which has not begun")]
     Ref(u32),
+    #[error("references repeat more than {MOST_REPEATED} bytes of type names")]
+    TooLong,
     #[error("values nested more than {MOST_DEPTH} deep")]
     TooDeep,
     #[error("{0} bytes after the value")]
@@ -58,6 +64,8 @@ pub struct Decoder<'a> {
     depth: usize,
     classes: Vec<Arc<Class>>,
     types: Vec<String>,
+    /// Bytes of names that references have repeated.
+    repeated: usize,
     /// Lists, maps and objects begun.
     begun: u32,
 }
@@ -70,6 +78,7 @@ impl<'a> Decoder<'a> {
             depth: 0,
             classes: Vec::new(),
             types: Vec::new(),
+            repeated: 0,
             begun: 0,
         }
     }
@@ -101,7 +110,12 @@ impl<'a> Decoder<'a> {
     }
 
     fn nested(&mut self) -> Result<Value, HessianError> {
-        let tag = self.byte()?;
+        let mut tag = self.byte()?;
+        // Only descriptions so far: the first object follows.
+        while tag == b'O' {
+            self.class()?;
+            tag = self.byte()?;
+        }
         Ok(match tag {
             b'N' => Value::Null,
             b'T' => Value::Bool(true),
@@ -124,11 +138,6 @@ impl<'a> Decoder<'a> {
             b'V' => self.list()?,
             b'v' => self.short_list()?,
             b'M' => self.map()?,
-            b'O' => {
-                self.class()?;
-                // Only a description so far: its first object follows.
-                return self.value();
-            }
             b'o' => self.object()?,
             b'R' => self.reference(0)?,
             0x4a => self.reference(1)?,
@@ -307,12 +316,17 @@ impl<'a> Decoder<'a> {
         Ok(None)
     }
 
-    fn named_type(&self, number: i32) -> Result<String, HessianError> {
-        usize::try_from(number)
+    fn named_type(&mut self, number: i32) -> Result<String, HessianError> {
+        let name = usize::try_from(number)
             .ok()
             .and_then(|n| self.types.get(n))
             .cloned()
-            .ok_or_else(|| self.error(Problem::Type(number)))
+            .ok_or_else(|| self.error(Problem::Type(number)))?;
+        self.repeated += name.len();
+        if self.repeated > MOST_REPEATED {
+            return Err(self.error(Problem::TooLong));
+        }
+        Ok(name)
     }
 
     fn list(&mut self) -> Result<Value, HessianError> {

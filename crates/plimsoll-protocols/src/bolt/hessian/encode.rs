@@ -307,6 +307,12 @@ mod tests {
     fn lists_and_depth_are_bounded() {
         let deep = [b'V'; 1000];
         assert!(decode(&deep).unwrap_err().to_string().contains("nested"));
+        // Many short references to one long name.
+        let mut bytes = b"Vt\xff\xff".to_vec();
+        bytes.extend([b'a'; 65_535]);
+        bytes.extend(b"V\x75\x90z".repeat(40));
+        bytes.push(b'z');
+        assert!(decode(&bytes).unwrap_err().to_string().contains("repeat"));
         // A list that claims two thousand million items is as long as its bytes.
         assert!(decode(b"Vl\x7f\xff\xff\xff\x91").is_err());
         assert!(decode(b"O\x91AI\x7f\xff\xff\xff").is_err());
