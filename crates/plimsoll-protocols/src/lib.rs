@@ -7,3 +7,4 @@
 pub mod grpc;
 #[cfg(feature = "targets")]
 pub mod serving;
+pub mod session;

@@ -1,0 +1,7 @@
+//! What stands between a client and a service and carries its traffic, and the service
+//! simulator that feeds it.
+
+pub mod bus;
+pub mod gateway;
+pub mod llm;
+pub mod token;
