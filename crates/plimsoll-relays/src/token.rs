@@ -120,6 +120,10 @@ impl Verifier {
     /// Why it does not.
     pub fn check(&self, token: &str, session: &str) -> Result<(), Refusal> {
         use jsonwebtoken::errors::ErrorKind;
+        // A head that can't be read or names no algorithm of this library's (`none`).
+        if jsonwebtoken::decode_header(token).is_err() {
+            return Err(Refusal::NotGenuine);
+        }
         let mut refusal = Refusal::NotGenuine;
         for key in &self.keys {
             match decode::<Checked>(token, key, &self.validation) {

@@ -59,6 +59,7 @@ pub(crate) enum Chosen {
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
     Serve(commands::serve::Arguments),
+    Relay(commands::relay::Arguments),
     Certs(commands::certs::Arguments),
 }
 

@@ -264,8 +264,12 @@ impl Socket {
             if self.flush(stream).is_err() {
                 return LOST;
             }
-            if let Some((code, reason)) = self.closing {
-                return self.goodbye(stream, code, reason).await;
+            if let Some((close_code, reason)) = self.closing {
+                if close_code == code::PING_TIMEOUT && !self.out.is_empty() {
+                    // It reads nothing: a Close would not reach it either.
+                    return close_code;
+                }
+                return self.goodbye(stream, close_code, reason).await;
             }
             if self.needs_log && self.out.is_empty() {
                 self.read_log(timer.as_mut()).await;
@@ -335,7 +339,8 @@ impl Socket {
         }
         if mail.lost {
             Metrics::add(&self.gateway.metrics.slow, 1);
-            if self.delivery.last.is_none() {
+            let unnumbered = |frame: &Bytes| Stamp::of(frame).seq.is_none();
+            if mail.frames.front().is_none_or(unnumbered) {
                 // Frames without numbers are in no log: what was let go is gone.
                 self.closing = Some((code::TRY_AGAIN, "read too slowly"));
                 return;

@@ -5,6 +5,8 @@ pub(crate) mod compare;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
+pub(crate) mod llm;
+pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
@@ -40,7 +42,8 @@ pub(crate) fn execute(
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
-        Chosen::Serve(arguments) => serve::execute(arguments),
+        Chosen::Serve(arguments) => serve::execute(arguments, environment),
+        Chosen::Relay(arguments) => relay::execute(&arguments, environment),
         Chosen::Certs(arguments) => certs::execute(&arguments),
     }
 }

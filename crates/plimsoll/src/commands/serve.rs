@@ -15,6 +15,7 @@ use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::descriptors;
+use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
 
@@ -37,6 +38,7 @@ enum Server {
     Score(ScoreArguments),
     Orders(OrdersArguments),
     Fast(FastArguments),
+    Llm(super::llm::Arguments),
 }
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -343,11 +345,12 @@ impl ListenFlags {
     }
 }
 
-pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result<Exit, Failure> {
     match arguments.server {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
         Server::Fast(arguments) => serve_fast(&arguments),
+        Server::Llm(arguments) => super::llm::execute(&arguments, environment),
     }
 }
 
