@@ -74,6 +74,25 @@ pub enum Group {
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallPlan {
     Grpc(GrpcCall),
+    Session(SessionCall),
+}
+
+/// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of
+/// its queries is a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionCall {
+    /// Where the WebSockets are; the plan's target is the API.
+    pub socket: Target,
+    /// The first part of the socket's path.
+    pub agent: String,
+    /// Queries in each session.
+    pub queries: u32,
+    /// How often in a row a lost socket is tried to be opened again.
+    pub reconnects: u32,
+    /// The longest first pause before that; it doubles with every attempt.
+    pub reconnect_pause: Duration,
+    /// The longest pause of all.
+    pub reconnect_pause_most: Duration,
 }
 
 /// One kind of gRPC call, its message encoded.

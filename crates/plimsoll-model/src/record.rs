@@ -7,6 +7,7 @@
 use hdrhistogram::Histogram;
 use std::fmt;
 
+use crate::measure::Measures;
 use crate::{ConnectPhases, Outcome, Sample, Time};
 
 /// The longest time a histogram tells apart: one hour. Longer times count as one hour.
@@ -248,6 +249,8 @@ pub struct StageRecord {
     pub pacing: Times,
     /// `None` until a connection is recorded.
     pub phases: Option<Box<PhaseRecord>>,
+    /// What the protocol measures besides; `None` until something is recorded.
+    pub measures: Option<Box<Measures>>,
 }
 
 impl StageRecord {
@@ -335,6 +338,9 @@ impl StageRecord {
         if let Some(theirs) = other.phases.as_ref().filter(|p| !p.is_empty()) {
             self.phases.get_or_insert_default().merge(theirs);
         }
+        if let Some(theirs) = other.measures.as_ref().filter(|m| !m.is_empty()) {
+            self.measures.get_or_insert_default().merge(theirs);
+        }
     }
 
     /// Forget everything, keep the memory.
@@ -361,6 +367,9 @@ impl StageRecord {
         if let Some(phases) = &mut self.phases {
             phases.all_mut().into_iter().for_each(Times::clear);
         }
+        if let Some(measures) = &mut self.measures {
+            measures.clear();
+        }
     }
 
     /// Nothing was recorded.
@@ -373,6 +382,7 @@ impl StageRecord {
             && self.connections_resumed == 0
             && self.connect_failures.total() == 0
             && self.pacing.is_empty()
+            && self.measures.as_ref().is_none_or(|m| m.is_empty())
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Find(commands::find::Arguments),
     Grpc(commands::grpc::Arguments),
+    Session(commands::session::Arguments),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),

@@ -145,6 +145,7 @@ impl RunHeader {
     pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
         let (protocol, call) = match &plan.call {
             CallPlan::Grpc(call) => ("grpc", call.method.clone()),
+            CallPlan::Session(call) => ("session", format!("{} queries", call.queries)),
         };
         let security = match &plan.tls {
             None => Security::Plaintext,

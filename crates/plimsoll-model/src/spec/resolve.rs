@@ -111,6 +111,8 @@ const DEFAULT_GROUPS: [Group; 3] = [Group::X25519, Group::Secp256r1, Group::Secp
 /// Everything that is wrong with it, each with its key; see [`super::locate`] for places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems(Vec::new());
+    let with_defaults = super::session::with_defaults(spec);
+    let spec = with_defaults.as_ref().unwrap_or(spec);
     let target = problems.target(spec);
     let tls = problems.tls(
         spec.tls.as_ref(),
@@ -149,8 +151,10 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
 
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
-    let CallPlan::Grpc(call) = call;
-    let method = call.method.rsplit('/').next().unwrap_or(&call.method);
+    let method = match call {
+        CallPlan::Grpc(call) => call.method.rsplit('/').next().unwrap_or(&call.method),
+        CallPlan::Session(_) => "sessions",
+    };
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
         (_, Arrivals::Closed { .. }) => "fleet",
@@ -160,14 +164,14 @@ fn name_for(call: &CallPlan, load: &Load) -> String {
     format!("{method}, {kind}")
 }
 
-struct Problems(Vec<Problem>);
+pub(super) struct Problems(pub(super) Vec<Problem>);
 
 impl Problems {
-    fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
+    pub(super) fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem::new(key, message));
     }
 
-    fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
+    pub(super) fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(key, message)).ok()
     }
 
@@ -252,6 +256,9 @@ impl Problems {
     }
 
     fn call(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<CallPlan> {
+        if let Some(session) = &spec.call.session {
+            return self.session(spec, session);
+        }
         let Some(call) = &spec.call.grpc else {
             self.add("call", "missing: a [call.grpc] section says what to call");
             return None;

@@ -27,7 +27,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
         format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS)")
     })?;
     let secured = match scheme.to_ascii_lowercase().as_str() {
-        "grpc" => false,
+        "grpc" | "session" => false,
         "grpcs" => true,
         "http" => {
             return Err(format!(

@@ -199,10 +199,13 @@ async fn refuse(gateway: &Gateway, stream: &mut TcpStream, peer: SocketAddr, ans
 /// Which socket a session has. Keyed by generation: closing a socket that was replaced
 /// does not silence the one that took over.
 #[derive(Default)]
-struct Registry(Mutex<HashMap<Box<str>, (u64, Arc<Mailbox>)>>);
+struct Registry(Mutex<Sockets>);
+
+/// By session: the generation of its socket, and where its frames go.
+type Sockets = HashMap<Box<str>, (u64, Arc<Mailbox>)>;
 
 impl Registry {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, (u64, Arc<Mailbox>)>> {
+    fn lock(&self) -> MutexGuard<'_, Sockets> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

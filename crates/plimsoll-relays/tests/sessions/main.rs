@@ -1,7 +1,13 @@
 //! The LLM simulator, the bus and the gateway together, over real sockets on loopback.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what these helpers unwrap fails the test they serve"
+)]
+
 mod client;
 mod flow;
+mod load;
 mod refusals;
 mod resuming;
 mod stack;

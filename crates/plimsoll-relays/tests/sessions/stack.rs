@@ -38,7 +38,11 @@ pub(crate) struct GatewayProcess {
 
 impl GatewayProcess {
     pub(crate) fn start(bus: &Bus, options: GatewayOptions) -> GatewayProcess {
-        let verifier = Verifier::new(&[SECRET.to_vec()]).unwrap();
+        GatewayProcess::with_secret(bus, options, SECRET)
+    }
+
+    fn with_secret(bus: &Bus, options: GatewayOptions, secret: &[u8]) -> GatewayProcess {
+        let verifier = Verifier::new(&[secret.to_vec()]).unwrap();
         let gateway = Gateway::new(bus.clone(), verifier, options);
         let bound = listen().bind().unwrap();
         let address = bound.address();
@@ -104,4 +108,9 @@ impl Stack {
     pub(crate) async fn run(&self, session: &str) -> u16 {
         post(self.api, &format!("/session/{session}/run")).await.0
     }
+}
+
+/// One that knows another secret.
+pub(crate) fn foreign_gateway(bus: &Bus) -> GatewayProcess {
+    GatewayProcess::with_secret(bus, GatewayOptions::default(), &[b'x'; 40])
 }

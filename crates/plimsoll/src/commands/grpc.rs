@@ -110,6 +110,7 @@ pub(crate) fn execute(
         target: arguments.target.clone(),
         call: CallSpec {
             grpc: Some(arguments.call()?),
+            ..CallSpec::default()
         },
         ..Spec::default()
     };

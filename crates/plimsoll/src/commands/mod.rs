@@ -10,6 +10,7 @@ pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod session;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::environment::Environment;
@@ -39,6 +40,9 @@ pub(crate) fn execute(
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
         Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
+        Chosen::Session(arguments) => {
+            session::execute(&arguments, origins, environment, &session()?)
+        }
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),

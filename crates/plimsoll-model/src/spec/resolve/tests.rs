@@ -322,9 +322,13 @@ fn messages_and_metadata_are_judged() {
     let with = |call: &str| {
         format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{call}\n")
     };
-    let CallPlan::Grpc(call) = plan(&with("message = { json = \"[0.1, 0.2]\" }")).call;
+    let CallPlan::Grpc(call) = plan(&with("message = { json = \"[0.1, 0.2]\" }")).call else {
+        panic!("a gRPC call");
+    };
     assert_eq!(call.message, b"{\"json\":\"[0.1, 0.2]\"}");
-    let CallPlan::Grpc(call) = plan(&with("message_file = \"order.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }")).call;
+    let CallPlan::Grpc(call) = plan(&with("message_file = \"order.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }")).call else {
+        panic!("a gRPC call");
+    };
     assert_eq!(call.message, b"{\"price\": 5}\n");
     assert_eq!(
         call.metadata,
