@@ -3,8 +3,8 @@
 //!
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
-pub mod objective;
 pub mod measure;
+pub mod objective;
 pub mod outcome;
 pub mod plan;
 pub mod record;

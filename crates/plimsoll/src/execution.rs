@@ -171,9 +171,15 @@ pub(crate) fn carry_out(
         }
         CallPlan::Session(call) => {
             let sessions = Sessions::new(sessions(plan, call)?);
-            record(plan, plan_toml, dir, progress, abort, session, |stop, observe| {
-                plimsoll_engine::run_scripts(plan, sessions, stop, observe)
-            })
+            record(
+                plan,
+                plan_toml,
+                dir,
+                progress,
+                abort,
+                session,
+                |stop, observe| plimsoll_engine::run_scripts(plan, sessions, stop, observe),
+            )
         }
     }
 }
@@ -262,9 +268,15 @@ where
     P::Driver: Send,
 {
     let trace = session.trace;
-    record(plan, plan_toml, dir, progress, abort, session, |stop, observe| {
-        plimsoll_engine::run(plan, protocol, trace, stop, observe)
-    })
+    record(
+        plan,
+        plan_toml,
+        dir,
+        progress,
+        abort,
+        session,
+        |stop, observe| plimsoll_engine::run(plan, protocol, trace, stop, observe),
+    )
 }
 
 /// Carries the plan out with `carry`, everything observed going to the run directory.
@@ -284,37 +296,34 @@ fn record(
     let mut intervals = 0u64;
     let stop = session.stop.for_one();
     let mut lost = None;
-    let result = carry(
-        &stop,
-        &mut |seen| match seen {
-            Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
-            Observation::Started {
-                workers,
-                connections,
-            } => {
-                writer.log(&format!(
-                    "started: {workers} workers, {connections} connections"
-                ));
-                tracing::debug!(workers, connections, "the load begins");
+    let result = carry(&stop, &mut |seen| match seen {
+        Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
+        Observation::Started {
+            workers,
+            connections,
+        } => {
+            writer.log(&format!(
+                "started: {workers} workers, {connections} connections"
+            ));
+            tracing::debug!(workers, connections, "the load begins");
+        }
+        Observation::Interval(interval, requests) => {
+            intervals += 1;
+            if let Err(e) = writer.interval(interval, requests) {
+                let text = format!("from here on nothing is kept of this run: {}", chain(&e));
+                writer.log(&text);
+                progress.note(&text);
             }
-            Observation::Interval(interval, requests) => {
-                intervals += 1;
-                if let Err(e) = writer.interval(interval, requests) {
-                    let text = format!("from here on nothing is kept of this run: {}", chain(&e));
-                    writer.log(&text);
-                    progress.note(&text);
-                }
-                progress.interval(interval);
-                if lost.is_none()
-                    && let Some(reason) = abort.as_mut().and_then(|a| a.interval(interval))
-                {
-                    progress.lost(&reason);
-                    lost = Some(reason);
-                    stop.request();
-                }
+            progress.interval(interval);
+            if lost.is_none()
+                && let Some(reason) = abort.as_mut().and_then(|a| a.interval(interval))
+            {
+                progress.lost(&reason);
+                lost = Some(reason);
+                stop.request();
             }
-        },
-    );
+        }
+    });
     progress.finish();
     let ending = match result {
         Ok(finished) => match lost.filter(|_| session.stop.level() == StopLevel::Run) {

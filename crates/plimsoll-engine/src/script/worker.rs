@@ -734,6 +734,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             in_flight: self.in_flight,
             backlog: 0,
             connections: self.open_connections,
+            negotiated: None,
             busy_ns: length.saturating_sub(self.waited_ns),
         });
         self.waited_ns = 0;
