@@ -42,6 +42,8 @@ want ss iproute2
 want shellcheck shellcheck
 want python3 python3
 want c++ g++
+want redis-server redis-server
+want haproxy haproxy
 want h2load nghttp2-client
 # Debian ships python3 without what `python3 -m venv` needs.
 if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then

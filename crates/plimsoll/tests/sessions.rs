@@ -1,7 +1,6 @@
 //! Sessions as a person runs them: the whole stack in one process, each ready plan, the
 //! report, and what is told when the stack is not there.
 
-#[expect(dead_code, reason = "other tests use the rest")]
 mod support;
 
 use std::fs;

@@ -29,7 +29,7 @@ fn target(address: SocketAddr) -> Target {
     }
 }
 
-struct Loading {
+pub(crate) struct Loading {
     clients: u32,
     queries: u32,
     deadline: Duration,
@@ -39,7 +39,7 @@ struct Loading {
 }
 
 impl Loading {
-    fn closed(clients: u32, queries: u32) -> Loading {
+    pub(crate) fn closed(clients: u32, queries: u32) -> Loading {
         Loading {
             clients,
             queries,
@@ -50,7 +50,7 @@ impl Loading {
     }
 
     /// Puts the load on, and merges what was recorded.
-    async fn carry_out(self, api: SocketAddr, socket: SocketAddr) -> StageRecord {
+    pub(crate) async fn carry_out(self, api: SocketAddr, socket: SocketAddr) -> StageRecord {
         let calls = u64::from(self.clients) * u64::from(self.queries);
         let plan = Plan {
             name: "test".to_owned(),
@@ -132,7 +132,7 @@ impl Loading {
     }
 }
 
-fn of(record: &StageRecord, count: Count) -> u64 {
+pub(crate) fn of(record: &StageRecord, count: Count) -> u64 {
     record.measures.as_ref().map_or(0, |m| m.of(count))
 }
 

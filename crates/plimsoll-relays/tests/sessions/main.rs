@@ -8,6 +8,7 @@
 mod client;
 mod flow;
 mod load;
+mod redis;
 mod refusals;
 mod resuming;
 mod stack;
