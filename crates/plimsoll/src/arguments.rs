@@ -61,6 +61,7 @@ pub(crate) enum Chosen {
     Import(commands::import::Arguments),
     Serve(commands::serve::Arguments),
     Relay(commands::relay::Arguments),
+    Stack(commands::stack::Arguments),
     Certs(commands::certs::Arguments),
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod session;
+pub(crate) mod stack;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::environment::Environment;
@@ -43,6 +44,7 @@ pub(crate) fn execute(
         Chosen::Session(arguments) => {
             session::execute(&arguments, origins, environment, &session()?)
         }
+        Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, session),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
