@@ -45,7 +45,7 @@ enum Action {
     Status(StatusArguments),
     Logs(LogsArguments),
     Down(DownArguments),
-    Run(RunArguments),
+    Run(Box<RunArguments>),
 }
 
 /// The stacks there are.
