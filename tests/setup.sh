@@ -44,6 +44,8 @@ want ss iproute2
 want shellcheck shellcheck
 want python3 python3
 want c++ g++
+want redis-server redis-server
+want haproxy haproxy
 want h2load nghttp2-client
 want javac default-jdk-headless
 want mvn maven

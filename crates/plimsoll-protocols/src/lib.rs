@@ -8,3 +8,4 @@ pub mod bolt;
 pub mod grpc;
 #[cfg(feature = "targets")]
 pub mod serving;
+pub mod session;

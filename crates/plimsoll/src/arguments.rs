@@ -57,12 +57,14 @@ pub(crate) enum Chosen {
     Ladder(commands::ladder::Arguments),
     Grpc(Box<commands::grpc::Arguments>),
     Bolt(Box<commands::bolt::Arguments>),
+    Session(Box<commands::session::Arguments>),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
     Check(commands::check::Arguments),
     Serve(commands::serve::Arguments),
     Relay(commands::relay::Arguments),
+    Stack(commands::stack::Arguments),
     Certs(commands::certs::Arguments),
 }
 

@@ -8,8 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    BoltSpec, CallSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec, Spec,
-    StepSpec, TlsSpec, WatchSpec, suggest,
+    BoltSpec, CallSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec,
+    SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -133,6 +133,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "call" => keys_of::<CallSpec>(),
         "call.grpc" => keys_of::<GrpcSpec>(),
         "call.bolt" => keys_of::<BoltSpec>(),
+        "call.session" => keys_of::<SessionSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
@@ -183,7 +184,15 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
 
 /// The section that does have a key of this name, or one like it.
 fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
-    let sections = ["load", "call.grpc", "call.bolt", "tls", "watch", "find"];
+    let sections = [
+        "load",
+        "call.grpc",
+        "call.bolt",
+        "call.session",
+        "tls",
+        "watch",
+        "find",
+    ];
     let keys = || {
         sections
             .into_iter()

@@ -129,6 +129,8 @@ const DEFAULT_GROUPS: [Group; 3] = [Group::X25519, Group::Secp256r1, Group::Secp
 /// Everything that is wrong with it, each with its key; see [`super::locate`] for places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems(Vec::new());
+    let with_defaults = super::session::with_defaults(spec);
+    let spec = with_defaults.as_ref().unwrap_or(spec);
     let target = problems.target(spec);
     let tls = problems.tls(
         spec.tls.as_ref(),
@@ -167,8 +169,11 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
 
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
-    let (_, method) = call.names();
-    let method = method.rsplit('/').next().unwrap_or(method);
+    let names = call.names();
+    let method = match call {
+        CallPlan::Session(_) => "sessions",
+        CallPlan::Grpc(_) | CallPlan::Bolt(_) => names.1.rsplit('/').next().unwrap_or(&names.1),
+    };
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
         (_, Arrivals::Closed { .. }) => "fleet",
@@ -178,14 +183,14 @@ fn name_for(call: &CallPlan, load: &Load) -> String {
     format!("{method}, {kind}")
 }
 
-struct Problems(Vec<Problem>);
+pub(super) struct Problems(pub(super) Vec<Problem>);
 
 impl Problems {
-    fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
+    pub(super) fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem::new(key, message));
     }
 
-    fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
+    pub(super) fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(key, message)).ok()
     }
 
@@ -195,7 +200,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; session:// for sessions",
                 );
                 None
             }
@@ -273,6 +278,7 @@ impl Problems {
         let given: Vec<&str> = [
             ("grpc", spec.call.grpc.is_some()),
             ("bolt", spec.call.bolt.is_some()),
+            ("session", spec.call.session.is_some()),
         ]
         .into_iter()
         .filter_map(|(section, given)| given.then_some(section))
@@ -305,10 +311,13 @@ impl Problems {
                 }
             }
         }
-        match &spec.call.bolt {
-            Some(call) => self.bolt_call(spec, call, surroundings),
-            None => self.grpc_call(spec.call.grpc.as_ref()?, surroundings),
+        if let Some(call) = &spec.call.bolt {
+            return self.bolt_call(spec, call, surroundings);
         }
+        if let Some(call) = &spec.call.session {
+            return self.session(spec, call);
+        }
+        self.grpc_call(spec.call.grpc.as_ref()?, surroundings)
     }
 
     fn grpc_call(&mut self, call: &GrpcSpec, surroundings: &dyn Surroundings) -> Option<CallPlan> {

@@ -18,12 +18,13 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, nearest)| nearest)
 }
 
-/// A protocol's two schemes.
+/// A protocol's schemes.
 struct Schemes {
     /// The section of a plan that says what to call: `call.SECTION`.
     section: &'static str,
     plain: &'static str,
-    secured: &'static str,
+    /// `None`: there is none over TLS.
+    secured: Option<&'static str>,
     /// Schemes that mean the same elsewhere, and what to write here.
     elsewhere: &'static [(&'static str, &'static str)],
 }
@@ -32,14 +33,20 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "grpc",
         plain: "grpc",
-        secured: "grpcs",
+        secured: Some("grpcs"),
         elsewhere: &[("http", "grpc"), ("https", "grpcs")],
     },
     Schemes {
         section: "bolt",
         plain: "sofa",
-        secured: "sofas",
+        secured: Some("sofas"),
         elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
+    },
+    Schemes {
+        section: "session",
+        plain: "session",
+        secured: None,
+        elsewhere: &[],
     },
 ];
 
@@ -47,15 +54,21 @@ const SCHEMES: &[Schemes] = &[
 pub fn section_of(url: &str) -> Option<&'static str> {
     let (scheme, _) = url.split_once("://")?;
     let schemes = SCHEMES.iter().find(|schemes| {
-        scheme.eq_ignore_ascii_case(schemes.plain) || scheme.eq_ignore_ascii_case(schemes.secured)
+        scheme.eq_ignore_ascii_case(schemes.plain)
+            || schemes
+                .secured
+                .is_some_and(|secured| scheme.eq_ignore_ascii_case(secured))
     })?;
     Some(schemes.section)
 }
 
 fn is_secured(scheme: &str, rest: &str) -> Result<bool, String> {
     for schemes in SCHEMES {
-        if scheme == schemes.plain || scheme == schemes.secured {
-            return Ok(scheme == schemes.secured);
+        if scheme == schemes.plain {
+            return Ok(false);
+        }
+        if schemes.secured == Some(scheme) {
+            return Ok(true);
         }
         if let Some((_, ours)) = schemes.elsewhere.iter().find(|(name, _)| *name == scheme) {
             return Err(format!(
@@ -65,7 +78,10 @@ fn is_secured(scheme: &str, rest: &str) -> Result<bool, String> {
     }
     let known: Vec<String> = SCHEMES
         .iter()
-        .map(|s| format!("{}:// (over TLS {}://)", s.plain, s.secured))
+        .map(|s| match s.secured {
+            Some(secured) => format!("{}:// (over TLS {secured}://)", s.plain),
+            None => format!("{}://", s.plain),
+        })
         .collect();
     Err(format!(
         "unknown scheme `{scheme}`: use {}",

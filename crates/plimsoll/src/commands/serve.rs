@@ -17,6 +17,7 @@ use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::descriptors;
+use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
 
@@ -41,6 +42,7 @@ enum Server {
     Echo(EchoArguments),
     Fast(FastArguments),
     Bolt(BoltArguments),
+    Llm(super::llm::Arguments),
 }
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -450,13 +452,14 @@ impl ListenFlags {
     }
 }
 
-pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result<Exit, Failure> {
     match arguments.server {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
         Server::Echo(arguments) => serve_echo(&arguments),
         Server::Fast(arguments) => serve_fast(&arguments),
         Server::Bolt(arguments) => serve_bolt(&arguments),
+        Server::Llm(arguments) => super::llm::execute(&arguments, environment),
     }
 }
 
