@@ -45,6 +45,8 @@ PATH=$PATH:/usr/sbin want nginx nginx-light
 want shellcheck shellcheck
 want python3 python3
 want c++ g++
+want redis-server redis-server
+want haproxy haproxy
 want h2load nghttp2-client
 want javac default-jdk-headless
 want mvn maven

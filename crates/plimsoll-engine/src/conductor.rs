@@ -5,6 +5,7 @@
 //! never wait for it: they hand intervals over and go on.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -22,6 +23,8 @@ use crate::driver::Protocol;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver::first_address;
 use crate::resources::{Usage, Watched};
+use crate::script::Scripts;
+use crate::script::worker::ScriptWorker;
 use crate::stop::Stop;
 use crate::tls::{TlsClient, TlsSetupError};
 use crate::worker::{Control, Established, Share, StopLevel, Worker, WorkerInterval};
@@ -105,12 +108,71 @@ pub fn run<P: Protocol>(
         Some(tls) => Some(TlsClient::new(tls, &plan.target, protocol.alpn())?),
         None => None,
     };
-    let address =
-        first_address(&plan.target.host, plan.target.port).map_err(|source| RunError::Resolve {
-            url: plan.target.url.clone(),
-            host: plan.target.host.clone(),
-            source,
-        })?;
+    let protocol = Arc::new(protocol);
+    let wanted = match plan.load.reuse {
+        Reuse::Always => u64::from(plan.load.connections),
+        Reuse::Never => 0,
+    };
+    let target = plan.target.clone();
+    carry_out(
+        plan,
+        trace,
+        stop,
+        wanted,
+        observe,
+        move |clock, share, hands| {
+            work(
+                clock,
+                &target,
+                share,
+                Arc::clone(&protocol),
+                tls.as_ref().map(TlsClient::for_worker),
+                hands,
+            );
+        },
+    )
+}
+
+/// Carry a plan of scripts out; otherwise as [`run`].
+///
+/// # Errors
+/// As [`run`].
+pub fn run_scripts<C: Scripts>(
+    plan: &Plan,
+    scripts: C,
+    stop: &Stop,
+    observe: &mut dyn FnMut(Observation<'_>),
+) -> Result<Finished, RunError> {
+    check_descriptors(plan)?;
+    let scripts = Arc::new(scripts);
+    let target = plan.target.clone();
+    carry_out(plan, false, stop, 0, observe, move |clock, share, hands| {
+        work_scripts(clock, &target, share, Arc::clone(&scripts), hands);
+    })
+}
+
+/// One address of a host.
+///
+/// # Errors
+/// When there is none.
+pub fn resolve(target: &Target) -> Result<SocketAddr, RunError> {
+    first_address(&target.host, target.port).map_err(|source| RunError::Resolve {
+        url: target.url.clone(),
+        host: target.host.clone(),
+        source,
+    })
+}
+
+/// Starts the workers, each with `work` on a thread of its own, and conducts them.
+fn carry_out(
+    plan: &Plan,
+    trace: bool,
+    stop: &Stop,
+    wanted: u64,
+    observe: &mut dyn FnMut(Observation<'_>),
+    work: impl Fn(Clock, Share, Hands) + Clone + Send + 'static,
+) -> Result<Finished, RunError> {
+    let address = resolve(&plan.target)?;
     let watched = match plan.watch {
         Watch::TargetPort => Watched::listening_on(address),
         Watch::Port(port) => {
@@ -129,7 +191,6 @@ pub fn run<P: Protocol>(
         connections: AtomicI64::new(0),
     });
     let (tell, told) = mpsc::channel();
-    let protocol = Arc::new(protocol);
     let mut threads = Vec::new();
     let mut spares = Vec::new();
     for share in shares(plan, workers, trace) {
@@ -139,19 +200,12 @@ pub fn run<P: Protocol>(
             tell: tell.clone(),
             spares: given,
         };
-        let (target, protocol) = (plan.target.clone(), Arc::clone(&protocol));
-        let tls = tls.as_ref().map(TlsClient::for_worker);
-        threads.push(thread::spawn(move || {
-            work(clock, &target, share, protocol, tls, hands);
-        }));
+        let work = work.clone();
+        threads.push(thread::spawn(move || work(clock, share, hands)));
         spares.push(give);
     }
     drop(tell);
 
-    let wanted = match plan.load.reuse {
-        Reuse::Always => u64::from(plan.load.connections),
-        Reuse::Never => 0,
-    };
     let mut conductor = Conductor {
         shared,
         told,
@@ -314,6 +368,42 @@ fn work<P: Protocol>(
             worker.run(start, hands)?;
         }
         Ok(())
+    };
+    if let Err(e) = carry(&mut hands) {
+        let _ = hands.tell.send(Told::Failed(e));
+    }
+    tracing::debug!(worker = index, "worker ended");
+}
+
+/// A worker's thread for scripts, which make their own connections.
+fn work_scripts<C: Scripts>(
+    clock: Clock,
+    target: &Target,
+    share: Share,
+    scripts: Arc<C>,
+    mut hands: Hands,
+) {
+    OsNetwork::sharpen_timers();
+    let options = SocketOptions {
+        sources: share.load.source_addresses.clone(),
+        spin: share.load.spin,
+    };
+    let index = share.index as usize;
+    let carry = |hands: &mut Hands| -> io::Result<()> {
+        let network = OsNetwork::new(clock, &target.host, target.port, options, index)?;
+        let mut worker = ScriptWorker::new(share, network, scripts);
+        // The conductor is gone only when the run is given up.
+        let _ = hands.tell.send(Told::Established(Established::default()));
+        while hands.start().is_none() {
+            if hands.stop_level() != StopLevel::Run {
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        match hands.start() {
+            Some(start) => worker.run(start, hands),
+            None => Ok(()),
+        }
     };
     if let Err(e) = carry(&mut hands) {
         let _ = hands.tell.send(Told::Failed(e));

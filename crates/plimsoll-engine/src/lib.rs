@@ -7,12 +7,13 @@ pub mod driver;
 pub mod network;
 mod resolver;
 pub mod resources;
+pub mod script;
 pub mod stop;
 mod tickets;
 pub mod tls;
 pub mod worker;
 
 pub use clock::Clock;
-pub use conductor::{Finished, Observation, RunError, run};
+pub use conductor::{Finished, Observation, RunError, resolve, run, run_scripts};
 pub use driver::{CallId, Direction, Done, Driver, Event, Protocol, ProtocolError, Tracer};
 pub use stop::Stop;

@@ -31,6 +31,7 @@ mod lifecycle;
 
 use calls::Calls;
 use connection::Connection;
+pub(crate) use connection::classify_connect;
 pub use control::{Control, StopLevel, WorkerInterval};
 use issue::Backlog;
 

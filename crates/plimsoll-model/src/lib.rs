@@ -4,6 +4,7 @@
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
 pub mod ladder;
+pub mod measure;
 pub mod objective;
 pub mod outcome;
 pub mod plan;
@@ -18,6 +19,7 @@ pub mod statistics;
 pub mod time;
 pub mod units;
 
+pub use measure::{Count, Measures, TimeMeasure};
 pub use outcome::{Blame, Outcome};
 pub use plan::Plan;
 pub use record::{Interval, StageRecord, Tick};

@@ -130,6 +130,16 @@ outcomes! {
     BoltServerDeserialException "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request"
     SofaError "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed"
 
+    // Sessions of queries whose answers stream.
+    SessionRefused "SESSION_REFUSED" Target "the API did not make the session"
+    SocketRefused "SOCKET_REFUSED" Target "the WebSocket was not opened: the answer to the upgrade was not 101"
+    SocketDenied "SOCKET_DENIED" Target "the session's token was refused (401 or 403); not tried again"
+    SocketClosed "SOCKET_CLOSED" Target "the WebSocket was closed and could not be opened again"
+    RunRefused "RUN_REFUSED" Target "the API did not begin the query's run"
+    RunFailed "RUN_FAILED" Target "the run ended with an error, by its own account"
+    TokensLost "TOKENS_LOST" Target "the query is over and not all its tokens came, once each and in order"
+    SessionBroken "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent"
+
     // The end of the run.
     NoAnswer "NO_ANSWER" Target "no answer by the end of the run's drain time"
     Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight"

@@ -3,6 +3,7 @@
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
 //! changes afterwards. It holds paths to secrets, never their contents.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -87,15 +88,17 @@ pub enum CallPlan {
     Grpc(GrpcCall),
     Bolt(BoltCall),
     Fetch(FetchCall),
+    Session(SessionCall),
 }
 
 impl CallPlan {
     /// The protocol's name, and of what is called the part that a person looks for.
-    pub fn names(&self) -> (&'static str, &str) {
+    pub fn names(&self) -> (&'static str, Cow<'_, str>) {
         match self {
-            CallPlan::Grpc(call) => ("grpc", &call.method),
-            CallPlan::Bolt(call) => ("bolt", &call.method),
-            CallPlan::Fetch(call) => ("fetch", &call.path),
+            CallPlan::Grpc(call) => ("grpc", call.method.as_str().into()),
+            CallPlan::Bolt(call) => ("bolt", call.method.as_str().into()),
+            CallPlan::Fetch(call) => ("fetch", call.path.as_str().into()),
+            CallPlan::Session(call) => ("session", format!("{} queries", call.queries).into()),
         }
     }
 }
@@ -142,6 +145,24 @@ pub struct FetchCall {
     pub size: Option<u64>,
     /// Files that one connection fetches before it is replaced; `None`: no limit.
     pub per_connection: Option<u32>,
+}
+
+/// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of
+/// its queries is a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionCall {
+    /// Where the WebSockets are; the plan's target is the API.
+    pub socket: Target,
+    /// The first part of the socket's path.
+    pub agent: String,
+    /// Queries in each session.
+    pub queries: u32,
+    /// How often in a row a lost socket is tried to be opened again.
+    pub reconnects: u32,
+    /// The longest first pause before that; it doubles with every attempt.
+    pub reconnect_pause: Duration,
+    /// The longest pause of all.
+    pub reconnect_pause_most: Duration,
 }
 
 /// One kind of gRPC call, its message encoded.

@@ -7,6 +7,7 @@
 use hdrhistogram::Histogram;
 use std::fmt;
 
+use crate::measure::Measures;
 use crate::{ConnectPhases, Outcome, Sample, Time};
 
 /// The longest time a histogram tells apart: one hour. Longer times count as one hour.
@@ -283,6 +284,8 @@ pub struct StageRecord {
     pub phases: Option<Box<PhaseRecord>>,
     /// `None` until a message of a stream is recorded.
     pub messages: Option<Box<MessageRecord>>,
+    /// What the protocol measures besides; `None` until something is recorded.
+    pub measures: Option<Box<Measures>>,
 }
 
 impl StageRecord {
@@ -373,6 +376,9 @@ impl StageRecord {
         if let Some(theirs) = other.messages.as_ref().filter(|m| !m.is_empty()) {
             self.messages.get_or_insert_default().merge(theirs);
         }
+        if let Some(theirs) = other.measures.as_ref().filter(|m| !m.is_empty()) {
+            self.measures.get_or_insert_default().merge(theirs);
+        }
     }
 
     /// Forget everything, keep the memory.
@@ -402,6 +408,9 @@ impl StageRecord {
         if let Some(messages) = &mut self.messages {
             messages.clear();
         }
+        if let Some(measures) = &mut self.measures {
+            measures.clear();
+        }
     }
 
     /// Nothing was recorded.
@@ -415,6 +424,7 @@ impl StageRecord {
             && self.connect_failures.total() == 0
             && self.pacing.is_empty()
             && self.messages.as_ref().is_none_or(|m| m.is_empty())
+            && self.measures.as_ref().is_none_or(|m| m.is_empty())
     }
 }
 

@@ -4,6 +4,7 @@
 //! allocation (memory for a stage is taken at its first record). Once an interval the
 //! worker swaps out what was recorded with [`Recorder::take`] and hands it over.
 
+use crate::measure::{Count, TimeMeasure};
 use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail};
 use crate::{ConnectPhases, Outcome, Sample};
 
@@ -117,6 +118,20 @@ impl Recorder {
             let record = self.current.stage_mut(stage);
             record.messages.get_or_insert_default().sent += n;
         }
+    }
+
+    /// Counts what the protocol counts besides its calls.
+    #[inline]
+    pub fn count(&mut self, stage: u8, count: Count, n: u64) {
+        let record = self.current.stage_mut(stage);
+        record.measures.get_or_insert_default().add(count, n);
+    }
+
+    /// Records a time, in nanoseconds, that the protocol measures besides its calls.
+    #[inline]
+    pub fn time(&mut self, stage: u8, measure: TimeMeasure, ns: u64) {
+        let record = self.current.stage_mut(stage);
+        record.measures.get_or_insert_default().record(measure, ns);
     }
 
     /// What was said of a failure. The first few distinct texts of an outcome are kept.

@@ -15,6 +15,7 @@ mod objective;
 mod read;
 mod resolve;
 mod saved;
+mod session;
 mod target;
 
 use std::collections::BTreeMap;
@@ -143,6 +144,25 @@ pub struct CallSpec {
     pub grpc: Option<GrpcSpec>,
     pub bolt: Option<BoltSpec>,
     pub fetch: Option<FetchSpec>,
+    pub session: Option<SessionSpec>,
+}
+
+/// A scripted session of queries whose tokens arrive on a WebSocket.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionSpec {
+    /// Where the WebSockets are: `ws://host:port`. Default: host and port of the target.
+    pub socket: Option<String>,
+    /// The first part of the socket's path. Default `agent`.
+    pub agent: Option<String>,
+    /// Queries in each session. Default 1.
+    pub queries: Option<u32>,
+    /// How often in a row a lost socket is tried to be opened again. Default 5; 0: never.
+    pub reconnects: Option<u32>,
+    /// The longest first pause before that, doubling with every attempt. Default 1s.
+    pub reconnect_pause: Option<Period>,
+    /// The longest pause of all. Default 30s.
+    pub reconnect_pause_most: Option<Period>,
 }
 
 /// One kind of gRPC call.

@@ -9,3 +9,4 @@ pub mod fetch;
 pub mod grpc;
 #[cfg(feature = "targets")]
 pub mod serving;
+pub mod session;

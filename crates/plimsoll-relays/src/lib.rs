@@ -1,3 +1,8 @@
-//! What stands between a client and a service and carries its traffic.
+//! What stands between a client and a service and carries its traffic, and the service
+//! simulator that feeds it.
 
+pub mod bus;
+pub mod gateway;
+pub mod llm;
 pub mod sidecar;
+pub mod token;

@@ -4,6 +4,7 @@
 //! figures worthless stands first; a percentile that the sample can't support is a dash.
 
 mod comparison;
+mod measures;
 mod table;
 
 use std::fmt::Write as _;
@@ -66,6 +67,7 @@ pub fn render(run: &Run, options: &Options) -> String {
     headline(&mut out, run, options);
     totals(&mut out, run, options);
     times(&mut out, run, options);
+    measures::measures(&mut out, run, options);
     phases(&mut out, run, options);
     errors(&mut out, run, options);
     resources(&mut out, run, options);

@@ -2,3 +2,5 @@
 //! servers and relays that it runs against.
 
 pub mod certificates;
+
+pub mod sessions;

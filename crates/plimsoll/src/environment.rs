@@ -18,6 +18,11 @@ the current directory. Understood as well, with bare numbers:
   T_DURATION_SEC, T_WARMUP_SEC --duration, --warmup, in seconds
   TLS_CA, TLS_CERT, TLS_KEY    --ca, --cert, --key (serve: --tls-client-ca, --tls-cert, --tls-key)
   DELAY_MS                     serve: --delay, in milliseconds
+  TOKEN_DELAY_MS, LLM_RESPONSE_TEXT, SESSION_TTL_SECONDS
+                               serve llm: --token-delay, --text, --session-ttl
+  REDIS_URL, PUBSUB_POOL_SIZE  --redis, --subscribers
+  WS_PING_INTERVAL_SECS, WS_PING_TIMEOUT_SECS
+                               relay gateway: --ping-interval, --ping-timeout, in seconds
 A flag wins over PLIMSOLL_…, that over these names, that over .env.
 
 Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90 the run
@@ -30,7 +35,7 @@ struct Alias {
     unit: &'static str,
 }
 
-const ALIASES: [Alias; 10] = [
+const ALIASES: [Alias; 17] = [
     alias("N_RPS", "PLIMSOLL_RATE", "/s"),
     alias("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
     alias("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
@@ -41,6 +46,13 @@ const ALIASES: [Alias; 10] = [
     alias("TLS_CERT", "PLIMSOLL_TLS_CERT", ""),
     alias("TLS_KEY", "PLIMSOLL_TLS_KEY", ""),
     alias("DELAY_MS", "PLIMSOLL_DELAY", "ms"),
+    alias("TOKEN_DELAY_MS", "PLIMSOLL_TOKEN_DELAY", "ms"),
+    alias("LLM_RESPONSE_TEXT", "PLIMSOLL_TEXT", ""),
+    alias("SESSION_TTL_SECONDS", "PLIMSOLL_SESSION_TTL", "s"),
+    alias("PUBSUB_POOL_SIZE", "PLIMSOLL_SUBSCRIBERS", ""),
+    alias("WS_PING_INTERVAL_SECS", "PLIMSOLL_PING_INTERVAL", "s"),
+    alias("WS_PING_TIMEOUT_SECS", "PLIMSOLL_PING_TIMEOUT", "s"),
+    alias("REDIS_URL", "PLIMSOLL_REDIS", ""),
 ];
 
 const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {

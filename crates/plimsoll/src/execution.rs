@@ -9,13 +9,16 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Judged, Verdict};
-use plimsoll_model::plan::{BoltCall, BoltVersion, CallPlan, Reuse};
+use plimsoll_model::plan::{
+    Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target,
+};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{self, Ending, IntervalRecord, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::session::{SessionOptions, Sessions};
 
 use crate::advice;
 use crate::arguments::boolish;
@@ -187,6 +190,18 @@ pub(crate) fn carry_out(
             });
             measure(plan, protocol, plan_toml, dir, progress, abort, session)
         }
+        CallPlan::Session(call) => {
+            let sessions = Sessions::new(sessions(plan, call)?);
+            record(
+                plan,
+                plan_toml,
+                dir,
+                progress,
+                abort,
+                session,
+                |stop, observe| plimsoll_engine::run_scripts(plan, sessions, stop, observe),
+            )
+        }
     }
 }
 
@@ -241,6 +256,33 @@ fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
     }
 }
 
+/// What the sessions of a plan share, their two addresses looked up.
+fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
+    let address = |target: &Target| plimsoll_engine::resolve(target).map_err(could_not_begin);
+    let host = |target: &Target| match target.host.contains(':') {
+        true => format!("[{}]:{}", target.host, target.port),
+        false => format!("{}:{}", target.host, target.port),
+    };
+    let think = match plan.load.arrivals {
+        Arrivals::Open(_) => Duration::ZERO,
+        Arrivals::Closed { think, .. } => think,
+    };
+    Ok(SessionOptions {
+        api: address(&plan.target)?,
+        socket: address(&call.socket)?,
+        api_host: host(&plan.target),
+        socket_host: host(&call.socket),
+        agent: call.agent.clone(),
+        queries: call.queries,
+        think,
+        deadline: plan.load.deadline,
+        reconnects: call.reconnects,
+        reconnect_pause: call.reconnect_pause,
+        reconnect_pause_most: call.reconnect_pause_most,
+        seed: plan.seed,
+    })
+}
+
 /// `:authority` (RFC 9113 §8.3.1): the port is left out where it is the scheme's own.
 fn authority(plan: &Plan) -> String {
     let host = if plan.target.host.contains(':') {
@@ -257,14 +299,36 @@ fn measure<P>(
     protocol: P,
     plan_toml: &str,
     dir: &Path,
-    mut progress: Progress,
-    mut abort: Option<Abort<'_>>,
+    progress: Progress,
+    abort: Option<Abort<'_>>,
     session: &Session,
 ) -> Result<Run, Failure>
 where
     P: plimsoll_engine::Protocol,
     P::Driver: Send,
 {
+    let trace = session.trace;
+    record(
+        plan,
+        plan_toml,
+        dir,
+        progress,
+        abort,
+        session,
+        |stop, observe| plimsoll_engine::run(plan, protocol, trace, stop, observe),
+    )
+}
+
+/// Carries the plan out with `carry`, everything observed going to the run directory.
+fn record(
+    plan: &Plan,
+    plan_toml: &str,
+    dir: &Path,
+    mut progress: Progress,
+    mut abort: Option<Abort<'_>>,
+    session: &Session,
+    carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError>,
+) -> Result<Run, Failure> {
     let header = RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
     let existed = dir.exists();
     let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
@@ -272,40 +336,34 @@ where
     let mut intervals = 0u64;
     let stop = session.stop.for_one();
     let mut lost = None;
-    let result = plimsoll_engine::run(
-        plan,
-        protocol,
-        session.trace,
-        &stop,
-        &mut |seen| match seen {
-            Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
-            Observation::Started {
-                workers,
-                connections,
-            } => {
-                writer.log(&format!(
-                    "started: {workers} workers, {connections} connections"
-                ));
-                tracing::debug!(workers, connections, "the load begins");
+    let result = carry(&stop, &mut |seen| match seen {
+        Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
+        Observation::Started {
+            workers,
+            connections,
+        } => {
+            writer.log(&format!(
+                "started: {workers} workers, {connections} connections"
+            ));
+            tracing::debug!(workers, connections, "the load begins");
+        }
+        Observation::Interval(interval, requests) => {
+            intervals += 1;
+            if let Err(e) = writer.interval(interval, requests) {
+                let text = format!("from here on nothing is kept of this run: {}", chain(&e));
+                writer.log(&text);
+                progress.note(&text);
             }
-            Observation::Interval(interval, requests) => {
-                intervals += 1;
-                if let Err(e) = writer.interval(interval, requests) {
-                    let text = format!("from here on nothing is kept of this run: {}", chain(&e));
-                    writer.log(&text);
-                    progress.note(&text);
-                }
-                progress.interval(interval);
-                if lost.is_none()
-                    && let Some(reason) = abort.as_mut().and_then(|a| a.interval(interval))
-                {
-                    progress.lost(&reason);
-                    lost = Some(reason);
-                    stop.request();
-                }
+            progress.interval(interval);
+            if lost.is_none()
+                && let Some(reason) = abort.as_mut().and_then(|a| a.interval(interval))
+            {
+                progress.lost(&reason);
+                lost = Some(reason);
+                stop.request();
             }
-        },
-    );
+        }
+    });
     progress.finish();
     let ending = match result {
         Ok(finished) => match lost.filter(|_| session.stop.level() == StopLevel::Run) {

@@ -165,7 +165,7 @@ impl RunHeader {
             name: plan.name.clone(),
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
-            call: Some(call.to_owned()),
+            call: Some(call.into_owned()),
             security: Some(security),
             tls: None,
             load_loop: Some(load_loop),

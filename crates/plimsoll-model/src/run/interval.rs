@@ -10,6 +10,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer}
 use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
+use crate::measure::{Count, TimeMeasure};
 use crate::record::{Counts, MessageRecord, StageRecord, Times};
 
 /// What a process used in one interval, and had at its end.
@@ -87,6 +88,9 @@ struct StageLine {
     messages_sent: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     messages_received: Option<u64>,
+    /// What the protocol counts besides; zeros are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counts: BTreeMap<String, u64>,
     /// HdrHistogram V2, compressed, in base64; of nanoseconds. Empty ones are left out.
     histograms: BTreeMap<String, String>,
 }
@@ -123,7 +127,37 @@ fn histograms(record: &StageRecord) -> Vec<(&'static str, &Times)> {
             ("inter_message_ns", &messages.inter_message),
         ]);
     }
+    if let Some(measures) = &record.measures {
+        all.extend(
+            TimeMeasure::ALL
+                .iter()
+                .map(|m| (measure_key(*m), measures.times(*m))),
+        );
+    }
     all
+}
+
+/// Like the others, it says its unit.
+fn measure_key(measure: TimeMeasure) -> &'static str {
+    match measure {
+        TimeMeasure::SessionCreate => "session_create_ns",
+        TimeMeasure::SocketOpen => "socket_open_ns",
+        TimeMeasure::FirstToken => "first_token_ns",
+        TimeMeasure::TokenGap => "token_gap_ns",
+        TimeMeasure::TokenMean => "time_per_token_ns",
+        TimeMeasure::Reconnect => "reconnect_ns",
+    }
+}
+
+fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
+    let Some(measures) = &record.measures else {
+        return BTreeMap::new();
+    };
+    Count::ALL
+        .iter()
+        .map(|count| (count.key().to_owned(), measures.of(*count)))
+        .filter(|(_, n)| *n > 0)
+        .collect()
 }
 
 fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut Times> {
@@ -137,6 +171,10 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
         "first_message_ns" => &mut record.messages.get_or_insert_default().first_message,
         "inter_message_ns" => &mut record.messages.get_or_insert_default().inter_message,
         _ => {
+            if let Some(measure) = TimeMeasure::ALL.iter().find(|m| measure_key(**m) == key) {
+                let measures = record.measures.get_or_insert_default();
+                return Some(measures.times_mut(*measure));
+            }
             let phases = record.phases.get_or_insert_default();
             match key {
                 "resolve_ns" => &mut phases.resolve,
@@ -228,6 +266,7 @@ impl IntervalRecord {
                     bytes_received: r.bytes_received,
                     messages_sent: r.messages.as_ref().map(|m| m.sent),
                     messages_received: r.messages.as_ref().map(|m| m.received),
+                    counts: measured_counts(r),
                     histograms: histograms(r)
                         .into_iter()
                         .filter_map(|(key, times)| {
@@ -276,6 +315,11 @@ impl IntervalRecord {
                     }),
                 ..StageRecord::default()
             };
+            for (key, n) in &s.counts {
+                let count = Count::from_key(key)
+                    .ok_or_else(|| format!("{key:?} is not the name of a count"))?;
+                record.measures.get_or_insert_default().add(count, *n);
+            }
             for (key, encoded) in &s.histograms {
                 let histogram = decode(encoded).map_err(|e| format!("histogram {key:?}: {e}"))?;
                 *histogram_mut(&mut record, key)

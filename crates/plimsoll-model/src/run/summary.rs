@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
+use crate::measure::{Count, Measures, TimeMeasure};
 use crate::record::{Counts, MessageRecord, PhaseRecord, StageRecord, Times, add_detail};
 use crate::statistics::quantile::quantile;
 
@@ -132,6 +133,26 @@ impl MessagesSummary {
     }
 }
 
+/// What a protocol measured besides its calls, by its stable names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MeasuresSummary {
+    pub counts: BTreeMap<&'static str, u64>,
+    pub times: BTreeMap<&'static str, TimesSummary>,
+}
+
+impl MeasuresSummary {
+    fn of(measures: &Measures) -> MeasuresSummary {
+        let counts = Count::ALL.iter().map(|c| (c.key(), measures.of(*c)));
+        let times = TimeMeasure::ALL
+            .iter()
+            .filter_map(|m| Some((m.key(), TimesSummary::of(measures.times(*m))?)));
+        MeasuresSummary {
+            counts: counts.collect(),
+            times: times.collect(),
+        }
+    }
+}
+
 /// How often one outcome happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorSummary {
@@ -208,6 +229,9 @@ pub struct StageSummary {
     pub phases: Option<PhasesSummary>,
     /// Of streams.
     pub messages: Option<MessagesSummary>,
+    /// What the protocol measures besides its calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measures: Option<MeasuresSummary>,
     pub client: Option<ResourcesSummary>,
     pub server: Option<ResourcesSummary>,
 }
@@ -256,6 +280,11 @@ impl StageSummary {
                 .as_deref()
                 .filter(|m| !m.is_empty())
                 .map(|m| MessagesSummary::of(m, totals.window)),
+            measures: r
+                .measures
+                .as_deref()
+                .filter(|m| !m.is_empty())
+                .map(MeasuresSummary::of),
             client: totals.client.summary(r.ended()),
             server: totals.server.summary(r.ended()),
         }

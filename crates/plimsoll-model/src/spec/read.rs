@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     BoltSpec, CallSpec, FetchSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec,
-    Spec, StepSpec, TlsSpec, WatchSpec, suggest,
+    SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -134,6 +134,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "call.grpc" => keys_of::<GrpcSpec>(),
         "call.bolt" => keys_of::<BoltSpec>(),
         "call.fetch" => keys_of::<FetchSpec>(),
+        "call.session" => keys_of::<SessionSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
@@ -189,6 +190,7 @@ fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
         "call.grpc",
         "call.bolt",
         "call.fetch",
+        "call.session",
         "tls",
         "watch",
         "find",

@@ -129,6 +129,8 @@ const DEFAULT_GROUPS: [Group; 3] = [Group::X25519, Group::Secp256r1, Group::Secp
 /// Everything that is wrong with it, each with its key; see [`super::locate`] for places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems(Vec::new());
+    let with_defaults = super::session::with_defaults(spec);
+    let spec = with_defaults.as_ref().unwrap_or(spec);
     let target = problems.target(spec);
     let tls = problems.tls(
         spec.tls.as_ref(),
@@ -168,11 +170,15 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
 
 /// `GetScore, steady`
 fn name_for(call: &CallPlan, load: &Load) -> String {
-    let (_, method) = call.names();
-    let method = method
-        .rsplit('/')
-        .find(|part| !part.is_empty())
-        .unwrap_or(method);
+    let names = call.names();
+    let method = match call {
+        CallPlan::Session(_) => "sessions",
+        CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Fetch(_) => names
+            .1
+            .rsplit('/')
+            .find(|part| !part.is_empty())
+            .unwrap_or(&names.1),
+    };
     let kind = match (load.reuse, load.arrivals) {
         (Reuse::Never, _) => "cold",
         (_, Arrivals::Closed { .. }) => "fleet",
@@ -182,14 +188,14 @@ fn name_for(call: &CallPlan, load: &Load) -> String {
     format!("{method}, {kind}")
 }
 
-struct Problems(Vec<Problem>);
+pub(super) struct Problems(pub(super) Vec<Problem>);
 
 impl Problems {
-    fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
+    pub(super) fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem::new(key, message));
     }
 
-    fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
+    pub(super) fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(key, message)).ok()
     }
 
@@ -199,7 +205,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// for sessions",
                 );
                 None
             }
@@ -296,6 +302,7 @@ impl Problems {
             ("grpc", spec.call.grpc.is_some()),
             ("bolt", spec.call.bolt.is_some()),
             ("fetch", spec.call.fetch.is_some()),
+            ("session", spec.call.session.is_some()),
         ]
         .into_iter()
         .filter_map(|(section, given)| given.then_some(section))
@@ -333,11 +340,16 @@ impl Problems {
                 }
             }
         }
-        match (&spec.call.bolt, &spec.call.fetch) {
-            (Some(call), _) => self.bolt_call(spec, call, surroundings),
-            (None, Some(call)) => self.fetch_call(spec, call),
-            (None, None) => self.grpc_call(spec.call.grpc.as_ref()?, surroundings),
+        if let Some(call) = &spec.call.bolt {
+            return self.bolt_call(spec, call, surroundings);
         }
+        if let Some(call) = &spec.call.fetch {
+            return self.fetch_call(spec, call);
+        }
+        if let Some(call) = &spec.call.session {
+            return self.session(spec, call);
+        }
+        self.grpc_call(spec.call.grpc.as_ref()?, surroundings)
     }
 
     fn grpc_call(&mut self, call: &GrpcSpec, surroundings: &dyn Surroundings) -> Option<CallPlan> {

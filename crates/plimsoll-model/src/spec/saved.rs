@@ -54,6 +54,9 @@ impl Spec {
                 .into(),
             ),
         });
+        if let CallPlan::Session(call) = &plan.call {
+            spec.call.session = Some(super::session::filled_in(call));
+        }
         if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
             grpc.method = Some(call.method.clone());
             // The text itself, so that the run stays the same when the file changes.
@@ -103,6 +106,8 @@ impl Spec {
             }
         }
         match plan.load.reuse {
+            // A session has the connections it needs.
+            Reuse::Always if spec.call.session.is_some() => load.calls = plan.load.calls,
             Reuse::Always => {
                 load.reuse = Some("always".into());
                 load.connections = Some(plan.load.connections);

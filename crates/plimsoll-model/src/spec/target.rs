@@ -18,12 +18,13 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, nearest)| nearest)
 }
 
-/// A protocol's two schemes.
+/// A protocol's schemes.
 struct Schemes {
     /// The section of a plan that says what to call: `call.SECTION`.
     section: &'static str,
     plain: &'static str,
-    secured: &'static str,
+    /// `None`: there is none over TLS.
+    secured: Option<&'static str>,
     /// Schemes that mean the same elsewhere, and what to write here.
     elsewhere: &'static [(&'static str, &'static str)],
     /// The ports that may be left out.
@@ -36,7 +37,7 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "grpc",
         plain: "grpc",
-        secured: "grpcs",
+        secured: Some("grpcs"),
         elsewhere: &[],
         ports: None,
         with_path: false,
@@ -44,7 +45,7 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "bolt",
         plain: "sofa",
-        secured: "sofas",
+        secured: Some("sofas"),
         elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
         ports: None,
         with_path: false,
@@ -52,16 +53,26 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "fetch",
         plain: "http",
-        secured: "https",
+        secured: Some("https"),
         elsewhere: &[],
         ports: Some((80, 443)),
         with_path: true,
+    },
+    Schemes {
+        section: "session",
+        plain: "session",
+        secured: None,
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
     },
 ];
 
 fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
     SCHEMES.iter().find_map(|schemes| {
-        let secured = scheme.eq_ignore_ascii_case(schemes.secured);
+        let secured = schemes
+            .secured
+            .is_some_and(|secured| scheme.eq_ignore_ascii_case(secured));
         (secured || scheme.eq_ignore_ascii_case(schemes.plain)).then_some((schemes, secured))
     })
 }
@@ -77,7 +88,7 @@ pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
     SCHEMES
         .iter()
         .find(|schemes| schemes.section == section)
-        .map_or("grpc", |s| if secured { s.secured } else { s.plain })
+        .map_or("grpc", |s| s.secured.filter(|_| secured).unwrap_or(s.plain))
 }
 
 /// Path and query of a URL that says what to fetch, where it has one.
@@ -108,7 +119,10 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
         }
         let known: Vec<String> = SCHEMES
             .iter()
-            .map(|s| format!("{}:// (over TLS {}://)", s.plain, s.secured))
+            .map(|s| match s.secured {
+                Some(secured) => format!("{}:// (over TLS {secured}://)", s.plain),
+                None => format!("{}://", s.plain),
+            })
             .collect();
         return Err(format!(
             "unknown scheme `{scheme}`: use {}",

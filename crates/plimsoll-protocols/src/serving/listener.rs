@@ -119,4 +119,21 @@ impl Bound {
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
+
+    /// How long work in flight may take once the server was told to stop.
+    pub fn drain(&self) -> Duration {
+        self.drain
+    }
+
+    /// The open port itself, for servers of their own making. Must be called inside the
+    /// runtime.
+    ///
+    /// # Errors
+    /// When the runtime does not take the socket.
+    pub fn into_listener(self) -> Result<tokio::net::TcpListener, ServeError> {
+        tokio::net::TcpListener::from_std(self.listener).map_err(|source| ServeError::Io {
+            doing: "handing the listening socket to the runtime",
+            source,
+        })
+    }
 }

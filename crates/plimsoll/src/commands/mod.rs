@@ -9,11 +9,14 @@ pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod import;
 pub(crate) mod ladder;
+pub(crate) mod llm;
 pub(crate) mod payload;
 pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
+pub(crate) mod session;
+pub(crate) mod stack;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::environment::Environment;
@@ -45,12 +48,16 @@ pub(crate) fn execute(
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
         Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &session()?),
+        Chosen::Session(arguments) => {
+            session::execute(&arguments, origins, environment, &session()?)
+        }
+        Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, session),
         Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
-        Chosen::Relay(arguments) => relay::execute(&arguments),
-        Chosen::Serve(arguments) => serve::execute(arguments),
+        Chosen::Serve(arguments) => serve::execute(arguments, environment),
+        Chosen::Relay(arguments) => relay::execute(&arguments, environment),
         Chosen::Check(arguments) => check::execute(&arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
         Chosen::Payload(arguments) => payload::execute(&arguments),

@@ -1,21 +1,38 @@
-//! `plimsoll relay`: what carries a service's traffic.
+//! `plimsoll relay`: what carries a service's traffic. `gateway`: WebSocket clients on one
+//! side, the bus on the other; `sidecar`: an application's connections.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use plimsoll_model::units::{Period, Size};
+use plimsoll_protocols::serving::{Bound, Listen, runtime};
+use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
+use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Config, Sidecar};
+use plimsoll_relays::token::{SHORTEST_SECRET, Verifier};
 
+use super::llm::conclude;
+use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::descriptors;
+use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
+
+/// How long a process waits for its Redis at the start.
+pub(super) const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
 
 /// Carry a service's traffic.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Example: an application's calls to another machine, over mutual TLS\n  \
-        plimsoll relay sidecar client.toml",
+    before_help = "Examples: an application's calls to another machine, over mutual TLS; a WebSocket\n\
+    gateway on a Redis server\n  \
+        plimsoll relay sidecar client.toml\n  \
+        JWT_SECRET=… plimsoll relay gateway --listen 127.0.0.1:4040 --redis redis://127.0.0.1:6379",
     arg_required_else_help = true,
     subcommand_required = true,
     disable_help_subcommand = true
@@ -28,6 +45,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Relay {
     Sidecar(SidecarArguments),
+    Gateway(Box<GatewayArguments>),
 }
 
 /// Plaintext on the application's side, mutual TLS between sidecars; Bolt and any TCP.
@@ -50,9 +68,206 @@ struct SidecarArguments {
     file: PathBuf,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+/// WebSocket sessions at /AGENT/ws/SESSION, their tokens from Redis.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: on one thread, for at most 20,000 sessions\n  \
+        JWT_SECRET=… plimsoll relay gateway --listen 127.0.0.1:4041 --redis redis://127.0.0.1:6379 \\\n      \
+        --workers 1 --max-sessions 20000",
+    after_help = crate::environment::HELP
+)]
+struct GatewayArguments {
+    /// Where to listen; port 0 for any free one.
+    #[arg(
+        long,
+        env = "PLIMSOLL_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:4040"
+    )]
+    listen: String,
+
+    #[command(flatten)]
+    secret: SecretFlags,
+
+    #[command(flatten)]
+    bus: BusFlags,
+
+    /// A ping is sent this often.
+    #[arg(
+        long,
+        env = "PLIMSOLL_PING_INTERVAL",
+        value_name = "TIME",
+        default_value = "15s"
+    )]
+    ping_interval: Period,
+
+    /// A client that is silent for longer, pongs included, is closed with 4408.
+    #[arg(
+        long,
+        env = "PLIMSOLL_PING_TIMEOUT",
+        value_name = "TIME",
+        default_value = "30s"
+    )]
+    ping_timeout: Period,
+
+    /// Sessions at once; more are answered 503 with Retry-After.
+    #[arg(
+        long,
+        env = "PLIMSOLL_MAX_SESSIONS",
+        value_name = "N",
+        default_value_t = 100_000
+    )]
+    max_sessions: usize,
+
+    /// The longest message from a client.
+    #[arg(
+        long,
+        env = "PLIMSOLL_MAX_MESSAGE",
+        value_name = "SIZE",
+        default_value = "64KiB"
+    )]
+    max_message: Size,
+
+    /// What waits for a client that reads slowly; beyond it the session's log is read.
+    #[arg(
+        long,
+        env = "PLIMSOLL_MAX_QUEUE",
+        value_name = "SIZE",
+        default_value = "64KiB"
+    )]
+    max_queue: Size,
+
+    /// Send back what comes, to anybody, on any path: for conformance suites.
+    #[arg(long, env = "PLIMSOLL_ECHO", value_parser = boolish())]
+    echo: bool,
+
+    /// Threads [default: one a core].
+    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
+    workers: Option<usize>,
+
+    /// Share the port with other processes (SO_REUSEPORT).
+    #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
+    reuse_port: bool,
+
+    /// At the end, sessions are closed with 1012 within this time.
+    #[arg(
+        long,
+        env = "PLIMSOLL_DRAIN",
+        value_name = "TIME",
+        default_value = "10s"
+    )]
+    drain: Period,
+
+    #[command(flatten)]
+    json: Json,
+}
+
+/// The secret that tokens are signed with.
+#[derive(Debug, Args)]
+pub(super) struct SecretFlags {
+    /// A file that holds the secret of the tokens, at least 32 bytes; given again for the one
+    /// before, while it is being rotated [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
+    #[arg(long, env = "PLIMSOLL_JWT_SECRET_FILE", value_name = "FILE")]
+    jwt_secret_file: Vec<PathBuf>,
+}
+
+impl SecretFlags {
+    /// At least one secret, the one to sign with first.
+    pub(super) fn read(
+        &self,
+        environment: &Environment,
+        or_random: bool,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut secrets = Vec::new();
+        for path in &self.jwt_secret_file {
+            let content = std::fs::read(path).map_err(|e| {
+                Failure::error(format_args!(
+                    "--jwt-secret-file: can't read {}: {e}",
+                    path.display()
+                ))
+            })?;
+            let end = content.iter().rposition(|b| !b.is_ascii_whitespace());
+            secrets.push((
+                format!("--jwt-secret-file {}", path.display()),
+                content[..end.map_or(0, |end| end + 1)].to_vec(),
+            ));
+        }
+        if secrets.is_empty() {
+            for name in ["JWT_SECRET", "JWT_SECRET_PREVIOUS"] {
+                if let Some(found) = environment.get(name) {
+                    secrets.push((name.to_owned(), found.value.into_bytes()));
+                }
+            }
+        }
+        if secrets.is_empty() && or_random {
+            // Nobody else has to know it: backend and gateway are this process.
+            let random = format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+            secrets.push(("random".to_owned(), random.into_bytes()));
+        }
+        if secrets.is_empty() {
+            return Err(Failure::usage(
+                "no secret for the sessions' tokens",
+                "set JWT_SECRET, or give --jwt-secret-file FILE: the same for backends and gateways",
+            ));
+        }
+        for (name, secret) in &secrets {
+            if secret.len() < SHORTEST_SECRET {
+                return Err(Failure::usage(
+                    format_args!(
+                        "{name}: a secret of {} bytes, and HS256 needs at least {SHORTEST_SECRET}",
+                        secret.len()
+                    ),
+                    "make one, for example: openssl rand -hex 32",
+                ));
+            }
+        }
+        Ok(secrets.into_iter().map(|(_, secret)| secret).collect())
+    }
+}
+
+/// The bus between backends and gateways.
+#[derive(Debug, Args)]
+pub(super) struct BusFlags {
+    /// The Redis server: redis://[USER:PASSWORD@]HOST:PORT[/DATABASE].
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub(super) redis: Option<RedisAddress>,
+
+    /// Connections that carry the subscriptions of all sessions.
+    #[arg(long, env = "PLIMSOLL_SUBSCRIBERS", value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u8).range(1..=64))]
+    subscribers: u8,
+
+    /// A session and its log are forgotten this long after its last run.
+    #[arg(
+        long,
+        env = "PLIMSOLL_SESSION_TTL",
+        value_name = "TIME",
+        default_value = "10800s"
+    )]
+    pub(super) session_ttl: Period,
+}
+
+impl BusFlags {
+    /// The bus over Redis, where one is named.
+    pub(super) fn connect(&self) -> Option<Bus> {
+        let address = self.redis.clone()?;
+        let options = RedisOptions {
+            subscribers: usize::from(self.subscribers),
+            ttl: self.session_ttl.0,
+        };
+        Some(Bus::redis(address, options))
+    }
+}
+
+pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
     match &arguments.relay {
         Relay::Sidecar(arguments) => sidecar(arguments),
+        Relay::Gateway(arguments) => gateway(arguments, environment),
     }
 }
 
@@ -92,4 +307,101 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     let _ = told.recv();
     sidecar.stop();
     Ok(Exit::Done)
+}
+
+fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Exit, Failure> {
+    descriptors::raise_limit();
+    if arguments.bus.redis.is_none() && !arguments.echo {
+        return Err(Failure::usage(
+            "--redis is missing: a gateway of its own hears its backends over Redis",
+            "give --redis redis://HOST:PORT; for one process without Redis: plimsoll serve llm --with-gateway HOST:PORT",
+        ));
+    }
+    let secrets = arguments.secret.read(environment, arguments.echo)?;
+    let verifier = Verifier::new(&secrets).map_err(Failure::error)?;
+    let bound = Listen {
+        address: address("--listen", &arguments.listen)?,
+        reuse_port: arguments.reuse_port,
+        drain: arguments.drain.0,
+        ..Listen::default()
+    }
+    .bind()
+    .map_err(Failure::error)?;
+    let size = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
+    let options = GatewayOptions {
+        ping_interval: arguments.ping_interval.0.max(Duration::from_millis(10)),
+        ping_timeout: arguments.ping_timeout.0,
+        max_sessions: arguments.max_sessions,
+        max_message: size(arguments.max_message),
+        max_queue: size(arguments.max_queue),
+        echo: arguments.echo,
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let mut stop = Some(stop);
+    stopping::on_signal(move |wish| match (wish, stop.take()) {
+        (Wish::Gracefully, Some(stop)) => {
+            let _ = stop.send(());
+        }
+        _ => std::process::exit(i32::from(Exit::Interrupted.code())),
+    })?;
+    let metrics = runtime(arguments.workers)
+        .map_err(Failure::error)?
+        .block_on(async {
+            let bus = match arguments.bus.connect() {
+                Some(bus) => bus,
+                None => Bus::embedded(arguments.bus.session_ttl.0),
+            };
+            bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
+            announce(arguments.json.json, "gateway", &bound)?;
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            Gateway::new(bus, verifier, options)
+                .serve(bound, stopped)
+                .await
+                .map_err(Failure::error)
+        })?;
+    conclude(arguments.json.json, &gateway_counts(&metrics))?;
+    Ok(Exit::Done)
+}
+
+/// Tells, on stdout and before the first connection, where the server can be reached.
+pub(super) fn announce(json: bool, name: &str, bound: &Bound) -> Result<(), Failure> {
+    let address = bound.address();
+    if json {
+        return console::result(format_args!(
+            "{}\n",
+            serde_json::json!({ "server": name, "address": address.to_string() })
+        ));
+    }
+    console::result(format_args!("{name}: listening on {address}\n"))
+}
+
+pub(super) fn gateway_counts(metrics: &Metrics) -> [(&'static str, u64); 5] {
+    let value = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    [
+        ("sockets", value(&metrics.sessions)),
+        ("frames", value(&metrics.frames)),
+        ("refused", metrics.refusals().values().sum()),
+        ("slow readers", value(&metrics.slow)),
+        ("gaps told", value(&metrics.gaps)),
+    ]
+}
+
+/// A listening address as typed.
+pub(super) fn address(flag: &str, typed: &str) -> Result<SocketAddr, Failure> {
+    let wrong = |problem: String| {
+        Failure::usage(
+            format_args!("{flag}: {problem}"),
+            "write HOST:PORT, such as 127.0.0.1:4040 or [::]:4040; port 0 takes any free one",
+        )
+    };
+    let addresses = typed
+        .to_socket_addrs()
+        .map_err(|e| wrong(format!("`{typed}`: {e}")))?;
+    // Where a name has both kinds of address, the older one is what others expect.
+    let mut addresses: Vec<SocketAddr> = addresses.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    let first = addresses.into_iter().next();
+    first.ok_or_else(|| wrong(format!("`{typed}` has no address")))
 }

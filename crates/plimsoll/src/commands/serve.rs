@@ -18,6 +18,7 @@ use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::descriptors;
+use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
 
@@ -43,6 +44,7 @@ enum Server {
     Fast(FastArguments),
     Bolt(BoltArguments),
     Files(FilesArguments),
+    Llm(super::llm::Arguments),
 }
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -480,7 +482,7 @@ impl ListenFlags {
     }
 }
 
-pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result<Exit, Failure> {
     match arguments.server {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
@@ -488,6 +490,7 @@ pub(crate) fn execute(arguments: Arguments) -> Result<Exit, Failure> {
         Server::Fast(arguments) => serve_fast(&arguments),
         Server::Bolt(arguments) => serve_bolt(&arguments),
         Server::Files(arguments) => serve_files(&arguments),
+        Server::Llm(arguments) => super::llm::execute(&arguments, environment),
     }
 }
 

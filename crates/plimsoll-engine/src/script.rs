@@ -1,0 +1,143 @@
+//! Scripts: users that hold several connections and do one thing after another on them.
+//!
+//! A [`Script`] is a state machine like a [`crate::Driver`]: it owns no socket, no task
+//! and no clock. Where a driver is one connection that carries many calls, a script is
+//! one user with up to [`LINKS`] connections, opened and closed as it says, whose calls
+//! follow from each other. [`worker`] runs scripts; drivers have their own worker, whose
+//! hot path this keeps out of.
+
+use std::net::SocketAddr;
+
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::{Outcome, Recorder, Sample, Time};
+
+pub mod worker;
+
+/// Connections that a script may have at once.
+pub const LINKS: usize = 2;
+
+/// One of a script's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link(pub u8);
+
+/// Where a script comes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    /// The script's place in the run's schedule; what varies is chosen by it.
+    pub number: u64,
+    /// How late it was begun. Nanoseconds; 0 in a closed loop.
+    pub late_ns: u64,
+}
+
+/// One user.
+pub trait Script: Send {
+    /// Called once.
+    fn begin(&mut self, now: Time, turn: &mut Turn<'_>);
+
+    /// A connection asked for with [`Turn::connect`] is up; making it took `took_ns`.
+    fn connected(&mut self, link: Link, took_ns: u64, now: Time, turn: &mut Turn<'_>);
+
+    /// Bytes from the peer, in any split.
+    fn receive(&mut self, link: Link, bytes: &[u8], now: Time, turn: &mut Turn<'_>);
+
+    /// A connection was lost or could not be made. It is closed already.
+    fn lost(&mut self, link: Link, outcome: Outcome, detail: &str, now: Time, turn: &mut Turn<'_>);
+
+    /// The moment of [`Turn::wake_at`] has come.
+    fn expire(&mut self, now: Time, turn: &mut Turn<'_>);
+
+    /// The run is over: a call in flight ends with `outcome`, and nothing follows.
+    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>);
+}
+
+/// A kind of script with everything that its scripts share.
+pub trait Scripts: Send + Sync + 'static {
+    type Script: Script;
+
+    fn script(&self, origin: Origin) -> Self::Script;
+
+    /// Calls in each script, where all goes well.
+    fn calls(&self) -> u32;
+}
+
+pub(crate) enum Action {
+    Connect(Link, SocketAddr),
+    Close(Link),
+}
+
+/// What a script may do when it is called.
+pub struct Turn<'a> {
+    pub(crate) recorder: &'a mut Recorder,
+    pub(crate) stage: u8,
+    pub(crate) stopping: bool,
+    pub(crate) in_flight: &'a mut u64,
+    pub(crate) actions: &'a mut Vec<Action>,
+    pub(crate) outs: &'a mut [Vec<u8>; LINKS],
+    pub(crate) wake: Option<Time>,
+    pub(crate) ended: Option<bool>,
+}
+
+impl Turn<'_> {
+    /// Asks for a connection; [`Script::connected`] or [`Script::lost`] follows.
+    pub fn connect(&mut self, link: Link, to: SocketAddr) {
+        self.actions.push(Action::Connect(link, to));
+    }
+
+    /// Closes a connection after what was put into [`Turn::out`] has been sent, as far as
+    /// that takes no waiting. Nothing more is heard of it.
+    pub fn close(&mut self, link: Link) {
+        self.actions.push(Action::Close(link));
+    }
+
+    /// Bytes to send: appended to, never cleared.
+    pub fn out(&mut self, link: Link) -> &mut Vec<u8> {
+        &mut self.outs[usize::from(link.0)]
+    }
+
+    /// When [`Script::expire`] is to be called; replaces the moment asked for before.
+    /// [`Time::NEVER`]: not at all.
+    pub fn wake_at(&mut self, at: Time) {
+        self.wake = Some(at);
+    }
+
+    /// Whether the load is over: the script is to begin no further call.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// A call is due: exactly one [`Turn::call`] follows.
+    pub fn due(&mut self) {
+        *self.in_flight += 1;
+        self.recorder.due(self.stage, 1);
+    }
+
+    /// A call has ended. Its stage is filled in here.
+    pub fn call(&mut self, sample: Sample) {
+        *self.in_flight -= 1;
+        self.recorder.call(&Sample {
+            stage: self.stage,
+            ..sample
+        });
+    }
+
+    pub fn count(&mut self, count: Count, n: u64) {
+        if n > 0 {
+            self.recorder.count(self.stage, count, n);
+        }
+    }
+
+    #[inline]
+    pub fn time(&mut self, measure: TimeMeasure, ns: u64) {
+        self.recorder.time(self.stage, measure, ns);
+    }
+
+    /// What was said of a failure.
+    pub fn detail(&mut self, outcome: Outcome, text: &str) {
+        self.recorder.detail(outcome, text);
+    }
+
+    /// The script is over; `ok`: as it was meant to be.
+    pub fn end(&mut self, ok: bool) {
+        self.ended = Some(ok);
+    }
+}

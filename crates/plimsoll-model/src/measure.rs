@@ -1,0 +1,140 @@
+//! What a protocol measures besides its calls: one closed list of counters and one of
+//! times, with stable names.
+//!
+//! The names are what run directories, reports and exports show, so a name is never
+//! changed. Like everything recorded, measures merge by adding.
+
+use crate::record::Times;
+
+macro_rules! measures {
+    ($kind:ident: $($name:ident $key:literal $explanation:literal)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $kind {
+            $(#[doc = $explanation] $name,)*
+        }
+
+        impl $kind {
+            pub const ALL: &'static [$kind] = &[$($kind::$name,)*];
+
+            /// The stable name.
+            pub fn key(self) -> &'static str {
+                match self { $($kind::$name => $key,)* }
+            }
+
+            /// What it is, for a person.
+            pub fn explanation(self) -> &'static str {
+                match self { $($kind::$name => $explanation,)* }
+            }
+
+            pub fn from_key(key: &str) -> Option<$kind> {
+                $kind::ALL.iter().copied().find(|measure| measure.key() == key)
+            }
+        }
+    };
+}
+
+measures! { Count:
+    SessionsOk "sessions_ok" "sessions whose every query succeeded"
+    SessionsFailed "sessions_failed" "sessions that lost a query"
+    TokensReceived "tokens_received" "tokens received once, as expected"
+    TokensMissing "tokens_missing" "tokens that were sent for a query and never received"
+    TokensDuplicated "tokens_duplicated" "tokens received more than once"
+    TokensOutOfOrder "tokens_out_of_order" "tokens received before one that was sent earlier"
+    TokensStray "tokens_stray" "tokens of a query that had ended already"
+    Reconnects "reconnects" "sockets opened again in mid-session"
+    ReconnectsFailed "reconnects_failed" "attempts at that which failed"
+    SessionsReconnected "sessions_reconnected" "sessions that had to reconnect"
+    HistoryGone "history_gone" "resumptions that the gateway could not grant"
+}
+
+measures! { TimeMeasure:
+    SessionCreate "session_create" "request to answer of the session's creation"
+    SocketOpen "socket_open" "connect to upgrade answered of the session's socket"
+    FirstToken "first_token" "query sent to its first token"
+    TokenGap "token_gap" "from one token to the next"
+    TokenMean "time_per_token" "query's time after the first token, divided by the tokens after it"
+    Reconnect "reconnect" "socket lost to socket open again"
+}
+
+/// Counters and times of one stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measures {
+    counts: [u64; Count::ALL.len()],
+    times: [Times; TimeMeasure::ALL.len()],
+}
+
+impl Default for Measures {
+    fn default() -> Measures {
+        Measures {
+            counts: [0; Count::ALL.len()],
+            times: std::array::from_fn(|_| Times::default()),
+        }
+    }
+}
+
+impl Measures {
+    #[inline]
+    pub fn add(&mut self, count: Count, n: u64) {
+        self.counts[count as usize] += n;
+    }
+
+    #[inline]
+    pub fn record(&mut self, measure: TimeMeasure, ns: u64) {
+        self.times[measure as usize].record(ns);
+    }
+
+    pub fn of(&self, count: Count) -> u64 {
+        self.counts[count as usize]
+    }
+
+    pub fn times(&self, measure: TimeMeasure) -> &Times {
+        &self.times[measure as usize]
+    }
+
+    pub(crate) fn times_mut(&mut self, measure: TimeMeasure) -> &mut Times {
+        &mut self.times[measure as usize]
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|n| *n == 0) && self.times.iter().all(Times::is_empty)
+    }
+
+    pub fn merge(&mut self, other: &Measures) {
+        for (ours, theirs) in self.counts.iter_mut().zip(other.counts) {
+            *ours += theirs;
+        }
+        for (ours, theirs) in self.times.iter_mut().zip(&other.times) {
+            ours.merge(theirs);
+        }
+    }
+
+    /// Forget everything, keep the memory.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        self.times.iter_mut().for_each(Times::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_again_and_merging_adds() {
+        for count in Count::ALL {
+            assert_eq!(Count::from_key(count.key()), Some(*count));
+        }
+        for measure in TimeMeasure::ALL {
+            assert_eq!(TimeMeasure::from_key(measure.key()), Some(*measure));
+        }
+        let mut one = Measures::default();
+        one.add(Count::TokensReceived, 3);
+        one.record(TimeMeasure::TokenGap, 50);
+        let mut both = one.clone();
+        both.merge(&one);
+        assert_eq!(both.of(Count::TokensReceived), 6);
+        assert_eq!(both.times(TimeMeasure::TokenGap).len(), 2);
+        both.clear();
+        assert!(both.is_empty());
+    }
+}

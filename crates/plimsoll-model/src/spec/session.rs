@@ -1,0 +1,113 @@
+//! The `[call.session]` section: what it leaves out, and what can't be meant.
+
+use std::time::Duration;
+
+use super::resolve::Problems;
+use super::target::parse_target;
+use super::{Limit, SessionSpec, Spec};
+use crate::plan::{CallPlan, SessionCall};
+use crate::units::Period;
+
+/// For one query: answers stream for as long as there is text.
+const DEADLINE: Duration = Duration::from_secs(60);
+const RECONNECTS: u32 = 5;
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
+const MOST_QUERIES: u32 = 1_000_000;
+
+/// The spec of a session plan with the load that it means: each client has one session
+/// unless a duration or a number of queries is given, and a session has two connections.
+pub(super) fn with_defaults(spec: &Spec) -> Option<Spec> {
+    let session = spec.call.session.as_ref()?;
+    let mut spec = spec.clone();
+    let queries = session.queries.unwrap_or(1);
+    let load = &mut spec.load;
+    if let Some(clients) = load.clients {
+        if load.duration.is_none() && load.calls.is_none() {
+            load.calls = Some(u64::from(clients) * u64::from(queries));
+        }
+        if load.connections.is_none() && load.reuse.is_none() {
+            load.connections = Some(clients.saturating_mul(2));
+        }
+    }
+    load.deadline = load.deadline.or(Some(Limit::After(Period(DEADLINE))));
+    Some(spec)
+}
+
+/// Every default written out.
+pub(super) fn filled_in(call: &SessionCall) -> SessionSpec {
+    SessionSpec {
+        socket: Some(call.socket.url.clone()),
+        agent: Some(call.agent.clone()),
+        queries: Some(call.queries),
+        reconnects: Some(call.reconnects),
+        reconnect_pause: Some(Period(call.reconnect_pause)),
+        reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
+    }
+}
+
+impl Problems {
+    pub(super) fn session(&mut self, spec: &Spec, session: &SessionSpec) -> Option<CallPlan> {
+        let before = self.0.len();
+        let target = spec.target.as_deref().unwrap_or_default();
+        let socket = match &session.socket {
+            None => parse_target(target).ok().map(|(target, _)| target),
+            Some(url) => {
+                let rest = url.strip_prefix("ws://").ok_or_else(|| {
+                    format!("`{url}` is not the address of WebSockets: write ws://HOST:PORT")
+                });
+                let parsed = rest.and_then(|rest| parse_target(&format!("session://{rest}")));
+                self.keep("call.session.socket", parsed)
+                    .map(|(mut socket, _)| {
+                        socket.url.clone_from(url);
+                        socket
+                    })
+            }
+        };
+        let agent = session.agent.clone().unwrap_or_else(|| "agent".to_owned());
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
+        if agent.is_empty() || !agent.bytes().all(is_plain) {
+            self.add(
+                "call.session.agent",
+                format!(
+                    "`{agent}` is not one part of a path: use letters, digits, `-`, `_` and `.`"
+                ),
+            );
+        }
+        let queries = session.queries.unwrap_or(1);
+        if !(1..=MOST_QUERIES).contains(&queries) {
+            self.add(
+                "call.session.queries",
+                format!("{queries} queries in a session: use 1 to {MOST_QUERIES}"),
+            );
+        }
+        if spec.load.reuse.is_some() {
+            self.add(
+                "load.reuse",
+                "not used with sessions: each has connections of its own",
+            );
+        }
+        if let (Some(calls), Some(_)) = (spec.load.calls, spec.load.clients)
+            && queries > 0
+            && !calls.is_multiple_of(u64::from(queries))
+        {
+            self.add(
+                "load.calls",
+                format!("{calls} queries are no whole number of sessions of {queries}"),
+            );
+        }
+        if self.0.len() > before {
+            return None;
+        }
+        Some(CallPlan::Session(SessionCall {
+            socket: socket?,
+            agent,
+            queries,
+            reconnects: session.reconnects.unwrap_or(RECONNECTS),
+            reconnect_pause: session.reconnect_pause.map_or(RECONNECT_PAUSE, |p| p.0),
+            reconnect_pause_most: session
+                .reconnect_pause_most
+                .map_or(RECONNECT_PAUSE_MOST, |p| p.0),
+        }))
+    }
+}

@@ -1,0 +1,179 @@
+//! The account of a query's tokens: every one received once, missing, received twice, out
+//! of order, or of a query that had ended.
+//!
+//! Backends that number their frames are held to the numbers, and to the count that the
+//! `done` frame names. For those that don't, tokens are counted, and that is all there is.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// A frame from the server, as far as the client needs it. Unknown keys are ignored.
+#[derive(Debug, Deserialize)]
+pub(super) struct Frame<'a> {
+    #[serde(rename = "type", borrow)]
+    pub(super) kind: Cow<'a, str>,
+    #[serde(default, borrow)]
+    pub(super) content: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) seq: Option<u64>,
+    #[serde(default)]
+    pub(super) run: Option<u64>,
+    #[serde(default)]
+    pub(super) epoch: Option<u64>,
+    #[serde(default)]
+    pub(super) tokens: Option<u64>,
+    #[serde(default, borrow)]
+    pub(super) finish: Option<Cow<'a, str>>,
+    #[serde(default)]
+    pub(super) resumed: Option<bool>,
+}
+
+/// What a session has received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Account {
+    /// The highest number seen in the session.
+    pub(super) last: u64,
+    /// Numbers below it that have not come, as ranges.
+    missing: Vec<(u64, u64)>,
+    /// Of the query that is going on.
+    pub(super) query: QueryAccount,
+}
+
+/// What one query has received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct QueryAccount {
+    pub(super) received: u64,
+    pub(super) duplicated: u64,
+    pub(super) out_of_order: u64,
+    /// Of earlier queries, or of none.
+    pub(super) stray: u64,
+}
+
+/// What a frame's number makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrived {
+    New,
+    /// New, and later than one that was sent after it.
+    Late,
+    Again,
+}
+
+impl Account {
+    /// Begins the account of the next query.
+    pub(super) fn begin(&mut self) {
+        self.query = QueryAccount::default();
+        self.missing = Vec::new();
+    }
+
+    /// The numbers begin anew.
+    pub(super) fn begin_epoch(&mut self) {
+        self.last = 0;
+        self.missing = Vec::new();
+    }
+
+    /// A frame with this number, or without one, has come.
+    pub(super) fn arrive(&mut self, seq: Option<u64>) -> Arrived {
+        let Some(seq) = seq else {
+            return Arrived::New;
+        };
+        if seq > self.last {
+            if seq > self.last + 1 {
+                self.missing.push((self.last + 1, seq - 1));
+            }
+            self.last = seq;
+            return Arrived::New;
+        }
+        let Some(at) = self
+            .missing
+            .iter()
+            .position(|(from, to)| (*from..=*to).contains(&seq))
+        else {
+            return Arrived::Again;
+        };
+        let (from, to) = self.missing.swap_remove(at);
+        if from < seq {
+            self.missing.push((from, seq - 1));
+        }
+        if seq < to {
+            self.missing.push((seq + 1, to));
+        }
+        Arrived::Late
+    }
+
+    /// A token of the query that is going on has come.
+    pub(super) fn token(&mut self, seq: Option<u64>) -> Arrived {
+        let arrived = self.arrive(seq);
+        match arrived {
+            Arrived::New => self.query.received += 1,
+            Arrived::Late => {
+                self.query.received += 1;
+                self.query.out_of_order += 1;
+            }
+            Arrived::Again => self.query.duplicated += 1,
+        }
+        arrived
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_arrival_is_told_apart() {
+        let mut account = Account::default();
+        account.begin();
+        for (seq, arrived) in [
+            (1, Arrived::New),
+            (5, Arrived::New),
+            (3, Arrived::Late),
+            (3, Arrived::Again),
+            (2, Arrived::Late),
+            (4, Arrived::Late),
+            (4, Arrived::Again),
+            (6, Arrived::New),
+            (1, Arrived::Again),
+        ] {
+            assert_eq!(account.token(Some(seq)), arrived, "{seq}");
+        }
+        let query = account.query;
+        assert_eq!(
+            (query.received, query.duplicated, query.out_of_order),
+            (6, 3, 3)
+        );
+        assert!(account.missing.is_empty());
+        assert_eq!(account.last, 6);
+    }
+
+    #[test]
+    fn frames_of_any_backend_are_read() {
+        let read = |text: &str| serde_json::from_str::<Frame<'_>>(text).is_ok();
+        assert!(read(
+            r#"{"type":"token","content":"a\u0301\"","seq":1,"run":1,"epoch":3,"ts":1.5}"#
+        ));
+        assert!(read(
+            r#"{"type":"done","content":"","tokens":18,"finish":"stop","more":{"a":[1]}}"#
+        ));
+        assert!(read(r#"{"content":"x","type":"token"}"#));
+        assert!(!read(r#"{"content":"x"}"#));
+        assert!(!read("[]"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_order_with_any_repetition_adds_up(order in proptest::collection::vec(1u64..40, 0..120)) {
+            let mut account = Account::default();
+            account.begin();
+            for seq in &order {
+                account.token(Some(*seq));
+            }
+            let distinct: std::collections::BTreeSet<u64> = order.iter().copied().collect();
+            let query = account.query;
+            proptest::prop_assert_eq!(query.received, distinct.len() as u64);
+            proptest::prop_assert_eq!(query.duplicated, (order.len() - distinct.len()) as u64);
+            let missing: u64 = account.missing.iter().map(|(from, to)| to - from + 1).sum();
+            proptest::prop_assert_eq!(missing + distinct.len() as u64, account.last);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! One frame's head and payload (RFC 6455 §5.2), as bytes.
+
+use super::is_sendable;
+
+/// The longest frame head: 2 bytes, 8 of length, 4 of mask.
+pub const MOST_HEAD: usize = 14;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opcode {
+    Continuation,
+    Text,
+    Binary,
+    Close,
+    Ping,
+    Pong,
+}
+
+impl Opcode {
+    fn from_bits(bits: u8) -> Option<Opcode> {
+        Some(match bits {
+            0 => Opcode::Continuation,
+            1 => Opcode::Text,
+            2 => Opcode::Binary,
+            8 => Opcode::Close,
+            9 => Opcode::Ping,
+            10 => Opcode::Pong,
+            _ => return None,
+        })
+    }
+
+    fn bits(self) -> u8 {
+        match self {
+            Opcode::Continuation => 0,
+            Opcode::Text => 1,
+            Opcode::Binary => 2,
+            Opcode::Close => 8,
+            Opcode::Ping => 9,
+            Opcode::Pong => 10,
+        }
+    }
+
+    pub fn is_control(self) -> bool {
+        self.bits() >= 8
+    }
+}
+
+/// A frame's head, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHead {
+    pub fin: bool,
+    pub opcode: Opcode,
+    pub mask: Option<[u8; 4]>,
+    /// Bytes of payload.
+    pub length: u64,
+    /// Bytes that the head itself takes.
+    pub size: usize,
+}
+
+impl FrameHead {
+    /// Reads a head from the beginning of `bytes`; `None` when it is not all there.
+    ///
+    /// # Errors
+    /// What RFC 6455 §5.2 and §5.5 forbid.
+    pub fn parse(bytes: &[u8]) -> Result<Option<FrameHead>, &'static str> {
+        let [first, second, ..] = *bytes else {
+            return Ok(None);
+        };
+        if first & 0x70 != 0 {
+            return Err("a reserved bit is set, and no extension was agreed to");
+        }
+        let opcode = Opcode::from_bits(first & 0x0f).ok_or("a reserved opcode")?;
+        let fin = first & 0x80 != 0;
+        let masked = second & 0x80 != 0;
+        let short = second & 0x7f;
+        if opcode.is_control() && !fin {
+            return Err("a fragmented control frame");
+        }
+        if opcode.is_control() && short > 125 {
+            return Err("a control frame of more than 125 bytes");
+        }
+        let (length, mut size) = match short {
+            126 => match bytes.get(2..4) {
+                Some(b) => (u64::from(u16::from_be_bytes([b[0], b[1]])), 4),
+                None => return Ok(None),
+            },
+            127 => match bytes.get(2..10).and_then(|b| <[u8; 8]>::try_from(b).ok()) {
+                Some(b) => (u64::from_be_bytes(b), 10),
+                None => return Ok(None),
+            },
+            short => (u64::from(short), 2),
+        };
+        if length > i64::MAX as u64 {
+            return Err("a payload length with its highest bit set");
+        }
+        let mask = if masked {
+            let Some(mask) = bytes.get(size..size + 4).and_then(|b| b.try_into().ok()) else {
+                return Ok(None);
+            };
+            size += 4;
+            Some(mask)
+        } else {
+            None
+        };
+        Ok(Some(FrameHead {
+            fin,
+            opcode,
+            mask,
+            length,
+            size,
+        }))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.fin) << 7 | self.opcode.bits());
+        let masked = u8::from(self.mask.is_some()) << 7;
+        match self.length {
+            0..=125 => out.push(masked | self.length as u8),
+            126..=0xffff => {
+                out.push(masked | 126);
+                out.extend_from_slice(&(self.length as u16).to_be_bytes());
+            }
+            _ => {
+                out.push(masked | 127);
+                out.extend_from_slice(&self.length.to_be_bytes());
+            }
+        }
+        if let Some(mask) = self.mask {
+            out.extend_from_slice(&mask);
+        }
+    }
+}
+
+/// Appends a whole, unmasked frame: what a server sends.
+#[inline]
+pub fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    put(out, opcode, None, payload);
+}
+
+/// Appends a whole, masked frame: what a client sends.
+pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
+    put(out, opcode, Some(mask), payload);
+    let begin = out.len() - payload.len();
+    apply_mask(&mut out[begin..], mask);
+}
+
+#[inline]
+fn put(out: &mut Vec<u8>, opcode: Opcode, mask: Option<[u8; 4]>, payload: &[u8]) {
+    out.reserve(MOST_HEAD + payload.len());
+    FrameHead {
+        fin: true,
+        opcode,
+        mask,
+        length: payload.len() as u64,
+        size: 0,
+    }
+    .put(out);
+    out.extend_from_slice(payload);
+}
+
+/// The payload of a Close frame: the code and a reason of at most 123 bytes (§5.5.1). A
+/// code that must not be sent gives an empty payload.
+pub fn close_payload(close_code: u16, reason: &str) -> Vec<u8> {
+    if !is_sendable(close_code) {
+        return Vec::new();
+    }
+    let mut end = reason.len().min(123);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut payload = close_code.to_be_bytes().to_vec();
+    payload.extend_from_slice(&reason.as_bytes()[..end]);
+    payload
+}
+
+/// Masks, or unmasks: the same operation (§5.3).
+#[inline]
+pub fn apply_mask(bytes: &mut [u8], mask: [u8; 4]) {
+    let word = u64::from_ne_bytes([
+        mask[0], mask[1], mask[2], mask[3], mask[0], mask[1], mask[2], mask[3],
+    ]);
+    let mut chunks = bytes.chunks_exact_mut(8);
+    for chunk in &mut chunks {
+        let masked = u64::from_ne_bytes([
+            chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7],
+        ]) ^ word;
+        chunk.copy_from_slice(&masked.to_ne_bytes());
+    }
+    for (i, byte) in chunks.into_remainder().iter_mut().enumerate() {
+        *byte ^= mask[i % 4];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_of_the_rfc() {
+        // RFC 6455 §5.7.
+        let mut out = Vec::new();
+        put_frame(&mut out, Opcode::Text, b"Hello");
+        assert_eq!(out, [0x81, 0x05, 0x48, 0x65, 0x6c, 0x6c, 0x6f]);
+        out.clear();
+        put_masked(&mut out, Opcode::Text, [0x37, 0xfa, 0x21, 0x3d], b"Hello");
+        assert_eq!(
+            out,
+            [
+                0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58
+            ]
+        );
+        for (length, head) in [(256usize, 4), (65536, 10), (125, 2), (126, 4), (65535, 4)] {
+            out.clear();
+            put_frame(&mut out, Opcode::Binary, &vec![0; length]);
+            let parsed = FrameHead::parse(&out).unwrap().unwrap();
+            assert_eq!((parsed.length, parsed.size), (length as u64, head));
+            for cut in 0..head {
+                assert_eq!(FrameHead::parse(&out[..cut]).unwrap(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn masking_twice_is_nothing() {
+        let original: Vec<u8> = (0..=255).collect();
+        for length in 0..40 {
+            let mut bytes = original[..length].to_vec();
+            apply_mask(&mut bytes, [1, 2, 3, 0xff]);
+            assert!(length == 0 || bytes != original[..length]);
+            let slow: Vec<u8> = (0..length)
+                .map(|i| original[i] ^ [1, 2, 3, 0xff][i % 4])
+                .collect();
+            assert_eq!(bytes, slow);
+        }
+    }
+
+    #[test]
+    fn close_reasons_are_cut_at_a_character() {
+        let payload = close_payload(1000, &"é".repeat(100));
+        assert_eq!(payload.len(), 2 + 122);
+        assert!(std::str::from_utf8(&payload[2..]).is_ok());
+        assert!(close_payload(1005, "").is_empty());
+    }
+}

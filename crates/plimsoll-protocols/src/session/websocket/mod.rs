@@ -1,0 +1,38 @@
+//! The WebSocket protocol (RFC 6455) without I/O: frames, messages, the handshake's key.
+//!
+//! Both ends share it: the session driver reads as a client, the gateway as a server.
+//! Extensions are never offered and never accepted, so reserved bits are violations.
+
+mod frame;
+mod handshake;
+mod reader;
+
+pub use frame::{FrameHead, MOST_HEAD, Opcode, apply_mask, close_payload, put_frame, put_masked};
+pub use handshake::{accept_key, is_client_key};
+pub use reader::{Message, Reader, Role, Violation};
+
+/// Close codes (RFC 6455 §7.4, IANA's registry, and 4000–4999 for private use).
+pub mod code {
+    pub const NORMAL: u16 = 1000;
+    pub const GOING_AWAY: u16 = 1001;
+    pub const PROTOCOL: u16 = 1002;
+    /// Stands for "no code was given"; never sent.
+    pub const NONE_GIVEN: u16 = 1005;
+    pub const INVALID_TEXT: u16 = 1007;
+    pub const POLICY: u16 = 1008;
+    pub const TOO_BIG: u16 = 1009;
+    pub const INTERNAL: u16 = 1011;
+    pub const RESTART: u16 = 1012;
+    pub const TRY_AGAIN: u16 = 1013;
+    /// Another connection took the session over.
+    pub const REPLACED: u16 = 4001;
+    /// No pong in time.
+    pub const PING_TIMEOUT: u16 = 4408;
+    /// What the client missed can't be had any more.
+    pub const HISTORY_GONE: u16 = 4409;
+}
+
+/// Whether a peer may send this code in a Close frame (RFC 6455 §7.4).
+pub fn is_sendable(close_code: u16) -> bool {
+    matches!(close_code, 1000..=1003 | 1007..=1014 | 3000..=4999)
+}

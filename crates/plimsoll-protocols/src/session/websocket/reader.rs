@@ -1,0 +1,261 @@
+//! Bytes in, messages out: fragments joined, masks taken off, everything that RFC 6455
+//! forbids told with the close code it calls for.
+//!
+//! Holds a frame that arrived in part and a message in fragments, both bounded by
+//! `max_message`, and nothing else: an idle reader owns no memory.
+
+use std::ops::ControlFlow;
+
+use super::frame::{FrameHead, MOST_HEAD, Opcode, apply_mask};
+use super::{code, is_sendable};
+
+/// Which end reads. A server demands masked frames, a client refuses them (§5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Client,
+    Server,
+}
+
+/// What arrived whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    Text(&'a str),
+    Binary(&'a [u8]),
+    Ping(&'a [u8]),
+    Pong(&'a [u8]),
+    /// [`code::NONE_GIVEN`] when the frame was empty.
+    Close {
+        code: u16,
+        reason: &'a str,
+    },
+}
+
+/// The peer broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What to close with.
+    pub code: u16,
+    pub reason: &'static str,
+}
+
+fn violation(reason: &'static str) -> Violation {
+    Violation {
+        code: code::PROTOCOL,
+        reason,
+    }
+}
+
+const BAD_TEXT: Violation = Violation {
+    code: code::INVALID_TEXT,
+    reason: "text that is not UTF-8",
+};
+
+/// Reads one direction of a connection.
+#[derive(Debug)]
+pub struct Reader {
+    role: Role,
+    max_message: usize,
+    /// A frame that has not arrived whole.
+    partial: Vec<u8>,
+    /// The opcode and payload so far of a message in fragments.
+    fragments: Option<(Opcode, Vec<u8>)>,
+    /// Bytes of a fragmented text known to be UTF-8.
+    checked: usize,
+    /// A Close was read: what follows is ignored (§5.5.1).
+    closed: bool,
+}
+
+impl Reader {
+    /// Messages of more than `max_message` bytes are refused with 1009.
+    pub fn new(role: Role, max_message: usize) -> Reader {
+        Reader {
+            role,
+            max_message,
+            partial: Vec::new(),
+            fragments: None,
+            checked: 0,
+            closed: false,
+        }
+    }
+
+    /// Takes bytes in any split and hands out every message that they complete; `sink`
+    /// may end the reading.
+    ///
+    /// # Errors
+    /// The first violation; the connection is to be closed with its code.
+    #[inline]
+    pub fn read(
+        &mut self,
+        bytes: &[u8],
+        mut sink: impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Violation> {
+        if self.partial.is_empty() {
+            let used = self.frames(bytes, &mut sink)?;
+            if used < bytes.len() && !self.closed {
+                self.partial.extend_from_slice(&bytes[used..]);
+            }
+            return Ok(());
+        }
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(bytes);
+        let used = self.frames(&joined, &mut sink)?;
+        if used < joined.len() && !self.closed {
+            joined.drain(..used);
+            self.partial = joined;
+        }
+        Ok(())
+    }
+
+    fn frames(
+        &mut self,
+        bytes: &[u8],
+        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<usize, Violation> {
+        let mut used = 0;
+        while !self.closed {
+            let rest = &bytes[used..];
+            let Some(head) = FrameHead::parse(rest).map_err(violation)? else {
+                break;
+            };
+            self.check(&head)?;
+            let end = head.size + head.length as usize;
+            let Some(payload) = rest.get(head.size..end) else {
+                break;
+            };
+            used += end;
+            let flow = match head.mask {
+                None => self.frame(&head, payload, sink)?,
+                Some(mask) => {
+                    let mut payload = payload.to_vec();
+                    apply_mask(&mut payload, mask);
+                    self.frame(&head, &payload, sink)?
+                }
+            };
+            if flow.is_break() {
+                self.closed = true;
+            }
+        }
+        Ok(used)
+    }
+
+    /// What can be told from the head alone, so before any payload is kept.
+    fn check(&self, head: &FrameHead) -> Result<(), Violation> {
+        match (self.role, head.mask) {
+            (Role::Server, None) => return Err(violation("a frame without a mask from a client")),
+            (Role::Client, Some(_)) => return Err(violation("a masked frame from a server")),
+            _ => {}
+        }
+        let fragments = self.fragments.as_ref();
+        match head.opcode {
+            Opcode::Continuation if fragments.is_none() => {
+                return Err(violation("a continuation of nothing"));
+            }
+            Opcode::Text | Opcode::Binary if fragments.is_some() => {
+                return Err(violation("a new message inside a fragmented one"));
+            }
+            _ => {}
+        }
+        let before = match head.opcode {
+            Opcode::Continuation => fragments.map_or(0, |(_, message)| message.len()),
+            _ => 0,
+        };
+        if head.length > (self.max_message.max(MOST_HEAD) - before) as u64
+            && !head.opcode.is_control()
+        {
+            return Err(Violation {
+                code: code::TOO_BIG,
+                reason: "a message over the size limit",
+            });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn frame(
+        &mut self,
+        head: &FrameHead,
+        payload: &[u8],
+        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Violation> {
+        match head.opcode {
+            Opcode::Text if head.fin => {
+                let text = std::str::from_utf8(payload).map_err(|_| BAD_TEXT)?;
+                Ok(sink(Message::Text(text)))
+            }
+            Opcode::Binary if head.fin => Ok(sink(Message::Binary(payload))),
+            Opcode::Text | Opcode::Binary => {
+                self.fragments = Some((head.opcode, payload.to_vec()));
+                self.checked = 0;
+                self.check_text(false)?;
+                Ok(ControlFlow::Continue(()))
+            }
+            Opcode::Continuation => self.continued(head.fin, payload, sink),
+            Opcode::Ping => Ok(sink(Message::Ping(payload))),
+            Opcode::Pong => Ok(sink(Message::Pong(payload))),
+            Opcode::Close => {
+                let (close_code, reason) = close(payload)?;
+                let _ = sink(Message::Close {
+                    code: close_code,
+                    reason,
+                });
+                Ok(ControlFlow::Break(()))
+            }
+        }
+    }
+
+    fn continued(
+        &mut self,
+        fin: bool,
+        payload: &[u8],
+        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Violation> {
+        if let Some((_, message)) = &mut self.fragments {
+            message.extend_from_slice(payload);
+        }
+        self.check_text(fin)?;
+        if !fin {
+            return Ok(ControlFlow::Continue(()));
+        }
+        match self.fragments.take() {
+            Some((Opcode::Text, message)) => {
+                let text = std::str::from_utf8(&message).map_err(|_| BAD_TEXT)?;
+                Ok(sink(Message::Text(text)))
+            }
+            Some((_, message)) => Ok(sink(Message::Binary(&message))),
+            None => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    /// Wrong text is refused with the fragment that makes it wrong, not with the last.
+    fn check_text(&mut self, last: bool) -> Result<(), Violation> {
+        let Some((Opcode::Text, message)) = &self.fragments else {
+            return Ok(());
+        };
+        match std::str::from_utf8(&message[self.checked..]) {
+            Ok(text) => self.checked += text.len(),
+            Err(e) if e.error_len().is_none() && !last => self.checked += e.valid_up_to(),
+            Err(_) => return Err(BAD_TEXT),
+        }
+        Ok(())
+    }
+}
+
+fn close(payload: &[u8]) -> Result<(u16, &str), Violation> {
+    match payload {
+        [] => Ok((code::NONE_GIVEN, "")),
+        [_] => Err(violation("a Close frame with half a code")),
+        [high, low, reason @ ..] => {
+            let close_code = u16::from_be_bytes([*high, *low]);
+            if !is_sendable(close_code) {
+                return Err(violation(
+                    "a Close frame with a code that is not to be sent",
+                ));
+            }
+            let reason = std::str::from_utf8(reason).map_err(|_| BAD_TEXT)?;
+            Ok((close_code, reason))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

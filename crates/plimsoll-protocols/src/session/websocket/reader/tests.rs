@@ -1,0 +1,159 @@
+//! The kinds of cases that conformance suites try: fragments, UTF-8, reserved bits,
+//! opcodes, close codes, sizes, each in every split.
+
+use super::*;
+use crate::session::websocket::{put_frame, put_masked};
+
+const MASK: [u8; 4] = [0xa1, 0x02, 0x33, 0xfe];
+
+/// Reads `bytes` cut in pieces of `piece` bytes; what came, and how it ended.
+fn read(role: Role, bytes: &[u8], piece: usize) -> (Vec<String>, Option<u16>) {
+    let mut reader = Reader::new(role, 1000);
+    let mut seen = Vec::new();
+    for part in bytes.chunks(piece) {
+        let result = reader.read(part, |message| {
+            seen.push(match message {
+                Message::Text(text) => format!("text {text}"),
+                Message::Binary(bytes) => format!("binary {}", bytes.len()),
+                Message::Ping(bytes) => format!("ping {}", String::from_utf8_lossy(bytes)),
+                Message::Pong(bytes) => format!("pong {}", String::from_utf8_lossy(bytes)),
+                Message::Close { code, reason } => format!("close {code} {reason}"),
+            });
+            ControlFlow::Continue(())
+        });
+        if let Err(violation) = result {
+            return (seen, Some(violation.code));
+        }
+    }
+    (seen, None)
+}
+
+/// A frame with the first byte as given.
+fn raw(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_frame(&mut out, Opcode::Text, payload);
+    out[0] = first;
+    out
+}
+
+/// Frames as (first byte, payload), what is seen, and the close code they call for.
+type Case<'a> = (&'a [(u8, &'a [u8])], &'a [&'a str], Option<u16>);
+
+#[test]
+fn cases_of_a_conformance_suite_in_every_split() {
+    let long = [b'x'; 1001];
+    let fits = [b'x'; 1000];
+    let control = [b'p'; 126];
+    let cases: &[Case<'_>] = &[
+        (
+            &[(0x81, b"hi"), (0x82, b"\xff\x00")],
+            &["text hi", "binary 2"],
+            None,
+        ),
+        (&[(0x81, b"")], &["text "], None),
+        // Fragments, with control frames between them.
+        (
+            &[(0x01, b"a"), (0x89, b"p"), (0x00, b"b"), (0x80, b"c")],
+            &["ping p", "text abc"],
+            None,
+        ),
+        (&[(0x02, b"a"), (0x80, b"")], &["binary 1"], None),
+        (&[(0x80, b"c")], &[], Some(1002)),
+        (&[(0x00, b"c")], &[], Some(1002)),
+        (&[(0x01, b"a"), (0x81, b"b")], &[], Some(1002)),
+        (&[(0x09, b"a")], &[], Some(1002)),
+        (&[(0x08, b"")], &[], Some(1002)),
+        // Reserved bits and opcodes.
+        (&[(0xc1, b"a")], &[], Some(1002)),
+        (&[(0xa1, b"a")], &[], Some(1002)),
+        (&[(0x91, b"a")], &[], Some(1002)),
+        (&[(0x83, b"a")], &[], Some(1002)),
+        (&[(0x87, b"a")], &[], Some(1002)),
+        (&[(0x8b, b"a")], &[], Some(1002)),
+        (&[(0x8f, b"a")], &[], Some(1002)),
+        // Control frames.
+        (&[(0x89, &control)], &[], Some(1002)),
+        (&[(0x8a, b"unasked")], &["pong unasked"], None),
+        // UTF-8: whole, split inside a character, wrong at once, wrong at the end.
+        (&[(0x81, "κόσμε".as_bytes())], &["text κόσμε"], None),
+        (&[(0x01, b"\xce"), (0x80, b"\xba")], &["text κ"], None),
+        (&[(0x81, b"\xce")], &[], Some(1007)),
+        (&[(0x01, b"\xce"), (0x00, b"\xce")], &[], Some(1007)),
+        (&[(0x01, b"\xce"), (0x80, b"")], &[], Some(1007)),
+        (&[(0x81, b"\xed\xa0\x80")], &[], Some(1007)),
+        (&[(0x81, b"\xf4\x90\x80\x80")], &[], Some(1007)),
+        (&[(0x81, b"\xc0\xaf")], &[], Some(1007)),
+        (&[(0x82, b"\xc0\xaf")], &["binary 2"], None),
+        // Close codes.
+        (&[(0x88, b"")], &["close 1005 "], None),
+        (&[(0x88, b"\x03")], &[], Some(1002)),
+        (&[(0x88, b"\x03\xe8bye")], &["close 1000 bye"], None),
+        (&[(0x88, b"\x03\xe8\xff")], &[], Some(1007)),
+        (&[(0x88, b"\x00\x00")], &[], Some(1002)),
+        (&[(0x88, b"\x03\xec")], &[], Some(1002)),
+        (&[(0x88, b"\x03\xed")], &[], Some(1002)),
+        (&[(0x88, b"\x03\xee")], &[], Some(1002)),
+        (&[(0x88, b"\x03\xf7")], &[], Some(1002)),
+        (&[(0x88, b"\x07\xd0")], &[], Some(1002)),
+        (&[(0x88, b"\x0b\xb8")], &["close 3000 "], None),
+        (&[(0x88, b"\x13\x88")], &[], Some(1002)),
+        (
+            &[(0x88, b"\x03\xe8"), (0x81, b"after")],
+            &["close 1000 "],
+            None,
+        ),
+        // Sizes.
+        (&[(0x82, &fits)], &["binary 1000"], None),
+        (&[(0x82, &long)], &[], Some(1009)),
+        (&[(0x02, &fits), (0x80, b"x")], &[], Some(1009)),
+    ];
+    for (frames, seen, code) in cases {
+        let server: Vec<u8> = frames.iter().flat_map(|(b, p)| raw(*b, p)).collect();
+        let mut client = Vec::new();
+        for (first, payload) in *frames {
+            let begin = client.len();
+            put_masked(&mut client, Opcode::Text, MASK, payload);
+            client[begin] = *first;
+        }
+        for piece in 1..=server.len() {
+            let expected = (seen.iter().map(|s| (*s).to_owned()).collect(), *code);
+            assert_eq!(read(Role::Client, &server, piece), expected, "{frames:?}");
+        }
+        for piece in [1, 2, 3, 7, client.len()] {
+            let expected = (seen.iter().map(|s| (*s).to_owned()).collect(), *code);
+            assert_eq!(read(Role::Server, &client, piece), expected, "{frames:?}");
+        }
+    }
+}
+
+#[test]
+fn each_side_wants_the_other_sides_masking() {
+    let mut masked = Vec::new();
+    put_masked(&mut masked, Opcode::Text, MASK, b"x");
+    assert_eq!(read(Role::Client, &masked, 99).1, Some(1002));
+    assert_eq!(read(Role::Server, &raw(0x81, b"x"), 99).1, Some(1002));
+}
+
+#[test]
+fn a_length_that_never_comes_takes_no_memory() {
+    let mut reader = Reader::new(Role::Client, 1000);
+    let huge = [0x82, 127, 0, 0, 0, 1, 0, 0, 0, 0];
+    let refused = reader.read(&huge, |_| ControlFlow::Continue(()));
+    assert_eq!(refused.unwrap_err().code, 1009);
+    let negative = [0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0];
+    let mut reader = Reader::new(Role::Client, 1000);
+    let refused = reader.read(&negative, |_| ControlFlow::Continue(()));
+    assert_eq!(refused.unwrap_err().code, 1002);
+}
+
+proptest::proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic_and_splits_change_nothing(
+        bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
+        piece in 1usize..40,
+    ) {
+        for role in [Role::Client, Role::Server] {
+            proptest::prop_assert_eq!(read(role, &bytes, piece), read(role, &bytes, bytes.len().max(1)));
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The bus between backends and gateways: a log for each session, and channels down to
+//! the client and up from it.
+//!
+//! Invariant: a frame is in its session's log before it is published, and posts of one
+//! process keep their order. So who subscribes first and then reads the log misses
+//! nothing. Two buses have the same behaviour: [`Bus::embedded`] inside one process, and
+//! [`Bus::redis`]. The LLM simulator posts, the gateway listens.
+
+mod channels;
+mod embedded;
+mod redis;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+pub use channels::{Listening, Sink};
+pub use redis::{RedisAddress, RedisOptions};
+
+use embedded::Embedded;
+use redis::Redis;
+
+/// Frames read from a log at once.
+pub const HISTORY_PAGE: usize = 256;
+
+/// What went wrong on the bus.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BusError {
+    #[error("redis at {0} is not reachable at the moment")]
+    Down(String),
+    #[error("redis at {address} answered: {message}")]
+    Refused { address: String, message: String },
+    #[error("redis at {0} did not answer within {1:?}")]
+    Slow(String, Duration),
+}
+
+/// Why a run can't begin.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BeginError {
+    #[error("no such session: it was never created, was closed, or has expired")]
+    Unknown,
+    #[error("a run of this session is going on")]
+    Busy,
+    #[error(transparent)]
+    Bus(#[from] BusError),
+}
+
+/// A run that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Names the log that the sequence numbers belong to.
+    pub epoch: u64,
+    /// The number of the session's last frame; 0: none yet.
+    pub last: u64,
+}
+
+/// Which frame of a run it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    First,
+    Middle,
+    Last,
+}
+
+/// Which way a channel goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Down,
+    Up,
+}
+
+/// The channel's name: `session:{id}:down` or `session:{id}:up`.
+pub fn channel(session: &str, way: Way) -> String {
+    let way = match way {
+        Way::Down => "down",
+        Way::Up => "up",
+    };
+    format!("session:{session}:{way}")
+}
+
+/// What a frame says of its place in the session. Frames of backends that stamp nothing
+/// have neither.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Stamp {
+    #[serde(default)]
+    pub seq: Option<u64>,
+    #[serde(default)]
+    pub epoch: Option<u64>,
+}
+
+impl Stamp {
+    /// The stamp of a JSON frame; an empty one where there is none.
+    pub fn of(frame: &[u8]) -> Stamp {
+        serde_json::from_slice(frame).unwrap_or_default()
+    }
+}
+
+/// Either bus. Cheap to clone.
+#[derive(Clone)]
+pub enum Bus {
+    Embedded(Arc<Embedded>),
+    Redis(Arc<Redis>),
+}
+
+impl fmt::Debug for Bus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bus::Embedded(_) => "Bus::Embedded",
+            Bus::Redis(_) => "Bus::Redis",
+        })
+    }
+}
+
+impl Bus {
+    /// A bus inside this process. Sessions are forgotten `ttl` after their last run.
+    pub fn embedded(ttl: Duration) -> Bus {
+        Bus::Embedded(Arc::new(Embedded::new(ttl)))
+    }
+
+    /// A bus over Redis. Returns at once; the connections are made, and made again when
+    /// lost, in the background. Must be called inside the runtime.
+    pub fn redis(address: RedisAddress, options: RedisOptions) -> Bus {
+        Bus::Redis(Redis::start(address, options))
+    }
+
+    /// Waits until the bus can be used.
+    ///
+    /// # Errors
+    /// When that takes longer than `limit`.
+    pub async fn ready(&self, limit: Duration) -> Result<(), BusError> {
+        match self {
+            Bus::Embedded(_) => Ok(()),
+            Bus::Redis(redis) => redis.ready(limit).await,
+        }
+    }
+
+    /// Whether the bus can be used now.
+    pub fn is_up(&self) -> bool {
+        match self {
+            Bus::Embedded(_) => true,
+            Bus::Redis(redis) => redis.is_up(),
+        }
+    }
+
+    /// Grows by one whenever posts may have been lost: whoever holds frames of a run that
+    /// goes on posts them all again (readers drop what they have).
+    pub fn generation(&self) -> u64 {
+        match self {
+            Bus::Embedded(_) => 0,
+            Bus::Redis(redis) => redis.generation(),
+        }
+    }
+
+    /// Makes a session.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn create(&self, session: &str, epoch: u64) -> Result<(), BusError> {
+        match self {
+            Bus::Embedded(bus) => {
+                bus.create(session, epoch);
+                Ok(())
+            }
+            Bus::Redis(redis) => redis.create(session, epoch).await,
+        }
+    }
+
+    /// Begins a run; a session has one at a time. The caller listens to [`Way::Up`] before it asks: that is how a
+    /// run whose backend died is told from one that goes on.
+    ///
+    /// # Errors
+    /// See [`BeginError`].
+    pub async fn begin_run(&self, session: &str) -> Result<Begun, BeginError> {
+        match self {
+            Bus::Embedded(bus) => bus.begin_run(session),
+            Bus::Redis(redis) => redis.begin_run(session).await,
+        }
+    }
+
+    /// Appends a frame to the session's log and publishes it, in this order, without
+    /// waiting. The last frame of a run lets the next one begin before it is published.
+    /// While the bus is away the frame is dropped: see [`Bus::generation`].
+    pub fn post(&self, session: &str, frame: &Bytes, part: Part) {
+        match self {
+            Bus::Embedded(bus) => bus.post(session, frame, part),
+            Bus::Redis(redis) => redis.post(session, frame, part),
+        }
+    }
+
+    /// Everything posted before has reached the bus when this returns.
+    ///
+    /// # Errors
+    /// When that is not known; the frames are then to be posted again.
+    pub async fn confirm(&self, session: &str) -> Result<(), BusError> {
+        match self {
+            Bus::Embedded(_) => Ok(()),
+            Bus::Redis(redis) => redis.confirm(session).await,
+        }
+    }
+
+    /// Ends a session; `false`: there was none. Its log stays for a minute, for readers
+    /// that are behind.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn close(&self, session: &str) -> Result<bool, BusError> {
+        match self {
+            Bus::Embedded(bus) => Ok(bus.close(session)),
+            Bus::Redis(redis) => redis.close(session).await,
+        }
+    }
+
+    /// Listens to a channel until the [`Listening`] is dropped. When this returns, no
+    /// later message passes by the sink.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn listen(
+        &self,
+        session: &str,
+        way: Way,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Listening, BusError> {
+        let name = channel(session, way);
+        match self {
+            Bus::Embedded(bus) => Ok(bus.listen(&name, sink)),
+            Bus::Redis(redis) => redis.listen(&name, sink).await,
+        }
+    }
+
+    /// Sends a client's message up; how many listened.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn send_up(&self, session: &str, payload: &[u8]) -> Result<u64, BusError> {
+        let name = channel(session, Way::Up);
+        match self {
+            Bus::Embedded(bus) => Ok(bus.publish(&name, &Bytes::copy_from_slice(payload))),
+            Bus::Redis(redis) => redis.publish(&name, payload).await,
+        }
+    }
+
+    /// At most [`HISTORY_PAGE`] frames of the session's log from `position` on (0: the
+    /// first one).
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn history(&self, session: &str, position: u64) -> Result<Vec<Bytes>, BusError> {
+        match self {
+            Bus::Embedded(bus) => Ok(bus.history(session, position)),
+            Bus::Redis(redis) => redis.history(session, position).await,
+        }
+    }
+
+    /// The stamp of the log's last frame; empty where there is none.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn newest(&self, session: &str) -> Result<Stamp, BusError> {
+        match self {
+            Bus::Embedded(bus) => Ok(bus.newest(session)),
+            Bus::Redis(redis) => redis.newest(session).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! What both buses promise, tried on the embedded one; `tests/redis.rs` tries it on Redis.
+
+use std::sync::Mutex;
+
+use super::*;
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<Bytes>>);
+
+impl Sink for Heard {
+    fn message(&self, payload: &Bytes) {
+        self.0.lock().unwrap().push(payload.clone());
+    }
+    fn resync(&self) {}
+}
+
+#[tokio::test]
+async fn a_log_keeps_what_was_posted_and_listeners_hear_it_once() {
+    let bus = Bus::embedded(Duration::from_secs(60));
+    assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
+    bus.create("s", 77).await.unwrap();
+    let begun = bus.begin_run("s").await.unwrap();
+    assert_eq!(begun, Begun { epoch: 77, last: 0 });
+    assert!(matches!(bus.begin_run("s").await, Err(BeginError::Busy)));
+
+    let heard = Arc::new(Heard::default());
+    let listening = bus.listen("s", Way::Down, heard.clone()).await.unwrap();
+    let frame = |n: u64| Bytes::from(format!(r#"{{"type":"token","seq":{n},"epoch":77}}"#));
+    for n in 1..=300 {
+        bus.post(
+            "s",
+            &frame(n),
+            if n == 1 { Part::First } else { Part::Middle },
+        );
+    }
+    drop(listening);
+    bus.post("s", &frame(301), Part::Last);
+    bus.confirm("s").await.unwrap();
+    assert_eq!(heard.0.lock().unwrap().len(), 300);
+    assert_eq!(bus.history("s", 0).await.unwrap().len(), HISTORY_PAGE);
+    let rest = bus.history("s", 256).await.unwrap();
+    assert_eq!((rest.len(), rest[0].clone()), (45, frame(257)));
+    assert_eq!(bus.newest("s").await.unwrap().seq, Some(301));
+    assert_eq!(bus.begin_run("s").await.unwrap().last, 301);
+
+    assert!(bus.close("s").await.unwrap());
+    assert!(!bus.close("s").await.unwrap());
+    assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
+    assert!(
+        !bus.history("s", 0).await.unwrap().is_empty(),
+        "readers behind can catch up"
+    );
+}
+
+#[tokio::test]
+async fn up_messages_say_whether_anybody_listened() {
+    let bus = Bus::embedded(Duration::from_secs(60));
+    assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
+    let heard = Arc::new(Heard::default());
+    let listening = bus.listen("s", Way::Up, heard.clone()).await.unwrap();
+    assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 1);
+    drop(listening);
+    assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
+    assert_eq!(heard.0.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn sessions_are_forgotten_after_their_time() {
+    let bus = Bus::embedded(Duration::from_millis(20));
+    bus.create("s", 1).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
+}
+
+#[test]
+fn stamps_are_read_from_any_frame() {
+    let stamp = |frame: &str| Stamp::of(frame.as_bytes());
+    let both =
+        stamp(r#"{"type":"token","content":"a \"seq\":9","seq":3,"run":1,"epoch":8,"ts":1.5}"#);
+    assert_eq!((both.seq, both.epoch), (Some(3), Some(8)));
+    assert_eq!(stamp(r#"{"type":"token","content":"x"}"#), Stamp::default());
+    assert_eq!(stamp("not json"), Stamp::default());
+    assert_eq!(stamp(r#"{"seq":-1}"#), Stamp::default());
+}

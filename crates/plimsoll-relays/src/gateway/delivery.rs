@@ -1,0 +1,141 @@
+//! Which frames a client gets: every one once, in order, or it is told.
+//!
+//! Live frames and the log both come through here. Live rule: the next number is sent, a
+//! number that was sent is dropped, a later one means that the log has to be read first.
+
+use bytes::Bytes;
+
+use crate::bus::Stamp;
+
+/// What to do with a live frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Send,
+    Drop,
+    /// Frames before it are missing here.
+    ReadLog,
+    /// It belongs to a log that has begun anew: tell the client, then ask again.
+    NewEpoch,
+}
+
+/// How far a client is in its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delivery {
+    /// The last number sent; `None`: whatever comes first is the beginning.
+    pub(super) last: Option<u64>,
+    pub(super) epoch: Option<u64>,
+}
+
+impl Delivery {
+    /// A live frame has come.
+    pub(super) fn live(&mut self, stamp: Stamp) -> Verdict {
+        // Backends that stamp nothing are passed on as they come.
+        let Some(seq) = stamp.seq else {
+            return Verdict::Send;
+        };
+        match (self.epoch, stamp.epoch) {
+            (Some(ours), Some(theirs)) if ours != theirs => return Verdict::NewEpoch,
+            (None, Some(theirs)) => self.epoch = Some(theirs),
+            _ => {}
+        }
+        match self.last {
+            None => {
+                self.last = Some(seq);
+                Verdict::Send
+            }
+            Some(last) if seq == last + 1 => {
+                self.last = Some(seq);
+                Verdict::Send
+            }
+            Some(last) if seq <= last => Verdict::Drop,
+            Some(_) => Verdict::ReadLog,
+        }
+    }
+
+    /// Begins with the log of another epoch.
+    pub(super) fn begin_epoch(&mut self, epoch: Option<u64>) {
+        self.epoch = epoch;
+        self.last = Some(0);
+    }
+
+    /// Frames of the log, in its order. Those that are next are handed to `send`; `true`
+    /// when a later one was met that does not follow.
+    pub(super) fn logged(&mut self, frames: &[Bytes], mut send: impl FnMut(&Bytes)) -> bool {
+        for frame in frames {
+            let stamp = Stamp::of(frame);
+            let Some(seq) = stamp.seq else {
+                continue;
+            };
+            if self.epoch.is_some() && stamp.epoch.is_some() && self.epoch != stamp.epoch {
+                continue;
+            }
+            self.epoch = self.epoch.or(stamp.epoch);
+            let last = self.last.unwrap_or(0);
+            if seq == last + 1 {
+                self.last = Some(seq);
+                send(frame);
+            } else if seq > last + 1 {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(seq: u64, epoch: u64) -> Stamp {
+        Stamp {
+            seq: Some(seq),
+            epoch: Some(epoch),
+        }
+    }
+
+    fn frame(seq: u64) -> Bytes {
+        Bytes::from(format!(r#"{{"seq":{seq},"epoch":1}}"#))
+    }
+
+    #[test]
+    fn next_is_sent_old_is_dropped_later_waits_for_the_log() {
+        let mut delivery = Delivery {
+            last: Some(3),
+            epoch: None,
+        };
+        assert_eq!(delivery.live(stamp(4, 1)), Verdict::Send);
+        assert_eq!(delivery.live(stamp(4, 1)), Verdict::Drop);
+        assert_eq!(delivery.live(stamp(7, 1)), Verdict::ReadLog);
+        let mut sent = Vec::new();
+        // With frames posted twice, as after a lost connection.
+        let log: Vec<Bytes> = [1, 2, 3, 4, 5, 4, 5, 6, 7].map(frame).to_vec();
+        assert!(!delivery.logged(&log, |f| sent.push(f.clone())));
+        assert_eq!(sent, [5, 6, 7].map(frame));
+        assert_eq!(delivery.live(stamp(7, 1)), Verdict::Drop);
+        assert_eq!(delivery.live(stamp(8, 2)), Verdict::NewEpoch);
+        delivery.begin_epoch(Some(2));
+        assert_eq!(delivery.live(stamp(1, 2)), Verdict::Send);
+    }
+
+    #[test]
+    fn a_hole_in_the_log_is_told() {
+        let mut delivery = Delivery {
+            last: Some(3),
+            epoch: Some(1),
+        };
+        let mut sent = 0;
+        assert!(delivery.logged(&[4, 6, 7].map(frame), |_| sent += 1));
+        assert_eq!((sent, delivery.last), (1, Some(4)));
+    }
+
+    #[test]
+    fn the_first_frame_of_an_unknown_session_is_its_beginning() {
+        let mut delivery = Delivery {
+            last: None,
+            epoch: None,
+        };
+        assert_eq!(delivery.live(Stamp::default()), Verdict::Send);
+        assert_eq!(delivery.live(stamp(9, 1)), Verdict::Send);
+        assert_eq!(delivery.live(stamp(11, 1)), Verdict::ReadLog);
+    }
+}

@@ -1,0 +1,49 @@
+//! Sends every message back: how conformance suites try a WebSocket server.
+
+use std::ops::ControlFlow;
+
+use plimsoll_protocols::session::websocket::{
+    Message, Opcode, Reader, Role, close_payload, put_frame,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::GatewayOptions;
+use super::request::Upgrade;
+
+/// Serves one connection to its end.
+pub(super) async fn serve(options: &GatewayOptions, mut stream: TcpStream, upgrade: &Upgrade) {
+    let mut reader = Reader::new(Role::Server, options.max_message);
+    let mut out = upgrade.encode();
+    let mut input = vec![0; 64 * 1024];
+    let mut ended = false;
+    loop {
+        if stream.write_all(&out).await.is_err() || ended {
+            break;
+        }
+        out.clear();
+        let got = match stream.read(&mut input).await {
+            Ok(0) | Err(_) => break,
+            Ok(got) => got,
+        };
+        let read = reader.read(&input[..got], |message| {
+            match message {
+                Message::Text(text) => put_frame(&mut out, Opcode::Text, text.as_bytes()),
+                Message::Binary(bytes) => put_frame(&mut out, Opcode::Binary, bytes),
+                Message::Ping(payload) => put_frame(&mut out, Opcode::Pong, payload),
+                Message::Pong(_) => {}
+                Message::Close { code, .. } => {
+                    put_frame(&mut out, Opcode::Close, &close_payload(code, ""));
+                    ended = true;
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(violation) = read {
+            let payload = close_payload(violation.code, violation.reason);
+            put_frame(&mut out, Opcode::Close, &payload);
+            ended = true;
+        }
+    }
+    let _ = stream.shutdown().await;
+}

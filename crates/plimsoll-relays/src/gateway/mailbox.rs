@@ -1,0 +1,144 @@
+//! Between the bus and a session's task: a bounded queue of frames.
+//!
+//! When it is full the frames are let go and the session is marked as behind: it reads
+//! its log once it has caught up. So a client that reads slowly costs no more memory
+//! than the queue, and loses nothing that the log has.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+use crate::bus::Sink;
+
+pub(super) struct Mailbox {
+    most_bytes: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    queue: VecDeque<Bytes>,
+    bytes: usize,
+    behind: bool,
+    lost: bool,
+    close: Option<u16>,
+    waker: Option<Waker>,
+}
+
+/// What was in the mailbox.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Mail {
+    pub(super) frames: VecDeque<Bytes>,
+    /// Frames may have been missed: read the log after these.
+    pub(super) behind: bool,
+    /// The queue was full, so that frames were let go.
+    pub(super) lost: bool,
+    pub(super) close: Option<u16>,
+}
+
+impl Mailbox {
+    pub(super) fn new(most_bytes: usize) -> Mailbox {
+        Mailbox {
+            most_bytes,
+            inner: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inner)) {
+        let waker = {
+            let mut inner = self.lock();
+            change(&mut inner);
+            inner.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The socket is to be closed with this code.
+    pub(super) fn close(&self, code: u16) {
+        self.change(|inner| {
+            inner.close.get_or_insert(code);
+        });
+    }
+
+    /// Takes what there is.
+    pub(super) fn take(&self) -> Mail {
+        let mut inner = self.lock();
+        inner.bytes = 0;
+        Mail {
+            frames: std::mem::take(&mut inner.queue),
+            behind: std::mem::take(&mut inner.behind),
+            lost: std::mem::take(&mut inner.lost),
+            close: inner.close,
+        }
+    }
+
+    /// Ready when there is something to take; `only_close`: when there is an order to
+    /// close, because frames can't be written at the moment.
+    pub(super) fn poll(&self, cx: &mut Context<'_>, only_close: bool) -> Poll<()> {
+        let mut inner = self.lock();
+        let has_mail = inner.close.is_some()
+            || !only_close && (inner.behind || inner.lost || !inner.queue.is_empty());
+        if has_mail {
+            return Poll::Ready(());
+        }
+        match &inner.waker {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            _ => inner.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Sink for Mailbox {
+    fn message(&self, payload: &Bytes) {
+        self.change(|inner| {
+            if inner.lost || inner.bytes + payload.len() > self.most_bytes {
+                inner.lost = true;
+                inner.behind = true;
+            } else {
+                inner.bytes += payload.len();
+                inner.queue.push_back(payload.clone());
+            }
+        });
+    }
+
+    fn resync(&self) {
+        self.change(|inner| inner.behind = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_mailbox_keeps_its_bound_and_says_so() {
+        let mailbox = Mailbox::new(10);
+        for _ in 0..1000 {
+            mailbox.message(&Bytes::from_static(b"1234"));
+        }
+        let mail = mailbox.take();
+        assert_eq!((mail.frames.len(), mail.behind, mail.lost), (2, true, true));
+        assert_eq!(mailbox.take(), Mail::default());
+        mailbox.message(&Bytes::from_static(b"1234"));
+        assert_eq!(mailbox.take().frames.len(), 1);
+    }
+
+    #[test]
+    fn the_first_order_to_close_stands() {
+        let mailbox = Mailbox::new(10);
+        mailbox.close(4001);
+        mailbox.close(1012);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(mailbox.poll(&mut cx, true).is_ready());
+        assert_eq!(mailbox.take().close, Some(4001));
+    }
+}

@@ -1,0 +1,230 @@
+//! `relay gateway`: WebSocket clients on one side, the bus on the other.
+//!
+//! Invariant: a client is answered 101 only when its session's channel is subscribed, so
+//! no frame published after that passes it by; and a client whose log is complete gets
+//! every frame once, in order, whatever happens to the bus in between ([`delivery`]).
+//! A session is one task that owns its socket; what it holds is bounded.
+
+mod delivery;
+mod echo;
+mod mailbox;
+mod metrics;
+mod request;
+mod session;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use plimsoll_protocols::serving::{Bound, ServeError};
+use plimsoll_protocols::session::websocket::code;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::bus::Bus;
+use crate::token::Verifier;
+use mailbox::Mailbox;
+pub use metrics::Metrics;
+use request::{Answer, Request};
+
+/// Pause when the process has no descriptor left for another connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// From accept to the end of the request's head.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// How often stopping looks whether all sessions have ended.
+const STOP_POLL: Duration = Duration::from_millis(20);
+
+/// How the gateway treats its clients.
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    /// A ping is sent this often.
+    pub ping_interval: Duration,
+    /// A client that is silent for longer, pongs included, is closed with 4408.
+    pub ping_timeout: Duration,
+    /// Sessions at once; more are answered 503.
+    pub max_sessions: usize,
+    /// The longest message from a client. Bytes.
+    pub max_message: usize,
+    /// What waits for a client that reads slowly; beyond it the log is read as it
+    /// catches up. Bytes.
+    pub max_queue: usize,
+    /// Send back what comes, to any client, on any path: for conformance suites.
+    pub echo: bool,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> GatewayOptions {
+        GatewayOptions {
+            ping_interval: Duration::from_secs(15),
+            ping_timeout: Duration::from_secs(30),
+            max_sessions: 100_000,
+            max_message: 64 * 1024,
+            max_queue: 64 * 1024,
+            echo: false,
+        }
+    }
+}
+
+/// The gateway, ready to be served.
+pub struct Gateway {
+    bus: Bus,
+    verifier: Verifier,
+    options: GatewayOptions,
+    metrics: Metrics,
+    registry: Registry,
+    open: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl Gateway {
+    pub fn new(bus: Bus, verifier: Verifier, options: GatewayOptions) -> Gateway {
+        Gateway {
+            bus,
+            verifier,
+            options,
+            metrics: Metrics::default(),
+            registry: Registry::default(),
+            open: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Serves until `shutdown` completes. Sessions are then closed with 1012, spread over
+    /// the drain time so that their clients don't come back all at once.
+    ///
+    /// # Errors
+    /// When the listening socket itself fails.
+    pub async fn serve(
+        self,
+        bound: Bound,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Metrics, ServeError> {
+        let drain = bound.drain();
+        let listener = bound.into_listener()?;
+        let gateway = Arc::new(self);
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = accept(&gateway, &listener) => {}
+        }
+        drop(listener);
+        gateway.stopping.store(true, Ordering::Release);
+        gateway.close_all(drain).await;
+        Ok(gateway.metrics.clone())
+    }
+
+    async fn close_all(&self, drain: Duration) {
+        let mailboxes: Vec<Arc<Mailbox>> = self.registry.all();
+        let count = mailboxes.len().max(1) as u32;
+        let end = tokio::time::Instant::now() + drain;
+        // Half of the time to tell them, half to let them say goodbye.
+        let gap = drain / 2 / count;
+        let mut due = tokio::time::Instant::now();
+        for mailbox in mailboxes {
+            mailbox.close(code::RESTART);
+            due += gap;
+            tokio::time::sleep_until(due).await;
+        }
+        while self.open.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < end {
+            tokio::time::sleep(STOP_POLL).await;
+        }
+    }
+
+    fn health(&self) -> Answer {
+        if self.stopping.load(Ordering::Acquire) {
+            return Answer::json(503, r#"{"status":"stopping"}"#);
+        }
+        if !self.bus.is_up() {
+            return Answer::json(503, r#"{"status":"the bus is not reachable"}"#);
+        }
+        let open = self.open.load(Ordering::Acquire);
+        Answer::json(200, &format!(r#"{{"status":"healthy","sessions":{open}}}"#))
+    }
+}
+
+async fn accept(gateway: &Arc<Gateway>, listener: &TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                tokio::spawn(serve_connection(Arc::clone(gateway), stream, peer));
+            }
+            Err(e) => {
+                tracing::warn!("accepting a connection: {e}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(gateway: Arc<Gateway>, mut stream: TcpStream, peer: SocketAddr) {
+    // A socket that can't be set so is about to fail anyway.
+    let _ = stream.set_nodelay(true);
+    let reading = Request::read(&mut stream);
+    // Boxed: what reading the head needs must not stay with the session for hours.
+    let request = match tokio::time::timeout(REQUEST_LIMIT, Box::pin(reading)).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(Some(answer))) => return refuse(&gateway, &mut stream, peer, &answer).await,
+        Ok(Err(None)) | Err(_) => return,
+    };
+    let answer = match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/health") => gateway.health(),
+        ("GET", "/metrics") => Answer::text(200, gateway.metrics.prometheus(&gateway)),
+        _ if gateway.options.echo => match request.upgrade() {
+            Ok(upgrade) => return echo::serve(&gateway.options, stream, &upgrade).await,
+            Err(answer) => answer,
+        },
+        _ => match session::admit(&gateway, &request, peer).await {
+            Ok(admitted) => {
+                drop(request);
+                return admitted.serve(stream).await;
+            }
+            Err(answer) => answer,
+        },
+    };
+    refuse(&gateway, &mut stream, peer, &answer).await;
+}
+
+async fn refuse(gateway: &Gateway, stream: &mut TcpStream, peer: SocketAddr, answer: &Answer) {
+    if answer.status >= 400 {
+        gateway.metrics.refused(answer.reason);
+        tracing::info!(%peer, status = answer.status, reason = answer.reason, "refused");
+    }
+    // A client that does not wait for its answer is no failure of ours.
+    let _ = stream.write_all(&answer.encode()).await;
+    let _ = stream.shutdown().await;
+}
+
+/// Which socket a session has. Keyed by generation: closing a socket that was replaced
+/// does not silence the one that took over.
+#[derive(Default)]
+struct Registry(Mutex<Sockets>);
+
+/// By session: the generation of its socket, and where its frames go.
+type Sockets = HashMap<Box<str>, (u64, Arc<Mailbox>)>;
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, Sockets> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The new socket takes the session over; the old one is closed with 4001.
+    fn enter(&self, session: &str, generation: u64, mailbox: Arc<Mailbox>) {
+        let replaced = self.lock().insert(session.into(), (generation, mailbox));
+        if let Some((_, old)) = replaced {
+            old.close(code::REPLACED);
+        }
+    }
+
+    fn leave(&self, session: &str, generation: u64) {
+        let mut map = self.lock();
+        if map.get(session).is_some_and(|(g, _)| *g == generation) {
+            map.remove(session);
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Mailbox>> {
+        self.lock().values().map(|(_, m)| Arc::clone(m)).collect()
+    }
+}

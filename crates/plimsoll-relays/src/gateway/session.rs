@@ -1,0 +1,564 @@
+//! One session's socket: admitted, answered, served, closed.
+//!
+//! The task sleeps on four things at once: frames from the bus, bytes from the client,
+//! room to write, and the next ping. It holds at most one queue of frames and one page
+//! of the log.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_protocols::session::websocket::{
+    Message, Opcode, Reader, Role, close_payload, code, put_frame,
+};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::Gateway;
+use super::delivery::{Delivery, Verdict};
+use super::mailbox::Mailbox;
+use super::metrics::Metrics;
+use super::request::{Answer, Request};
+use crate::bus::{HISTORY_PAGE, Listening, Stamp, Way};
+use crate::llm::is_session_id;
+
+const READ_AT_ONCE: usize = 16 * 1024;
+/// How long a client may take to answer our Close.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
+/// A log that could not be read is tried again after this.
+const LOG_RETRY: Duration = Duration::from_millis(500);
+/// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
+const LOST: u16 = 1006;
+
+thread_local! {
+    /// One read buffer for all sessions of a thread: nothing is kept in it.
+    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AT_ONCE]);
+}
+
+/// A session whose client may be answered 101: it is subscribed already.
+pub(super) struct Admitted {
+    socket: Socket,
+    answer: Vec<u8>,
+}
+
+/// What the client said of where it is.
+#[derive(Clone, Copy)]
+struct Resume {
+    after: u64,
+    epoch: Option<u64>,
+}
+
+/// Checks a request in the order path, upgrade, load, token; then subscribes.
+pub(super) async fn admit(
+    gateway: &Arc<Gateway>,
+    request: &Request,
+    peer: SocketAddr,
+) -> Result<Admitted, Answer> {
+    let Some(session) = session_of(&request.path) else {
+        return Err(Answer::refusal(
+            404,
+            "path",
+            "nothing here: connect to /{agent}/ws/{session}",
+        ));
+    };
+    let upgrade = request.upgrade()?;
+    let overloaded = gateway.open.load(Ordering::Acquire) >= gateway.options.max_sessions as u64;
+    if overloaded || gateway.stopping.load(Ordering::Acquire) {
+        let reason = if overloaded { "overloaded" } else { "stopping" };
+        return Err(Answer::refusal(
+            503,
+            reason,
+            "no room at the moment, try again",
+        ));
+    }
+    let Some(token) = request.token() else {
+        return Err(Answer::refusal(
+            401,
+            "no_token",
+            "a token is needed: Authorization: Bearer, or the subprotocols bearer, TOKEN",
+        ));
+    };
+    if let Err(refusal) = gateway.verifier.check(token, session) {
+        use crate::token::Refusal;
+        let reason = match refusal {
+            Refusal::NotGenuine => "token_not_genuine",
+            Refusal::Expired => "token_expired",
+            Refusal::Claims => "token_claims",
+            Refusal::WrongSession => "token_of_another_session",
+        };
+        return Err(Answer::refusal(403, reason, &refusal.to_string()));
+    }
+    let resume = request
+        .number("after")?
+        .map(|after| (after, request.number("epoch")));
+    let resume = match resume {
+        None => None,
+        Some((after, epoch)) => Some(Resume {
+            after,
+            epoch: epoch?,
+        }),
+    };
+
+    // From here on the mailbox gathers what is published.
+    let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
+    let listening = gateway
+        .bus
+        .listen(session, Way::Down, Arc::clone(&mailbox) as _)
+        .await
+        .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
+    let newest = gateway
+        .bus
+        .newest(session)
+        .await
+        .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
+
+    let generation = gateway.metrics.sessions.fetch_add(1, Ordering::Relaxed);
+    gateway.open.fetch_add(1, Ordering::AcqRel);
+    gateway
+        .registry
+        .enter(session, generation, Arc::clone(&mailbox));
+    tracing::debug!(session, %peer, "session open");
+    let mut socket = Socket {
+        gateway: Arc::clone(gateway),
+        session: session.into(),
+        generation,
+        mailbox,
+        _listening: listening,
+        reader: Reader::new(Role::Server, gateway.options.max_message),
+        delivery: Delivery {
+            last: newest.seq,
+            epoch: newest.epoch,
+        },
+        out: upgrade.encode(),
+        written: 0,
+        needs_log: false,
+        heard: Instant::now(),
+        closing: None,
+    };
+    if let Some(resume) = resume {
+        socket.resume(resume, newest);
+    }
+    Ok(Admitted {
+        answer: std::mem::take(&mut socket.out),
+        socket,
+    })
+}
+
+/// `/{agent}/ws/{session}`
+fn session_of(path: &str) -> Option<&str> {
+    let mut parts = path.strip_prefix('/')?.split('/');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(agent), Some("ws"), Some(session), None)
+            if !agent.is_empty() && is_session_id(session) =>
+        {
+            Some(session)
+        }
+        _ => None,
+    }
+}
+
+impl Admitted {
+    /// Answers and serves until the session ends.
+    pub(super) async fn serve(mut self, mut stream: TcpStream) {
+        if stream.write_all(&self.answer).await.is_err() {
+            return;
+        }
+        self.answer = Vec::new();
+        let code = self.socket.run(&mut stream).await;
+        self.socket.gateway.metrics.closed(code);
+        tracing::debug!(session = %self.socket.session, code, "session closed");
+    }
+}
+
+struct Socket {
+    gateway: Arc<Gateway>,
+    session: Box<str>,
+    generation: u64,
+    mailbox: Arc<Mailbox>,
+    _listening: Listening,
+    reader: Reader,
+    delivery: Delivery,
+    /// Frames that are not written yet.
+    out: Vec<u8>,
+    written: usize,
+    needs_log: bool,
+    /// When the client was last heard of.
+    heard: Instant,
+    /// The code that the session is to be closed with.
+    closing: Option<(u16, &'static str)>,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.gateway.registry.leave(&self.session, self.generation);
+        self.gateway.open.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+enum Event {
+    Mail,
+    Readable,
+    Writable,
+    Timer,
+}
+
+impl Socket {
+    /// The client has been here before: go on where it was, or tell it that this can't be.
+    fn resume(&mut self, resume: Resume, newest: Stamp) {
+        let same_log = match (resume.epoch, newest.epoch) {
+            (Some(theirs), Some(ours)) => theirs == ours,
+            _ => true,
+        };
+        let possible = same_log && resume.after <= newest.seq.unwrap_or(0);
+        if possible {
+            self.delivery.last = Some(resume.after);
+            self.delivery.epoch = newest.epoch;
+            self.needs_log = newest.seq.is_some_and(|newest| newest > resume.after);
+            self.tell_resumed(true, resume.after);
+        } else {
+            // What there is of the new log comes from its beginning.
+            self.delivery.begin_epoch(newest.epoch);
+            self.needs_log = newest.seq.is_some();
+            self.tell_resumed(false, resume.after);
+        }
+    }
+
+    fn tell_resumed(&mut self, resumed: bool, after: u64) {
+        if !resumed {
+            Metrics::add(&self.gateway.metrics.gaps, 1);
+        }
+        let frame = serde_json::json!({
+            "type": "resumed",
+            "resumed": resumed,
+            "after": after,
+            "epoch": self.delivery.epoch,
+        });
+        put_frame(&mut self.out, Opcode::Text, frame.to_string().as_bytes());
+    }
+
+    /// Serves until the end; the code it ended with.
+    async fn run(&mut self, stream: &mut TcpStream) -> u16 {
+        // Frames that came between the subscription and the look at the log are among
+        // the mail and in the log: they are new to this client all the same.
+        let early = self.mailbox.take();
+        if let Some(first) = early.frames.front().and_then(|f| Stamp::of(f).seq)
+            && let Some(last) = self.delivery.last
+            && !self.needs_log
+        {
+            self.delivery.last = Some(last.min(first.saturating_sub(1)));
+        }
+        self.deliver(early.frames);
+        self.needs_log |= early.behind;
+
+        let mut timer = pin!(sleep(self.gateway.options.ping_interval));
+        loop {
+            if self.flush(stream).is_err() {
+                return LOST;
+            }
+            if let Some((close_code, reason)) = self.closing {
+                if close_code == code::PING_TIMEOUT && !self.out.is_empty() {
+                    // It reads nothing: a Close would not reach it either.
+                    return close_code;
+                }
+                return self.goodbye(stream, close_code, reason).await;
+            }
+            if self.needs_log && self.out.is_empty() {
+                self.read_log(timer.as_mut()).await;
+                if !self.out.is_empty() || self.closing.is_some() {
+                    continue;
+                }
+            }
+            match self.event(stream, timer.as_mut()).await {
+                Event::Mail => self.take_mail(),
+                Event::Readable => match self.receive(stream).await {
+                    Ok(()) => {}
+                    Err(Ended::ByClient(code)) => return self.goodbye(stream, code, "").await,
+                    Err(Ended::Lost) => return LOST,
+                },
+                Event::Writable => {}
+                Event::Timer => self.tick(timer.as_mut()),
+            }
+        }
+    }
+
+    async fn event(&self, stream: &TcpStream, mut timer: Pin<&mut Sleep>) -> Event {
+        let blocked = !self.out.is_empty();
+        poll_fn(|cx| {
+            if self.mailbox.poll(cx, blocked).is_ready() {
+                return Poll::Ready(Event::Mail);
+            }
+            if stream.poll_read_ready(cx).is_ready() {
+                return Poll::Ready(Event::Readable);
+            }
+            if blocked && stream.poll_write_ready(cx).is_ready() {
+                return Poll::Ready(Event::Writable);
+            }
+            match timer.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Event::Timer),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Writes as much as the socket takes without waiting.
+    fn flush(&mut self, stream: &TcpStream) -> io::Result<()> {
+        while self.written < self.out.len() {
+            match stream.try_write(&self.out[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        // An idle session keeps no buffer.
+        self.out = Vec::new();
+        self.written = 0;
+        Ok(())
+    }
+
+    fn take_mail(&mut self) {
+        let mail = self.mailbox.take();
+        if let Some(code) = mail.close {
+            let reason = match code {
+                code::REPLACED => "another connection took the session over",
+                code::RESTART => "the gateway restarts",
+                _ => "",
+            };
+            self.closing = Some((code, reason));
+            return;
+        }
+        if mail.lost {
+            Metrics::add(&self.gateway.metrics.slow, 1);
+            let unnumbered = |frame: &Bytes| Stamp::of(frame).seq.is_none();
+            if mail.frames.front().is_none_or(unnumbered) {
+                // Frames without numbers are in no log: what was let go is gone.
+                self.closing = Some((code::TRY_AGAIN, "read too slowly"));
+                return;
+            }
+        }
+        self.deliver(mail.frames);
+        self.needs_log |= mail.behind;
+    }
+
+    fn deliver(&mut self, frames: impl IntoIterator<Item = Bytes>) {
+        for frame in frames {
+            // What the log will bring must not come before it.
+            if self.needs_log {
+                return;
+            }
+            let stamp = Stamp::of(&frame);
+            let mut verdict = self.delivery.live(stamp);
+            if verdict == Verdict::NewEpoch {
+                let after = self.delivery.last.unwrap_or(0);
+                self.delivery.begin_epoch(stamp.epoch);
+                self.tell_resumed(false, after);
+                verdict = self.delivery.live(stamp);
+            }
+            match verdict {
+                Verdict::Send => self.put(&frame),
+                Verdict::Drop => Metrics::add(&self.gateway.metrics.duplicates, 1),
+                Verdict::ReadLog | Verdict::NewEpoch => self.needs_log = true,
+            }
+        }
+    }
+
+    fn put(&mut self, frame: &Bytes) {
+        put_frame(&mut self.out, Opcode::Text, frame);
+        let metrics = &self.gateway.metrics;
+        Metrics::add(&metrics.frames, 1);
+        Metrics::add(&metrics.frame_bytes, frame.len() as u64);
+    }
+
+    /// Takes a page of the log from the client's place on. What can't be read now is
+    /// tried again; what is not there any more is told, and the session closed.
+    async fn read_log(&mut self, timer: Pin<&mut Sleep>) {
+        Metrics::add(&self.gateway.metrics.log_reads, 1);
+        let bus = self.gateway.bus.clone();
+        // Frame n stands at n − 1, or later where some were posted twice.
+        let mut position = self.delivery.last.unwrap_or(0);
+        let mut from_the_start = position == 0;
+        loop {
+            let page = match bus.history(&self.session, position).await {
+                Ok(page) => page,
+                Err(_) => return timer.reset(Instant::now() + LOG_RETRY),
+            };
+            let (before, mut delivery) = (self.delivery, self.delivery);
+            let hole = delivery.logged(&page, |frame| self.put(frame));
+            self.delivery = delivery;
+            if hole {
+                if !from_the_start {
+                    // Frames were lost from the log, so they stand earlier than they did.
+                    from_the_start = true;
+                    position = 0;
+                    continue;
+                }
+                let after = self.delivery.last.unwrap_or(0);
+                self.tell_resumed(false, after);
+                self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
+                return;
+            }
+            if page.len() == HISTORY_PAGE {
+                position += HISTORY_PAGE as u64;
+                if self.delivery != before {
+                    // The next page when this one is written.
+                    return;
+                }
+                continue;
+            }
+            if self.delivery == before && !from_the_start && self.is_elsewhere(&bus).await {
+                from_the_start = true;
+                position = 0;
+                continue;
+            }
+            self.needs_log = false;
+            return;
+        }
+    }
+
+    /// Whether the log's newest frame is one that the client should have and that was not
+    /// found at its place: the log has begun anew.
+    async fn is_elsewhere(&mut self, bus: &crate::bus::Bus) -> bool {
+        let Ok(newest) = bus.newest(&self.session).await else {
+            return false;
+        };
+        let Some(seq) = newest.seq else {
+            return false;
+        };
+        if newest.epoch.is_some()
+            && self.delivery.epoch.is_some()
+            && newest.epoch != self.delivery.epoch
+        {
+            let after = self.delivery.last.unwrap_or(0);
+            self.delivery.begin_epoch(newest.epoch);
+            self.tell_resumed(false, after);
+            return true;
+        }
+        seq > self.delivery.last.unwrap_or(0)
+    }
+
+    async fn receive(&mut self, stream: &TcpStream) -> Result<(), Ended> {
+        let mut up = Vec::new();
+        let mut ended = None;
+        let violation = READ_BUFFER.with_borrow_mut(|buffer| {
+            match stream.try_read(buffer) {
+                Ok(0) => ended = Some(Ended::Lost),
+                Ok(n) => {
+                    self.heard = Instant::now();
+                    let out = &mut self.out;
+                    return self.reader.read(&buffer[..n], |message| {
+                        match message {
+                            Message::Text(text) => up.push(text.to_owned()),
+                            Message::Ping(payload) => put_frame(out, Opcode::Pong, payload),
+                            Message::Pong(_) => {}
+                            Message::Binary(_) => {
+                                ended = Some(Ended::ByClient(1003));
+                                return ControlFlow::Break(());
+                            }
+                            Message::Close { code: closed, .. } => {
+                                ended = Some(Ended::ByClient(closed));
+                                return ControlFlow::Break(());
+                            }
+                        }
+                        ControlFlow::Continue(())
+                    });
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => ended = Some(Ended::Lost),
+            }
+            Ok(())
+        });
+        for text in up {
+            self.send_up(&text).await;
+        }
+        if let Err(violation) = violation {
+            self.closing = Some((violation.code, violation.reason));
+        }
+        match ended {
+            Some(ended) => Err(ended),
+            None => Ok(()),
+        }
+    }
+
+    async fn send_up(&mut self, text: &str) {
+        let metrics = &self.gateway.metrics;
+        Metrics::add(&metrics.up_messages, 1);
+        let problem = if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+            Some(("not_json", "the message is not JSON"))
+        } else {
+            match self
+                .gateway
+                .bus
+                .send_up(&self.session, text.as_bytes())
+                .await
+            {
+                Ok(0) => {
+                    Metrics::add(&metrics.up_unheard, 1);
+                    Some(("nobody_listens", "nobody listens: no run is going on"))
+                }
+                Ok(_) => None,
+                Err(_) => Some(("unavailable", "the message could not be passed on")),
+            }
+        };
+        if let Some((code, message)) = problem {
+            let frame = serde_json::json!({ "type": "error", "code": code, "message": message });
+            put_frame(&mut self.out, Opcode::Text, frame.to_string().as_bytes());
+        }
+    }
+
+    fn tick(&mut self, timer: Pin<&mut Sleep>) {
+        let options = &self.gateway.options;
+        let now = Instant::now();
+        if now - self.heard > options.ping_timeout {
+            self.closing = Some((code::PING_TIMEOUT, "no sign of life"));
+            return;
+        }
+        if self.out.is_empty() && !self.needs_log {
+            put_frame(&mut self.out, Opcode::Ping, b"");
+        }
+        timer.reset(now + options.ping_interval);
+    }
+
+    /// The closing handshake, within a bound (RFC 6455 §7.1).
+    async fn goodbye(&mut self, stream: &mut TcpStream, close_code: u16, reason: &str) -> u16 {
+        // The channel's frames are nobody's from here on.
+        put_frame(
+            &mut self.out,
+            Opcode::Close,
+            &close_payload(close_code, reason),
+        );
+        let rest = self.out.split_off(self.written);
+        let farewell = async {
+            stream.write_all(&rest).await?;
+            stream.shutdown().await?;
+            // Read to the end: closing with bytes unread would reset the connection, and
+            // the client might lose our Close.
+            loop {
+                stream.readable().await?;
+                let read = READ_BUFFER.with_borrow_mut(|buffer| stream.try_read(buffer));
+                match read {
+                    Ok(0) => return Ok(()),
+                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
+                    _ => {}
+                }
+            }
+        };
+        let _: Result<io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
+        close_code
+    }
+}
+
+enum Ended {
+    /// With this code; what remains is to answer.
+    ByClient(u16),
+    Lost,
+}

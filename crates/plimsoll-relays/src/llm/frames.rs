@@ -1,0 +1,135 @@
+//! The frames that go down to the client, as JSON.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+/// The answer's tokens, each already a JSON string.
+#[derive(Debug)]
+pub(super) struct Text(Vec<String>);
+
+impl Text {
+    /// A token a word, with the blank that follows it; `tokens`: the words repeated or cut.
+    pub(super) fn new(text: &str, tokens: Option<usize>) -> Text {
+        let mut words: Vec<&str> = text.split_whitespace().collect();
+        if words.is_empty() {
+            words.push("-");
+        }
+        let count = tokens.unwrap_or(words.len());
+        let encoded = (0..count).map(|i| {
+            let blank = if i + 1 < count { " " } else { "" };
+            serde_json::Value::from(format!("{}{blank}", words[i % words.len()])).to_string()
+        });
+        Text(encoded.collect())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// How a run ended, as its `done` frame says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    Stop,
+    Cancelled,
+    Error,
+}
+
+impl Finish {
+    fn name(self) -> &'static str {
+        match self {
+            Finish::Stop => "stop",
+            Finish::Cancelled => "cancelled",
+            Finish::Error => "error",
+        }
+    }
+}
+
+/// Where the frames of a run stand in their session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) epoch: u64,
+    /// The run is named by the number of its first frame.
+    pub(super) run: u64,
+}
+
+impl Place {
+    /// The run's token number `index`, counted from 0.
+    pub(super) fn token(&self, text: &Text, index: usize) -> Bytes {
+        let seq = self.run + index as u64;
+        let content = &text.0[index];
+        let mut frame = Vec::with_capacity(112 + content.len());
+        // Writing to memory does not fail.
+        let _ = write!(
+            frame,
+            r#"{{"type":"token","content":{content},"seq":{seq},"run":{},"epoch":{},"ts":{:.6}}}"#,
+            self.run,
+            self.epoch,
+            now()
+        );
+        Bytes::from(frame)
+    }
+
+    /// The end of a run of so many tokens.
+    pub(super) fn done(&self, tokens: usize, finish: Finish) -> Bytes {
+        let seq = self.run + tokens as u64;
+        Bytes::from(format!(
+            r#"{{"type":"done","content":"","seq":{seq},"run":{},"epoch":{},"ts":{:.6},"tokens":{tokens},"finish":"{}"}}"#,
+            self.run,
+            self.epoch,
+            now(),
+            finish.name()
+        ))
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |d| d.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn the_default_text_has_the_eighteen_tokens_of_the_reference_stack() {
+        let text = Text::new(crate::llm::RESPONSE_TEXT, None);
+        assert_eq!(text.len(), 18);
+        let joined: String = text
+            .0
+            .iter()
+            .map(|t| serde_json::from_str::<String>(t).unwrap())
+            .collect();
+        assert_eq!(joined, crate::llm::RESPONSE_TEXT);
+    }
+
+    #[test]
+    fn frames_are_json_whatever_the_text() {
+        let text = Text::new("a\"b \\ \u{1f6a2}", Some(5));
+        let place = Place { epoch: 7, run: 20 };
+        for index in 0..5 {
+            let frame: Value = serde_json::from_slice(&place.token(&text, index)).unwrap();
+            assert_eq!(frame["seq"], 20 + index as u64);
+            assert_eq!(
+                (frame["run"].as_u64(), frame["epoch"].as_u64()),
+                (Some(20), Some(7))
+            );
+        }
+        let done: Value = serde_json::from_slice(&place.done(5, Finish::Stop)).unwrap();
+        assert_eq!(
+            (done["seq"].as_u64(), done["tokens"].as_u64()),
+            (Some(25), Some(5))
+        );
+        assert_eq!(
+            (done["finish"].as_str(), done["content"].as_str()),
+            (Some("stop"), Some(""))
+        );
+        assert_eq!(Text::new("", None).len(), 1);
+    }
+}

@@ -1,0 +1,207 @@
+//! One run: its tokens at their pace, its `done`, and both for certain.
+//!
+//! The frames of a run are kept until its end has reached the bus. When the bus may have
+//! lost some, all are posted again; who reads drops what it has.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::Llm;
+use super::frames::{Finish, Place};
+use crate::bus::{BeginError, Bus, Listening, Part, Sink, Way};
+
+/// How long the end of a run is tried to be brought to a bus that is away.
+const END_LIMIT: Duration = Duration::from_secs(60);
+
+/// Begins a run and lets it go on by itself.
+pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, BeginError> {
+    let cancel = Arc::new(Cancel::default());
+    let listening = llm
+        .bus
+        .listen(&session, Way::Up, Arc::clone(&cancel) as Arc<dyn Sink>)
+        .await?;
+    let begun = llm.bus.begin_run(&session).await?;
+    let place = Place {
+        epoch: begun.epoch,
+        run: begun.last + 1,
+    };
+    llm.counters.runs.fetch_add(1, Ordering::Relaxed);
+    llm.running.send_modify(|running| *running += 1);
+    let running = Running(Arc::clone(llm));
+    let posted = Posted {
+        bus: llm.bus.clone(),
+        session,
+        frames: Vec::new(),
+        ended: false,
+        generation: llm.bus.generation(),
+    };
+    tokio::spawn(async move { stream(running, place, posted, cancel, listening).await });
+    Ok(place)
+}
+
+/// Counts the run as going on until dropped.
+struct Running(Arc<Llm>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
+    }
+}
+
+async fn stream(
+    running: Running,
+    place: Place,
+    mut posted: Posted,
+    cancel: Arc<Cancel>,
+    listening: Listening,
+) {
+    let llm = &running.0;
+    let begun = Instant::now();
+    let mut halt = llm.halt.subscribe();
+    let mut finish = Finish::Stop;
+    let mut sent = 0;
+    while sent < llm.text.len() {
+        // From the run's begin, so that lateness does not add up.
+        let due = begun + llm.options.token_delay * (sent as u32 + 1);
+        let due = jittered(
+            due,
+            llm.options.jitter,
+            place.epoch ^ place.run ^ sent as u64,
+        );
+        tokio::select! {
+            biased;
+            () = cancel.asked() => finish = Finish::Cancelled,
+            _ = halt.wait_for(|halt| *halt) => finish = Finish::Error,
+            () = sleep_until(due) => {}
+        }
+        if finish != Finish::Stop {
+            break;
+        }
+        posted.add(place.token(&llm.text, sent), false);
+        sent += 1;
+    }
+    llm.counters
+        .tokens
+        .fetch_add(sent as u64, Ordering::Relaxed);
+    posted.add(place.done(sent, finish), true);
+    if !posted.finish().await {
+        llm.counters.unfinished.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            session = posted.session,
+            "the end of a run did not reach the bus"
+        );
+    }
+    drop(listening);
+}
+
+/// Evenly spread over ± `jitter`, by a seed (splitmix64).
+fn jittered(due: Instant, jitter: Duration, seed: u64) -> Instant {
+    if jitter.is_zero() {
+        return due;
+    }
+    let mut z = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    let share = (z >> 11) as f64 / (1u64 << 53) as f64;
+    due.checked_sub(jitter).unwrap_or(due) + jitter.mul_f64(2.0 * share)
+}
+
+/// The frames of a run, as far as they are posted.
+struct Posted {
+    bus: Bus,
+    session: String,
+    frames: Vec<Bytes>,
+    /// The last frame is the run's last.
+    ended: bool,
+    generation: u64,
+}
+
+impl Posted {
+    fn add(&mut self, frame: Bytes, last: bool) {
+        self.frames.push(frame);
+        self.ended = last;
+        if !self.repost_if_lost() {
+            self.post(self.frames.len() - 1);
+        }
+    }
+
+    fn post(&self, index: usize) {
+        let part = match index {
+            _ if self.ended && index + 1 == self.frames.len() => Part::Last,
+            0 => Part::First,
+            _ => Part::Middle,
+        };
+        self.bus.post(&self.session, &self.frames[index], part);
+    }
+
+    /// Posts everything again when some of it may be lost.
+    fn repost_if_lost(&mut self) -> bool {
+        let generation = self.bus.generation();
+        if generation == self.generation {
+            return false;
+        }
+        self.generation = generation;
+        for index in 0..self.frames.len() {
+            self.post(index);
+        }
+        true
+    }
+
+    /// Whether the whole run has reached the bus.
+    async fn finish(&mut self) -> bool {
+        let give_up = Instant::now() + END_LIMIT;
+        let mut pause = Duration::from_millis(20);
+        loop {
+            let before = self.generation;
+            let confirmed = self.bus.confirm(&self.session).await;
+            // The bus may have been lost and found while the answer was on its way.
+            if confirmed.is_ok() && self.bus.generation() == before {
+                return true;
+            }
+            if Instant::now() > give_up {
+                return false;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+            self.repost_if_lost();
+        }
+    }
+}
+
+/// Whether the client has asked for the run's end.
+#[derive(Default)]
+struct Cancel {
+    asked: AtomicBool,
+    wake: Notify,
+}
+
+impl Cancel {
+    async fn asked(&self) {
+        while !self.asked.load(Ordering::Acquire) {
+            self.wake.notified().await;
+        }
+    }
+}
+
+impl Sink for Cancel {
+    fn message(&self, payload: &Bytes) {
+        #[derive(Deserialize)]
+        struct Up<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: std::borrow::Cow<'a, str>,
+        }
+        let cancels = serde_json::from_slice::<Up<'_>>(payload).is_ok_and(|up| up.kind == "cancel");
+        if cancels {
+            self.asked.store(true, Ordering::Release);
+            self.wake.notify_one();
+        }
+    }
+
+    fn resync(&self) {}
+}

@@ -1,0 +1,246 @@
+//! The token that lets a client open its session's socket: a JWT (RFC 7519), HS256, with
+//! the claims `session_id` and `iat`.
+//!
+//! Gateways check it without asking anybody. The algorithm is pinned, so a token that
+//! names another (or `none`) is no token. Tokens are never logged.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
+use serde::{Deserialize, Serialize};
+
+/// RFC 7518 §3.2: a key of at least the hash's size.
+pub const SHORTEST_SECRET: usize = 32;
+
+/// A secret that can't be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a secret of {0} bytes: HS256 needs at least {SHORTEST_SECRET}")]
+pub struct SecretTooShort(pub usize);
+
+#[derive(Serialize, Deserialize)]
+struct Claims {
+    session_id: String,
+    iat: u64,
+}
+
+/// What a token says, once it is known to be genuine.
+#[derive(Deserialize)]
+struct Checked {
+    session_id: String,
+}
+
+/// Why a token is refused. Says nothing of the token itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("not a token signed with HS256 and a known secret")]
+    NotGenuine,
+    #[error("an expired token")]
+    Expired,
+    #[error("a token without the claims it needs")]
+    Claims,
+    #[error("a token of another session")]
+    WrongSession,
+}
+
+/// Signs tokens.
+#[derive(Clone)]
+pub struct Signer(EncodingKey);
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signer")
+    }
+}
+
+impl Signer {
+    /// # Errors
+    /// For secrets of fewer than 32 bytes.
+    pub fn new(secret: &[u8]) -> Result<Signer, SecretTooShort> {
+        long_enough(secret)?;
+        Ok(Signer(EncodingKey::from_secret(secret)))
+    }
+
+    /// A token for a session, issued now, without an expiry.
+    ///
+    /// # Errors
+    /// When the crypto library fails.
+    pub fn sign(&self, session: &str) -> Result<String, jsonwebtoken::errors::Error> {
+        let iat = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs());
+        let claims = Claims {
+            session_id: session.to_owned(),
+            iat,
+        };
+        encode(&Header::new(Algorithm::HS256), &claims, &self.0)
+    }
+}
+
+/// Checks tokens.
+#[derive(Clone)]
+pub struct Verifier {
+    keys: Vec<DecodingKey>,
+    validation: Validation,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Verifier({} secrets)", self.keys.len())
+    }
+}
+
+impl Verifier {
+    /// Accepts tokens of any of the secrets: the one in use, and while it is being
+    /// rotated the one before.
+    ///
+    /// # Errors
+    /// For secrets of fewer than 32 bytes.
+    pub fn new(secrets: &[Vec<u8>]) -> Result<Verifier, SecretTooShort> {
+        secrets.iter().try_for_each(|secret| long_enough(secret))?;
+        let mut validation = Validation::new(Algorithm::HS256);
+        // `exp` is enforced where it is present; `iat` is not checked, clocks differ.
+        validation.required_spec_claims.clear();
+        validation.validate_exp = true;
+        validation.validate_nbf = true;
+        validation.validate_aud = false;
+        validation.leeway = 0;
+        Ok(Verifier {
+            keys: secrets
+                .iter()
+                .map(|s| DecodingKey::from_secret(s))
+                .collect(),
+            validation,
+        })
+    }
+
+    /// Whether the token opens this session.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn check(&self, token: &str, session: &str) -> Result<(), Refusal> {
+        use jsonwebtoken::errors::ErrorKind;
+        // A head that can't be read or names no algorithm of this library's (`none`).
+        if jsonwebtoken::decode_header(token).is_err() {
+            return Err(Refusal::NotGenuine);
+        }
+        let mut refusal = Refusal::NotGenuine;
+        for key in &self.keys {
+            match decode::<Checked>(token, key, &self.validation) {
+                Ok(checked) if checked.claims.session_id == session => return Ok(()),
+                Ok(_) => return Err(Refusal::WrongSession),
+                Err(e) => match e.kind() {
+                    ErrorKind::ExpiredSignature => refusal = Refusal::Expired,
+                    ErrorKind::Json(_)
+                    | ErrorKind::MissingRequiredClaim(_)
+                    | ErrorKind::InvalidClaimFormat(_)
+                    | ErrorKind::ImmatureSignature => refusal = Refusal::Claims,
+                    _ => {}
+                },
+            }
+        }
+        Err(refusal)
+    }
+}
+
+fn long_enough(secret: &[u8]) -> Result<(), SecretTooShort> {
+    if secret.len() < SHORTEST_SECRET {
+        return Err(SecretTooShort(secret.len()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const ONE: &[u8] = b"0123456789abcdef0123456789abcdef";
+    const TWO: &[u8] = b"another secret of enough bytes, really";
+
+    fn verifier(secrets: &[&[u8]]) -> Verifier {
+        let secrets: Vec<Vec<u8>> = secrets.iter().map(|s| s.to_vec()).collect();
+        Verifier::new(&secrets).unwrap()
+    }
+
+    fn token(algorithm: Algorithm, secret: &[u8], claims: &Value) -> String {
+        let key = EncodingKey::from_secret(secret);
+        encode(&Header::new(algorithm), claims, &key).unwrap()
+    }
+
+    #[test]
+    fn a_token_opens_its_own_session_only() {
+        let token = Signer::new(ONE).unwrap().sign("s1").unwrap();
+        let verifier = verifier(&[ONE]);
+        assert_eq!(verifier.check(&token, "s1"), Ok(()));
+        assert_eq!(verifier.check(&token, "s2"), Err(Refusal::WrongSession));
+    }
+
+    #[test]
+    fn both_secrets_of_a_rotation_are_good_and_others_are_not() {
+        let old = Signer::new(ONE).unwrap().sign("s").unwrap();
+        let new = Signer::new(TWO).unwrap().sign("s").unwrap();
+        let rotating = verifier(&[TWO, ONE]);
+        assert_eq!(rotating.check(&old, "s"), Ok(()));
+        assert_eq!(rotating.check(&new, "s"), Ok(()));
+        assert_eq!(verifier(&[TWO]).check(&old, "s"), Err(Refusal::NotGenuine));
+    }
+
+    #[test]
+    fn foreign_unsigned_and_incomplete_tokens_are_refused() {
+        let claims = json!({ "session_id": "s", "iat": 1 });
+        let good = token(Algorithm::HS256, ONE, &claims);
+        let (head_and_claims, signature) = good.rsplit_once('.').unwrap();
+        let unsigned = format!(
+            "eyJhbGciOiJub25lIiwidHlwIjoiSldUIn0.{}.",
+            head_and_claims.split_once('.').unwrap().1
+        );
+        let past = json!({ "session_id": "s", "iat": 1, "exp": 2 });
+        let strange = json!({ "session_id": "s", "iat": 1, "exp": "never" });
+        let future = json!({ "session_id": "s", "iat": 1, "exp": 9_999_999_999u64 });
+        let verifier = verifier(&[ONE]);
+        for (name, token, expected) in [
+            ("good", good.clone(), Ok(())),
+            ("not expired", token(Algorithm::HS256, ONE, &future), Ok(())),
+            ("alg none", unsigned, Err(Refusal::NotGenuine)),
+            (
+                "alg HS512",
+                token(Algorithm::HS512, ONE, &claims),
+                Err(Refusal::NotGenuine),
+            ),
+            (
+                "expired",
+                token(Algorithm::HS256, ONE, &past),
+                Err(Refusal::Expired),
+            ),
+            (
+                "exp no number",
+                token(Algorithm::HS256, ONE, &strange),
+                Err(Refusal::Claims),
+            ),
+            (
+                "no session",
+                token(Algorithm::HS256, ONE, &json!({ "iat": 1 })),
+                Err(Refusal::Claims),
+            ),
+            ("cut", head_and_claims.to_owned(), Err(Refusal::NotGenuine)),
+            (
+                "signature only",
+                signature.to_owned(),
+                Err(Refusal::NotGenuine),
+            ),
+            ("empty", String::new(), Err(Refusal::NotGenuine)),
+        ] {
+            assert_eq!(verifier.check(&token, "s"), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn short_secrets_are_refused() {
+        assert_eq!(Signer::new(&ONE[..31]).unwrap_err(), SecretTooShort(31));
+        assert_eq!(
+            Verifier::new(&[ONE.to_vec(), vec![1; 3]]).unwrap_err(),
+            SecretTooShort(3)
+        );
+    }
+}

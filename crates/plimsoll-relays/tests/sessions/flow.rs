@@ -1,0 +1,241 @@
+//! What a well-behaved client sees, and what becomes of one that is not.
+
+use std::time::Duration;
+
+use plimsoll_protocols::session::websocket::Opcode;
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use crate::client::{Came, Client, http, numbers, post};
+use crate::stack::{Stack, quick};
+
+#[tokio::test]
+async fn a_session_of_three_queries_numbers_every_frame_once() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let (session, token) = stack.session().await;
+    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    let mut seen = Vec::new();
+    for query in 0..3u64 {
+        let (status, run) = post(stack.api, &format!("/session/{session}/run")).await;
+        assert_eq!((status, run["tokens"].as_u64()), (200, Some(18)));
+        let frames = client.until_done().await;
+        assert_eq!(frames.len(), 19);
+        assert_eq!(frames[0]["type"], "token");
+        assert_eq!(frames[0]["run"], run["run"]);
+        assert_eq!(run["run"].as_u64(), Some(query * 19 + 1));
+        let done = &frames[18];
+        assert_eq!(
+            (done["tokens"].as_u64(), done["finish"].as_str()),
+            (Some(18), Some("stop"))
+        );
+        seen.extend(numbers(&frames));
+    }
+    assert_eq!(seen, (1..=57).collect::<Vec<u64>>());
+    let (status, _) = post(stack.api, &format!("/session/{session}/close")).await;
+    assert_eq!(status, 200);
+    assert_eq!(
+        stack.run(&session).await,
+        404,
+        "a closed session runs no more"
+    );
+    client.send(Opcode::Close, &1000u16.to_be_bytes()).await;
+    assert_eq!(client.next().await, Came::Close(1000));
+    assert_eq!(client.next().await, Came::End);
+}
+
+#[tokio::test]
+async fn a_run_can_be_cancelled_and_nobody_listening_is_told() {
+    let slow = LlmOptions {
+        token_delay: Duration::from_millis(200),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::start(slow, GatewayOptions::default());
+    let (session, token) = stack.session().await;
+    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    client.send(Opcode::Text, br#"{"type":"cancel"}"#).await;
+    assert_eq!(client.frame().await["code"], "nobody_listens");
+    client.send(Opcode::Text, b"{").await;
+    assert_eq!(client.frame().await["code"], "not_json");
+    assert_eq!(stack.run(&session).await, 200);
+    assert_eq!(stack.run(&session).await, 409, "one run at a time");
+    client.send(Opcode::Text, br#"{"type":"cancel"}"#).await;
+    let frames = client.until_done().await;
+    let done = frames.last().unwrap();
+    assert_eq!(done["finish"], "cancelled");
+    assert_eq!(done["tokens"].as_u64(), Some(frames.len() as u64 - 1));
+    assert!(frames.len() < 5);
+}
+
+#[tokio::test]
+async fn a_new_socket_takes_over_and_the_old_ones_end_does_not_silence_it() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let (session, token) = stack.session().await;
+    let gateway = stack.gateway.address;
+    let mut old = Client::open(gateway, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    let mut new = Client::open(gateway, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    assert_eq!(old.close_code().await, 4001);
+    drop(old);
+    stack.run(&session).await;
+    assert_eq!(
+        numbers(&new.until_done().await),
+        (1..=19).collect::<Vec<u64>>()
+    );
+}
+
+#[tokio::test]
+async fn silent_clients_are_closed_and_living_ones_are_not() {
+    let options = GatewayOptions {
+        ping_interval: Duration::from_millis(50),
+        ping_timeout: Duration::from_millis(200),
+        ..GatewayOptions::default()
+    };
+    let stack = Stack::start(quick(), options);
+    let (session, token) = stack.session().await;
+    let mut silent = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    silent.answer_pings = false;
+    assert_eq!(silent.close_code().await, 4408);
+    let mut living = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    let ended = tokio::time::timeout(Duration::from_millis(600), living.next()).await;
+    assert!(ended.is_err(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_costs_no_memory_and_is_closed() {
+    let options = GatewayOptions {
+        ping_interval: Duration::from_millis(100),
+        ping_timeout: Duration::from_millis(800),
+        max_queue: 4096,
+        ..GatewayOptions::default()
+    };
+    let flood = LlmOptions {
+        token_delay: Duration::from_micros(1),
+        text: "x".repeat(2000),
+        tokens: Some(6000),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::start(flood, options);
+    let (session, token) = stack.session().await;
+    let client = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    assert_eq!(stack.run(&session).await, 200);
+    // 12 MB go out; the sockets hold a part of it, the gateway no more than its queue.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let (_, _, health) = http(stack.gateway.address, "GET /health HTTP/1.1\r\n\r\n").await;
+    assert_eq!(health, r#"{"status":"healthy","sessions":0}"#);
+    drop(client);
+    let metrics = stack.gateway.stop().await;
+    assert_eq!(metrics.closes().get(&4408), Some(&1));
+    assert!(metrics.slow.into_inner() > 0);
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_every_frame_from_the_log() {
+    let options = GatewayOptions {
+        max_queue: 4096,
+        ..GatewayOptions::default()
+    };
+    let flood = LlmOptions {
+        token_delay: Duration::from_micros(1),
+        text: "x".repeat(1000),
+        tokens: Some(12_000),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::start(flood, options);
+    let (session, token) = stack.session().await;
+    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    assert_eq!(stack.run(&session).await, 200);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(
+        numbers(&client.until_done().await),
+        (1..=12_001).collect::<Vec<u64>>()
+    );
+    let metrics = stack.gateway.stop().await;
+    assert!(
+        metrics.slow.into_inner() > 0,
+        "the queue was full at least once"
+    );
+}
+
+#[tokio::test]
+async fn stopping_says_1012_to_everyone() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        let (session, token) = stack.session().await;
+        clients.push(
+            Client::open(stack.gateway.address, &session, &token, "")
+                .await
+                .ok()
+                .unwrap(),
+        );
+    }
+    let stopped = tokio::spawn(stack.gateway.stop());
+    for client in &mut clients {
+        assert_eq!(client.close_code().await, 1012);
+        client.stream.shutdown().await.unwrap();
+    }
+    let metrics = stopped.await.unwrap();
+    assert_eq!(metrics.closes().get(&1012), Some(&20));
+}
+
+#[tokio::test]
+async fn metrics_are_there_and_name_no_session() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let (session, token) = stack.session().await;
+    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    stack.run(&session).await;
+    client.until_done().await;
+    let (status, _, text) = http(stack.gateway.address, "GET /metrics HTTP/1.1\r\n\r\n").await;
+    assert_eq!(status, 200);
+    assert!(
+        text.contains("plimsoll_gateway_sessions_open 1\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("plimsoll_gateway_frames_total 19\n"),
+        "{text}"
+    );
+    assert!(!text.contains(&session) && !text.contains(&token));
+}
+
+#[tokio::test]
+async fn the_backend_tells_what_it_does_not_know() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    assert_eq!(post(stack.api, "/session/none/run").await.0, 404);
+    assert_eq!(post(stack.api, "/session/a:b/run").await.0, 404);
+    assert_eq!(post(stack.api, "/session/none/close").await.0, 404);
+    let request = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let (status, _, body) = http(stack.api, request).await;
+    assert_eq!(
+        (status, body),
+        (200, json!({ "runs": 0, "status": "healthy" }).to_string())
+    );
+}

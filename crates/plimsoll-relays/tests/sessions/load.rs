@@ -1,0 +1,373 @@
+//! The load side against the stack, and against servers that lose, double and shuffle
+//! tokens, or say nothing: it must not take any of that for success.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_engine::Observation;
+use plimsoll_engine::Stop;
+use plimsoll_model::Outcome;
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::plan::{
+    Arrivals, CallPlan, Load, Plan, Reuse, SessionCall, Spacing, Stage, Target, Watch,
+};
+use plimsoll_model::record::StageRecord;
+use plimsoll_protocols::session::websocket::{Opcode, accept_key, put_frame};
+use plimsoll_protocols::session::{SessionOptions, Sessions};
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::stack::{GatewayProcess, Stack, quick};
+
+fn target(address: SocketAddr) -> Target {
+    Target {
+        url: format!("session://{address}"),
+        host: address.ip().to_string(),
+        port: address.port(),
+    }
+}
+
+pub(crate) struct Loading {
+    clients: u32,
+    queries: u32,
+    deadline: Duration,
+    reconnect_pause: Duration,
+    /// Open loop: sessions a second, for a second.
+    rate: Option<f64>,
+}
+
+impl Loading {
+    pub(crate) fn closed(clients: u32, queries: u32) -> Loading {
+        Loading {
+            clients,
+            queries,
+            deadline: Duration::from_secs(10),
+            reconnect_pause: Duration::from_millis(20),
+            rate: None,
+        }
+    }
+
+    /// Puts the load on, and merges what was recorded.
+    pub(crate) async fn carry_out(self, api: SocketAddr, socket: SocketAddr) -> StageRecord {
+        let calls = u64::from(self.clients) * u64::from(self.queries);
+        let plan = Plan {
+            name: "test".to_owned(),
+            target: target(api),
+            tls: None,
+            call: CallPlan::Session(SessionCall {
+                socket: target(socket),
+                agent: "agent".to_owned(),
+                queries: self.queries,
+                reconnects: 5,
+                reconnect_pause: self.reconnect_pause,
+                reconnect_pause_most: Duration::from_secs(1),
+            }),
+            load: Load {
+                arrivals: match self.rate {
+                    None => Arrivals::Closed {
+                        clients: self.clients,
+                        think: Duration::ZERO,
+                    },
+                    Some(_) => Arrivals::Open(Spacing::Constant),
+                },
+                stages: vec![Stage {
+                    name: "steady".to_owned(),
+                    warmup: false,
+                    duration: self.rate.map(|_| Duration::from_secs(1)),
+                    rate_from: self.rate.unwrap_or(0.0),
+                    rate_to: self.rate.unwrap_or(0.0),
+                }],
+                connections: 2,
+                reuse: Reuse::Always,
+                calls: self.rate.is_none().then_some(calls),
+                deadline: Some(self.deadline),
+                connect_timeout: Duration::from_secs(5),
+                connect_rate: None,
+                drain: Duration::from_secs(10),
+                workers: Some(1),
+                spin: Duration::ZERO,
+                source_addresses: Vec::new(),
+            },
+            objectives: Vec::new(),
+            watch: Watch::Nothing,
+            seed: 7,
+            keep_requests: false,
+        };
+        let sessions = Sessions::new(SessionOptions {
+            api,
+            socket,
+            api_host: api.to_string(),
+            socket_host: socket.to_string(),
+            agent: "agent".to_owned(),
+            queries: self.queries,
+            think: Duration::ZERO,
+            deadline: Some(self.deadline),
+            reconnects: 5,
+            reconnect_pause: self.reconnect_pause,
+            reconnect_pause_most: Duration::from_secs(1),
+            seed: 7,
+        });
+        tokio::task::spawn_blocking(move || {
+            let mut total = StageRecord::default();
+            let finished =
+                plimsoll_engine::run_scripts(&plan, sessions, &Stop::new(), &mut |seen| {
+                    if let Observation::Interval(interval, _) = seen {
+                        for (_, stage) in &interval.stages {
+                            total.merge(stage);
+                        }
+                    }
+                });
+            finished.unwrap();
+            assert_eq!(
+                total.due,
+                total.ended() + total.not_started,
+                "every query is counted once"
+            );
+            total
+        })
+        .await
+        .unwrap()
+    }
+}
+
+pub(crate) fn of(record: &StageRecord, count: Count) -> u64 {
+    record.measures.as_ref().map_or(0, |m| m.of(count))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_token_of_every_session_arrives_once() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let record = Loading::closed(50, 4)
+        .carry_out(stack.api, stack.gateway.address)
+        .await;
+    assert_eq!((record.due, record.ok()), (200, 200));
+    assert_eq!(of(&record, Count::SessionsOk), 50);
+    assert_eq!(of(&record, Count::TokensReceived), 200 * 18);
+    for nothing in [
+        Count::TokensMissing,
+        Count::TokensDuplicated,
+        Count::TokensOutOfOrder,
+        Count::TokensStray,
+        Count::Reconnects,
+    ] {
+        assert_eq!(of(&record, nothing), 0, "{}", nothing.key());
+    }
+    let measures = record.measures.as_ref().unwrap();
+    assert_eq!(measures.times(TimeMeasure::FirstToken).len(), 200);
+    assert_eq!(measures.times(TimeMeasure::TokenGap).len(), 200 * 17);
+    assert_eq!(measures.times(TimeMeasure::SocketOpen).len(), 50);
+    // 18 tokens of 2 ms each: no query can be faster, and the times say so.
+    assert!(record.response.histogram().unwrap().min() >= 35_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_arrive_at_a_rate() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let mut loading = Loading::closed(0, 2);
+    loading.rate = Some(40.0);
+    let record = loading.carry_out(stack.api, stack.gateway.address).await;
+    assert_eq!((record.due, record.ok()), (80, 80));
+    assert_eq!(of(&record, Count::SessionsOk), 40);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_goes_away_costs_reconnects_and_no_token() {
+    let slow = LlmOptions {
+        token_delay: Duration::from_millis(20),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::start(slow, GatewayOptions::default());
+    let steady = GatewayProcess::start(&stack.bus, GatewayOptions::default());
+    // A balancer of the simplest kind: the first one while it is there, then the other.
+    let balancer = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let front = balancer.local_addr().unwrap();
+    let backends = [stack.gateway.address, steady.address];
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = balancer.accept().await {
+            tokio::spawn(async move {
+                for backend in backends {
+                    if let Ok(mut server) = TcpStream::connect(backend).await {
+                        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let loading = Loading::closed(30, 3).carry_out(stack.api, front);
+    let killing = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        stack.gateway.stop().await
+    };
+    let (record, metrics) = tokio::join!(loading, killing);
+    assert_eq!((record.due, record.ok()), (90, 90), "{:?}", record.outcomes);
+    assert_eq!(of(&record, Count::TokensReceived), 90 * 18);
+    assert!(of(&record, Count::Reconnects) >= 30);
+    assert_eq!(of(&record, Count::SessionsReconnected), 30);
+    assert_eq!(of(&record, Count::HistoryGone), 0);
+    assert_eq!(metrics.closes().get(&1012), Some(&30));
+}
+
+/// Answers the API, and on the socket says `frames` once a run has begun.
+async fn liar(frames: &'static [&'static str]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (begun, _) = tokio::sync::broadcast::channel::<()>(16);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(lie(stream, frames, begun.clone()));
+        }
+    });
+    address
+}
+
+async fn lie(
+    mut stream: TcpStream,
+    frames: &'static [&'static str],
+    begun: tokio::sync::broadcast::Sender<()>,
+) {
+    let mut input = Vec::new();
+    let mut told = begun.subscribe();
+    loop {
+        match stream.read_buf(&mut input).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&input).into_owned();
+        if !text.ends_with("\r\n\r\n") {
+            continue;
+        }
+        input.clear();
+        if text.starts_with("GET") {
+            let key = text
+                .lines()
+                .find_map(|l| l.strip_prefix("Sec-WebSocket-Key: "))
+                .unwrap();
+            let head = format!(
+                "HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {}\r\n\r\n",
+                accept_key(key.as_bytes())
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            told.recv().await.unwrap();
+            let mut out = Vec::new();
+            for frame in frames {
+                put_frame(&mut out, Opcode::Text, frame.as_bytes());
+            }
+            stream.write_all(&out).await.unwrap();
+            continue;
+        }
+        let body = if text.contains("/create") {
+            r#"{"session_id":"s","token":"t"}"#
+        } else {
+            r#"{"run":1,"tokens":3}"#
+        };
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        if text.contains("/run") {
+            begun.send(()).unwrap();
+        }
+    }
+}
+
+const ONE: &str = r#"{"type":"token","content":"a","seq":1,"run":1}"#;
+const TWO: &str = r#"{"type":"token","content":"b","seq":2,"run":1}"#;
+const THREE: &str = r#"{"type":"token","content":"c","seq":3,"run":1}"#;
+const DONE: &str = r#"{"type":"done","content":"","seq":4,"run":1,"tokens":3,"finish":"stop"}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_loses_tokens_is_not_called_a_success() {
+    type Expected = (Outcome, u64, u64, u64);
+    let cases: &[(&'static [&'static str], Expected)] = &[
+        (&[ONE, TWO, THREE, DONE], (Outcome::Ok, 0, 0, 0)),
+        (&[ONE, THREE, DONE], (Outcome::TokensLost, 1, 0, 0)),
+        (&[DONE], (Outcome::TokensLost, 3, 0, 0)),
+        (
+            &[ONE, TWO, TWO, THREE, DONE],
+            (Outcome::TokensLost, 0, 1, 0),
+        ),
+        (&[ONE, THREE, TWO, DONE], (Outcome::TokensLost, 0, 0, 1)),
+        (&[ONE, TWO, THREE], (Outcome::DeadlineExceeded, 0, 0, 0)),
+        (&[], (Outcome::DeadlineExceeded, 0, 0, 0)),
+        (
+            &[
+                ONE,
+                r#"{"type":"done","seq":2,"run":1,"tokens":1,"finish":"error"}"#,
+            ],
+            (Outcome::RunFailed, 0, 0, 0),
+        ),
+        // An original gateway: no numbers, no count.
+        (
+            &[
+                r#"{"type":"token","content":"a"}"#,
+                r#"{"type":"done","content":""}"#,
+            ],
+            (Outcome::Ok, 0, 0, 0),
+        ),
+        (
+            &[r#"{"type":"done","content":""}"#],
+            (Outcome::TokensLost, 0, 0, 0),
+        ),
+    ];
+    for (frames, (outcome, missing, twice, shuffled)) in cases {
+        let server = liar(frames).await;
+        let mut loading = Loading::closed(1, 1);
+        loading.deadline = Duration::from_millis(300);
+        let record = loading.carry_out(server, server).await;
+        assert_eq!(
+            record.outcomes.of(*outcome),
+            1,
+            "{frames:?}: {:?}",
+            record.outcomes
+        );
+        assert_eq!(of(&record, Count::TokensMissing), *missing, "{frames:?}");
+        assert_eq!(of(&record, Count::TokensDuplicated), *twice, "{frames:?}");
+        assert_eq!(
+            of(&record, Count::TokensOutOfOrder),
+            *shuffled,
+            "{frames:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_can_not_begin_fails_every_query_of_its_session() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let record = Loading::closed(3, 4)
+        .carry_out(nobody, stack.gateway.address)
+        .await;
+    assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 3);
+    assert_eq!(record.outcomes.of(Outcome::SessionBroken), 9);
+    let mut loading = Loading::closed(3, 4);
+    loading.reconnect_pause = Duration::from_millis(1);
+    let record = loading.carry_out(stack.api, nobody).await;
+    assert_eq!(
+        record.outcomes.of(Outcome::ConnectRefused),
+        3,
+        "{:?}",
+        record.outcomes
+    );
+    assert_eq!((record.ok(), record.due), (0, 12));
+    // A gateway with another secret: refused once, and not asked again.
+    let foreign = crate::stack::foreign_gateway(&stack.bus);
+    let record = Loading::closed(3, 4)
+        .carry_out(stack.api, foreign.address)
+        .await;
+    assert_eq!(
+        record.outcomes.of(Outcome::SocketDenied),
+        3,
+        "{:?}",
+        record.outcomes
+    );
+    let refused = foreign.stop().await.refusals();
+    assert_eq!(refused.get("token_not_genuine"), Some(&3));
+}

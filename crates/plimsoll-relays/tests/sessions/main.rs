@@ -1,0 +1,14 @@
+//! The LLM simulator, the bus and the gateway together, over real sockets on loopback.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "what these helpers unwrap fails the test they serve"
+)]
+
+mod client;
+mod flow;
+mod load;
+mod redis;
+mod refusals;
+mod resuming;
+mod stack;

@@ -1,0 +1,194 @@
+//! The same over a real Redis server, and what becomes of the tokens when it is killed.
+
+use std::net::TcpListener as StdListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use plimsoll_model::measure::Count;
+use plimsoll_relays::bus::{BeginError, Bus, Part, RedisOptions, Way};
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+
+use tokio::time::Instant;
+
+use crate::client::{Client, numbers};
+use crate::load::{Loading, of};
+use crate::stack::{GatewayProcess, Stack, quick};
+
+/// A redis-server on a free port, without persistence, killed when dropped.
+struct Server {
+    port: u16,
+    child: Child,
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Server {
+    fn start() -> Server {
+        let port = StdListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().to_owned();
+        let child = Server::spawn(port, &path);
+        Server {
+            port,
+            child,
+            _dir: dir,
+            path,
+        }
+    }
+
+    fn spawn(port: u16, dir: &std::path::Path) -> Child {
+        let child = Command::new("redis-server")
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ])
+            .args(["--appendonly", "no", "--dir"])
+            .arg(dir)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed: tests/setup.sh tests");
+        let limit = Instant::now() + Duration::from_secs(10);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < limit, "redis-server does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn restart(&mut self) {
+        self.child = Server::spawn(self.port, &self.path);
+    }
+
+    async fn bus(&self) -> Bus {
+        let address = format!("redis://127.0.0.1:{}", self.port).parse().unwrap();
+        let bus = Bus::redis(address, RedisOptions::default());
+        bus.ready(Duration::from_secs(10)).await.unwrap();
+        bus
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have been killed by the test.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn backends_and_gateways_of_their_own_share_one_redis() {
+    let server = Server::start();
+    let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
+    // Another gateway with its own connections.
+    let second = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
+    let record = Loading::closed(40, 3)
+        .carry_out(stack.api, second.address)
+        .await;
+    assert_eq!(
+        (record.due, record.ok()),
+        (120, 120),
+        "{:?}",
+        record.outcomes
+    );
+    assert_eq!(of(&record, Count::TokensReceived), 120 * 18);
+    let (session, token) = stack.session().await;
+    let mut client = Client::open(second.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    assert_eq!(stack.run(&session).await, 200);
+    assert_eq!(
+        numbers(&client.until_done().await),
+        (1..=19).collect::<Vec<u64>>()
+    );
+    // What was said is in the log for whoever comes later, to the other gateway.
+    let gateway = stack.gateway.address;
+    let mut late = Client::open(gateway, &session, &token, "?after=10")
+        .await
+        .ok()
+        .unwrap();
+    assert_eq!(late.frame().await["resumed"], true);
+    assert_eq!(
+        numbers(&late.until_done().await),
+        (11..=19).collect::<Vec<u64>>()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_backend_is_gone_is_taken_over() {
+    let server = Server::start();
+    let (dead, alive) = (server.bus().await, server.bus().await);
+    struct Nothing;
+    impl plimsoll_relays::bus::Sink for Nothing {
+        fn message(&self, _: &bytes::Bytes) {}
+        fn resync(&self) {}
+    }
+    let nothing = || std::sync::Arc::new(Nothing);
+    dead.create("s", 5).await.unwrap();
+    let listening = dead.listen("s", Way::Up, nothing()).await.unwrap();
+    dead.begin_run("s").await.unwrap();
+    let frame = bytes::Bytes::from_static(br#"{"type":"token","seq":1,"epoch":5}"#);
+    dead.post("s", &frame, Part::First);
+    dead.confirm("s").await.unwrap();
+    let _listening = alive.listen("s", Way::Up, nothing()).await.unwrap();
+    assert!(matches!(alive.begin_run("s").await, Err(BeginError::Busy)));
+    drop(listening);
+    drop(dead);
+    // Redis sees that the connection is gone, and then nobody else listens.
+    let limit = Instant::now() + Duration::from_secs(10);
+    let begun = loop {
+        match alive.begin_run("s").await {
+            Ok(begun) => break begun,
+            Err(e) => assert!(Instant::now() < limit, "{e}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((begun.epoch, begun.last), (5, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
+    let mut server = Server::start();
+    let slow = LlmOptions {
+        token_delay: Duration::from_millis(60),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
+    let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
+    // One query a session, and the server dies in the middle of all of them.
+    let loading = Loading::closed(40, 1).carry_out(stack.api, gateway.address);
+    let killing = async {
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        server.kill();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let path = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let health = crate::client::http(gateway.address, path).await.0;
+        assert_eq!(health, 503, "a gateway without its Redis says so");
+        server.restart();
+    };
+    let (record, ()) = tokio::join!(loading, killing);
+    assert_eq!((record.due, record.ok()), (40, 40), "{:?}", record.outcomes);
+    assert_eq!(of(&record, Count::TokensReceived), 40 * 18);
+    assert_eq!(of(&record, Count::Reconnects), 0, "the sockets lived on");
+    // And everything goes on as before.
+    let record = Loading::closed(10, 2)
+        .carry_out(stack.api, gateway.address)
+        .await;
+    assert_eq!(record.ok(), 20, "{:?}", record.outcomes);
+}

@@ -1,0 +1,139 @@
+//! Connections are cut again and again; every client sees 1..n exactly once, in order.
+
+use std::time::Duration;
+
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+
+use crate::client::{Came, Client, numbers};
+use crate::stack::{GatewayProcess, Stack, quick};
+
+#[tokio::test]
+async fn a_client_goes_on_where_it_was() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let (session, token) = stack.session().await;
+    stack.run(&session).await;
+    let gateway = stack.gateway.address;
+    // Nobody was connected during the run: one that resumes at 0 gets all of it.
+    let mut client = Client::open(gateway, &session, &token, "?after=0")
+        .await
+        .ok()
+        .unwrap();
+    let resumed = client.frame().await;
+    assert_eq!(
+        (resumed["type"].as_str(), resumed["resumed"].as_bool()),
+        (Some("resumed"), Some(true))
+    );
+    let epoch = resumed["epoch"]
+        .as_u64()
+        .or(client.frame().await["epoch"].as_u64())
+        .unwrap();
+    client.until_done().await;
+    let query = format!("?after=15&epoch={epoch}");
+    let mut client = Client::open(gateway, &session, &token, &query)
+        .await
+        .ok()
+        .unwrap();
+    assert_eq!(client.frame().await["resumed"], true);
+    assert_eq!(numbers(&client.until_done().await), [16, 17, 18, 19]);
+    // Another epoch, or a number that never was: told, and what there is from its beginning.
+    for query in [
+        format!("?after=15&epoch={}", epoch + 1),
+        "?after=99".to_owned(),
+    ] {
+        let mut client = Client::open(gateway, &session, &token, &query)
+            .await
+            .ok()
+            .unwrap();
+        let answer = client.frame().await;
+        assert_eq!(
+            (answer["resumed"].as_bool(), answer["epoch"].as_u64()),
+            (Some(false), Some(epoch))
+        );
+        assert_eq!(
+            numbers(&client.until_done().await),
+            (1..=19).collect::<Vec<u64>>()
+        );
+    }
+    // One that says nothing gets what comes, as from a gateway without a log.
+    let mut client = Client::open(gateway, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    stack.run(&session).await;
+    assert_eq!(
+        numbers(&client.until_done().await),
+        (20..=38).collect::<Vec<u64>>()
+    );
+}
+
+/// Reads a session of `last` frames and cuts its connection every few frames.
+async fn read_with_cuts(
+    gateways: Vec<std::net::SocketAddr>,
+    session: String,
+    token: String,
+    last: u64,
+    mut seed: u64,
+) -> u64 {
+    let (mut seen, mut cuts) = (0u64, 0u64);
+    loop {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let gateway = gateways[(seed >> 60) as usize % gateways.len()];
+        let query = format!("?after={seen}");
+        let Ok(mut client) = Client::open(gateway, &session, &token, &query).await else {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        };
+        let cut_after = (seed >> 33) % 9;
+        for _ in 0..=cut_after {
+            match client.next().await {
+                Came::Frame(frame) if frame["type"] == "resumed" => {
+                    assert_eq!(frame["resumed"], true, "{frame}");
+                }
+                Came::Frame(frame) => {
+                    seen += 1;
+                    assert_eq!(
+                        frame["seq"].as_u64(),
+                        Some(seen),
+                        "in order, once, none missing"
+                    );
+                    if seen == last {
+                        return cuts;
+                    }
+                }
+                Came::Close(_) | Came::End => break,
+            }
+        }
+        cuts += 1;
+    }
+}
+
+#[tokio::test]
+async fn hundreds_of_cuts_on_both_sides_lose_and_double_nothing() {
+    let llm = LlmOptions {
+        token_delay: Duration::from_millis(3),
+        tokens: Some(99),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::start(llm, GatewayOptions::default());
+    let steady = GatewayProcess::start(&stack.bus, GatewayOptions::default());
+    let mut readers = tokio::task::JoinSet::new();
+    let addresses = vec![stack.gateway.address, steady.address];
+    for seed in 0..30 {
+        let (session, token) = stack.session().await;
+        assert_eq!(stack.run(&session).await, 200);
+        readers.spawn(read_with_cuts(addresses.clone(), session, token, 100, seed));
+    }
+    // The gateway's side: one of the two closes all its sessions in mid-stream and is gone.
+    tokio::time::sleep(Duration::from_millis(120)).await;
+    let metrics = stack.gateway.stop().await;
+    let closed = metrics.closes().get(&1012).copied().unwrap_or(0);
+    let mut cuts = closed;
+    while let Some(reader) = readers.join_next().await {
+        cuts += reader.unwrap();
+    }
+    assert!(cuts > 300, "only {cuts} cuts");
+    assert!(closed > 0);
+}

@@ -1,0 +1,116 @@
+//! A backend and gateways on one bus, on free ports, ended when dropped.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_protocols::serving::Listen;
+use plimsoll_relays::bus::Bus;
+use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
+use plimsoll_relays::llm::{Llm, LlmOptions};
+use plimsoll_relays::token::{Signer, Verifier};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::client::post;
+
+pub(crate) const SECRET: &[u8] = b"a secret for tests, of 32 bytes and more";
+
+pub(crate) fn listen() -> Listen {
+    Listen {
+        address: ([127, 0, 0, 1], 0).into(),
+        drain: Duration::from_millis(500),
+        ..Listen::default()
+    }
+}
+
+pub(crate) fn quick() -> LlmOptions {
+    LlmOptions {
+        token_delay: Duration::from_millis(2),
+        ..LlmOptions::default()
+    }
+}
+
+pub(crate) struct GatewayProcess {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Metrics>,
+}
+
+impl GatewayProcess {
+    pub(crate) fn start(bus: &Bus, options: GatewayOptions) -> GatewayProcess {
+        GatewayProcess::with_secret(bus, options, SECRET)
+    }
+
+    fn with_secret(bus: &Bus, options: GatewayOptions, secret: &[u8]) -> GatewayProcess {
+        let verifier = Verifier::new(&[secret.to_vec()]).unwrap();
+        let gateway = Gateway::new(bus.clone(), verifier, options);
+        let bound = listen().bind().unwrap();
+        let address = bound.address();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            gateway.serve(bound, stopped).await.unwrap()
+        });
+        GatewayProcess {
+            address,
+            stop: Some(stop),
+            task,
+        }
+    }
+
+    pub(crate) async fn stop(mut self) -> Metrics {
+        self.stop.take();
+        self.task.await.unwrap()
+    }
+}
+
+pub(crate) struct Stack {
+    pub(crate) bus: Bus,
+    pub(crate) api: SocketAddr,
+    pub(crate) gateway: GatewayProcess,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Stack {
+    pub(crate) fn start(llm: LlmOptions, gateway: GatewayOptions) -> Stack {
+        Stack::on(Bus::embedded(Duration::from_secs(60)), llm, gateway)
+    }
+
+    pub(crate) fn on(bus: Bus, llm: LlmOptions, gateway: GatewayOptions) -> Stack {
+        let llm = Llm::new(bus.clone(), Signer::new(SECRET).unwrap(), llm);
+        let bound = listen().bind().unwrap();
+        let api = bound.address();
+        let (stop, stopped) = oneshot::channel();
+        tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            llm.serve(bound, stopped).await.unwrap()
+        });
+        Stack {
+            gateway: GatewayProcess::start(&bus, gateway),
+            bus,
+            api,
+            _stop: stop,
+        }
+    }
+
+    /// A session and its token.
+    pub(crate) async fn session(&self) -> (String, String) {
+        let (status, made) = post(self.api, "/session/create").await;
+        assert_eq!(status, 200, "{made}");
+        let text = |key: &str| made[key].as_str().unwrap().to_owned();
+        (text("session_id"), text("token"))
+    }
+
+    pub(crate) async fn run(&self, session: &str) -> u16 {
+        post(self.api, &format!("/session/{session}/run")).await.0
+    }
+}
+
+/// One that knows another secret.
+pub(crate) fn foreign_gateway(bus: &Bus) -> GatewayProcess {
+    GatewayProcess::with_secret(bus, GatewayOptions::default(), &[b'x'; 40])
+}

@@ -1,0 +1,90 @@
+//! What a protocol measures besides its calls: for sessions, every token's whereabouts.
+
+use std::fmt::Write;
+
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::run::Run;
+use plimsoll_model::run::summary::MeasuresSummary;
+
+use super::table::{Align, Table};
+use super::{Options, row};
+use crate::quantity::{count, rate, time};
+
+pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
+    let total = &run.summary.total;
+    let Some(measures) = &total.measures else {
+        return;
+    };
+    let of = |c: Count| measures.counts.get(c.key()).copied().unwrap_or(0);
+    let sessions = format!(
+        "{} ok, {} failed",
+        count(of(Count::SessionsOk)),
+        count(of(Count::SessionsFailed))
+    );
+    row(out, "sessions", &sessions, options);
+    let mut tokens = format!("{} received once", count(of(Count::TokensReceived)));
+    if let Some(elapsed) = total.elapsed_us.filter(|us| *us > 0) {
+        let per_second = of(Count::TokensReceived) as f64 / (elapsed as f64 / 1e6);
+        let _ = write!(tokens, " ({})", rate(per_second));
+    }
+    let lost = [
+        Count::TokensMissing,
+        Count::TokensDuplicated,
+        Count::TokensOutOfOrder,
+        Count::TokensStray,
+    ];
+    let names = [
+        "missing",
+        "received twice",
+        "out of order",
+        "after their query",
+    ];
+    for (c, name) in lost.into_iter().zip(names) {
+        let _ = write!(tokens, ", {} {name}", count(of(c)));
+    }
+    if lost.into_iter().any(|c| of(c) > 0) {
+        tokens = options.loud(&tokens);
+    }
+    row(out, "tokens", &tokens, options);
+    if of(Count::SessionsReconnected) > 0 {
+        let text = format!(
+            "{} in {} sessions, {} attempts failed, {} not resumed",
+            count(of(Count::Reconnects)),
+            count(of(Count::SessionsReconnected)),
+            count(of(Count::ReconnectsFailed)),
+            count(of(Count::HistoryGone)),
+        );
+        row(out, "reconnects", &text, options);
+    }
+    out.push('\n');
+    times(out, measures, options);
+}
+
+fn times(out: &mut String, measures: &MeasuresSummary, options: &Options) {
+    let mut table = Table::new(options.width);
+    let head = ["sessions", "count", "mean", "p50", "p90", "p99", "max"];
+    table.head(head.map(str::to_owned).to_vec(), |i| {
+        if i == 0 { Align::Left } else { Align::Right }
+    });
+    let show = |us: Option<f64>| us.map_or_else(|| "–".to_owned(), time);
+    let mut rows = 0;
+    for measure in TimeMeasure::ALL {
+        let Some(t) = measures.times.get(measure.key()) else {
+            continue;
+        };
+        rows += 1;
+        table.row(vec![
+            measure.key().replace('_', " "),
+            count(t.count),
+            time(t.mean_us),
+            show(t.p50_us),
+            show(t.p90_us),
+            show(t.p99_us),
+            time(t.max_us),
+        ]);
+    }
+    if rows > 0 {
+        out.push_str(&table.to_string());
+        out.push('\n');
+    }
+}

@@ -1,0 +1,343 @@
+//! A token-streaming stack on this machine: redis-server, haproxy, and plimsoll's own
+//! backends and gateways, brought up, watched, and taken down.
+//!
+//! Everything about a stack is in its folder, so any later process can ask for its state
+//! or end it. Only what this started is ended: a process is known by its id together with
+//! the moment it began, which no other process shares.
+
+mod process;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+pub use process::{Process, ProcessError};
+use serde::{Deserialize, Serialize};
+
+const STATE: &str = "stack.json";
+const TEMPLATE: &str = include_str!("sessions/haproxy.cfg");
+const POLL: Duration = Duration::from_millis(20);
+/// For everything to be healthy.
+const UP_LIMIT: Duration = Duration::from_secs(30);
+
+/// What is to be brought up.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    pub backends: u16,
+    pub gateways: u16,
+    /// Threads of each backend and of each gateway.
+    pub workers: u16,
+    pub token_delay: String,
+    /// The API, the sockets and the statistics of haproxy.
+    pub api: u16,
+    pub sockets: u16,
+    pub stats: u16,
+    /// Redis takes this port; backends and gateways the ones after it.
+    pub first_port: u16,
+    /// Sessions at once that the limits have to allow.
+    pub sessions: u32,
+}
+
+impl Default for Topology {
+    fn default() -> Topology {
+        Topology {
+            backends: 2,
+            gateways: 3,
+            workers: 1,
+            token_delay: "50ms".to_owned(),
+            api: 8080,
+            sockets: 8081,
+            stats: 8404,
+            first_port: 7400,
+            sessions: 10_000,
+        }
+    }
+}
+
+/// Why a stack is not up, or not down.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    #[error("{0} is not installed; on Debian: apt-get install redis-server haproxy")]
+    Missing(&'static str),
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("{} holds a stack that is up; end it first: plimsoll stack down sessions", .0.display())]
+    Already(PathBuf),
+    #[error("{} holds no stack", .0.display())]
+    NoStack(PathBuf),
+    #[error("haproxy does not accept {}: {told}", path.display())]
+    Configuration { path: PathBuf, told: String },
+    #[error("{name} ended at once; {} says: {told}", log.display())]
+    Ended {
+        name: String,
+        log: PathBuf,
+        told: String,
+    },
+    #[error("{name} was not healthy within {UP_LIMIT:?}; see {}", log.display())]
+    NotHealthy { name: String, log: PathBuf },
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+}
+
+fn file(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
+    move |source| StackError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// A stack, as its folder keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Stack {
+    pub api: SocketAddr,
+    pub sockets: SocketAddr,
+    pub stats: SocketAddr,
+    /// In the order they were started.
+    pub processes: Vec<Process>,
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+impl Stack {
+    /// Brings a stack up, `plimsoll` being the binary, and waits until all of it is healthy.
+    /// What had come up is ended again when something does not.
+    ///
+    /// # Errors
+    /// See [`StackError`].
+    pub fn up(dir: &Path, plimsoll: &Path, topology: &Topology) -> Result<Stack, StackError> {
+        let redis = installed("redis-server")?;
+        let haproxy = installed("haproxy")?;
+        if let Ok(old) = Stack::load(dir)
+            && old.processes.iter().any(Process::is_alive)
+        {
+            return Err(StackError::Already(dir.to_owned()));
+        }
+        fs::create_dir_all(dir).map_err(file(dir))?;
+        let mut stack = Stack {
+            api: local(topology.api),
+            sockets: local(topology.sockets),
+            stats: local(topology.stats),
+            processes: Vec::new(),
+        };
+        let started = stack.start(dir, plimsoll, topology, &redis, &haproxy);
+        if started.is_err() {
+            stack.end_all();
+        }
+        started.map(|()| stack)
+    }
+
+    fn start(
+        &mut self,
+        dir: &Path,
+        plimsoll: &Path,
+        topology: &Topology,
+        redis: &Path,
+        haproxy: &Path,
+    ) -> Result<(), StackError> {
+        let secret = dir.join("jwt-secret");
+        write_secret(&secret).map_err(file(&secret))?;
+        let redis_port = topology.first_port;
+        let mut command = Command::new(redis);
+        command
+            .args(["--port", &redis_port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--dir"])
+            .arg(dir);
+        self.add(dir, "redis", local(redis_port), None, &mut command)?;
+
+        let url = format!("redis://127.0.0.1:{redis_port}");
+        let workers = topology.workers.to_string();
+        let mut ours = |name: String, words: &[&str], port: u16, more: &[&str]| {
+            let mut command = Command::new(plimsoll);
+            command
+                .args(words)
+                .args(["--listen", &local(port).to_string(), "--redis", &url])
+                .args(["--workers", &workers, "--jwt-secret-file"])
+                .arg(&secret)
+                .args(more);
+            self.add(dir, &name, local(port), Some("/health"), &mut command)
+        };
+        let backends: Vec<u16> = (1..=topology.backends).map(|i| redis_port + i).collect();
+        let gateways: Vec<u16> = (1..=topology.gateways)
+            .map(|i| redis_port + topology.backends + i)
+            .collect();
+        for (i, port) in backends.iter().enumerate() {
+            let delay = ["--token-delay", &topology.token_delay];
+            ours(
+                format!("backend-{}", i + 1),
+                &["serve", "llm"],
+                *port,
+                &delay,
+            )?;
+        }
+        for (i, port) in gateways.iter().enumerate() {
+            ours(
+                format!("gateway-{}", i + 1),
+                &["relay", "gateway"],
+                *port,
+                &[],
+            )?;
+        }
+
+        let config = dir.join("haproxy.cfg");
+        let servers = |name: &str, ports: &[u16]| {
+            let lines = ports.iter().enumerate();
+            let lines =
+                lines.map(|(i, port)| format!("    server {name}{} {}", i + 1, local(*port)));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        // A session has a socket and a connection to the API.
+        let text = TEMPLATE
+            .replace("{maxconn}", &(2 * topology.sessions + 200).to_string())
+            .replace("{api}", &self.api.to_string())
+            .replace("{sockets}", &self.sockets.to_string())
+            .replace("{stats}", &self.stats.to_string())
+            .replace("{backends}", &servers("backend", &backends))
+            .replace("{gateways}", &servers("gateway", &gateways));
+        fs::write(&config, text).map_err(file(&config))?;
+        let checked = Command::new(haproxy)
+            .args(["-c", "-f"])
+            .arg(&config)
+            .output();
+        let checked = checked.map_err(file(haproxy))?;
+        if !checked.status.success() {
+            return Err(StackError::Configuration {
+                path: config,
+                told: String::from_utf8_lossy(&checked.stderr).trim().to_owned(),
+            });
+        }
+        let mut command = Command::new(haproxy);
+        command.arg("-db").arg("-f").arg(&config);
+        let api = self.api;
+        // Healthy once it has found a healthy backend behind it.
+        self.add(dir, "haproxy", api, Some("/health"), &mut command)
+    }
+
+    /// Starts one process, notes it in the folder at once, and waits for its health.
+    fn add(
+        &mut self,
+        dir: &Path,
+        name: &str,
+        address: SocketAddr,
+        health: Option<&str>,
+        command: &mut Command,
+    ) -> Result<(), StackError> {
+        let log = dir.join(format!("{name}.log"));
+        let process = Process::start(name, address, &log, command)?;
+        self.processes.push(process);
+        let state = dir.join(STATE);
+        let text = serde_json::to_string_pretty(&self).map_err(io::Error::other);
+        text.and_then(|text| fs::write(&state, text))
+            .map_err(file(&state))?;
+        let Some(process) = self.processes.last() else {
+            return Ok(());
+        };
+        let mut waited = Duration::ZERO;
+        loop {
+            if is_healthy(address, health) {
+                return Ok(());
+            }
+            if !process.is_alive() {
+                let told = fs::read_to_string(&log).unwrap_or_default();
+                let told = told.lines().rev().take(3).collect::<Vec<_>>();
+                return Err(StackError::Ended {
+                    name: name.to_owned(),
+                    log,
+                    told: told.into_iter().rev().collect::<Vec<_>>().join(" | "),
+                });
+            }
+            if waited > UP_LIMIT {
+                let name = name.to_owned();
+                return Err(StackError::NotHealthy { name, log });
+            }
+            thread::sleep(POLL);
+            waited += POLL;
+        }
+    }
+
+    /// The stack of a folder.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn load(dir: &Path) -> Result<Stack, StackError> {
+        let text =
+            fs::read_to_string(dir.join(STATE)).map_err(|_| StackError::NoStack(dir.to_owned()))?;
+        serde_json::from_str(&text).map_err(|_| StackError::NoStack(dir.to_owned()))
+    }
+
+    /// Ends what is still there, the last one started first; returns how many that were.
+    ///
+    /// # Errors
+    /// When the folder's state can't be removed.
+    pub fn down(&mut self, dir: &Path) -> Result<usize, StackError> {
+        let ended = self.end_all();
+        for name in [STATE, "jwt-secret"] {
+            let path = dir.join(name);
+            fs::remove_file(&path).map_err(file(&path))?;
+        }
+        Ok(ended)
+    }
+
+    fn end_all(&mut self) -> usize {
+        let living: Vec<&mut Process> = self
+            .processes
+            .iter_mut()
+            .rev()
+            .filter(|p| p.is_alive())
+            .collect();
+        let count = living.len();
+        for process in living {
+            process.end();
+        }
+        count
+    }
+}
+
+fn installed(name: &'static str) -> Result<PathBuf, StackError> {
+    // haproxy is in sbin, which an ordinary user's PATH leaves out; and PATH may be empty.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(more)
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
+        .ok_or(StackError::Missing(name))
+}
+
+/// A new secret for the sessions' tokens, for its owner's eyes.
+fn write_secret(path: &Path) -> io::Result<()> {
+    let mut random = [0u8; 32];
+    fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+/// Whether something listens, and answers 200 where a path is given.
+pub fn is_healthy(address: SocketAddr, path: Option<&str>) -> bool {
+    let limit = Duration::from_secs(1);
+    let Ok(mut stream) = TcpStream::connect_timeout(&address, limit) else {
+        return false;
+    };
+    let Some(path) = path else {
+        return true;
+    };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let mut answer = [0u8; 12];
+    let asked = stream
+        .set_read_timeout(Some(limit))
+        .and_then(|()| stream.write_all(request.as_bytes()))
+        .and_then(|()| stream.read_exact(&mut answer));
+    asked.is_ok() && &answer[9..12] == b"200"
+}

@@ -1,0 +1,136 @@
+//! A process that outlives the one that started it, known by its id and its beginning.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+const POLL: Duration = Duration::from_millis(20);
+/// How long a process may take to end when it is asked to.
+const END_LIMIT: Duration = Duration::from_secs(15);
+
+/// A process of a stack.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Process {
+    pub name: String,
+    pub pid: i32,
+    /// Clock ticks after boot at which it began (proc(5), `starttime`).
+    began_ticks: u64,
+    pub address: SocketAddr,
+    pub log: PathBuf,
+    /// In the process that started it, so that its end can be taken note of.
+    #[serde(skip)]
+    child: Option<Child>,
+}
+
+/// A process that could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("starting {name}: {source}")]
+pub struct ProcessError {
+    name: String,
+    source: io::Error,
+}
+
+impl Process {
+    /// Starts a process in a group of its own, so that Ctrl-C at the terminal is not its end.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub(super) fn start(
+        name: &str,
+        address: SocketAddr,
+        log: &Path,
+        command: &mut Command,
+    ) -> Result<Process, ProcessError> {
+        let started = || -> io::Result<Process> {
+            let output = OpenOptions::new().create(true).append(true).open(log)?;
+            let child = command
+                .stdin(Stdio::null())
+                .stdout(output.try_clone()?)
+                .stderr(output)
+                .process_group(0)
+                .spawn()?;
+            let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+            Ok(Process {
+                name: name.to_owned(),
+                pid,
+                began_ticks: began(pid).unwrap_or(0),
+                address,
+                log: log.to_owned(),
+                child: Some(child),
+            })
+        };
+        let mut started = started;
+        started().map_err(|source| ProcessError {
+            name: name.to_owned(),
+            source,
+        })
+    }
+
+    /// Whether the process that was started is still there.
+    pub fn is_alive(&self) -> bool {
+        began(self.pid) == Some(self.began_ticks)
+    }
+
+    /// Asks it to end, and makes it after a while.
+    pub(super) fn end(&mut self) {
+        for signal in [Signal::TERM, Signal::KILL] {
+            let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) else {
+                break;
+            };
+            // It may have ended just now.
+            let _ = kill_process(pid, signal);
+            let mut waited = Duration::ZERO;
+            while self.is_alive() && waited < END_LIMIT {
+                if let Some(child) = &mut self.child {
+                    let _ = child.try_wait();
+                }
+                thread::sleep(POLL);
+                waited += POLL;
+            }
+        }
+    }
+}
+
+/// When a living process began; `None`: there is none, or it has ended and nobody has
+/// taken note yet.
+fn began(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold blanks and parentheses; the fields after it don't.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    if *fields.first()? == "Z" {
+        return None;
+    }
+    fields.get(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_process_that_was_started_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = ([127, 0, 0, 1], 1).into();
+        let mut command = Command::new("sleep");
+        let log = dir.path().join("log");
+        let mut process = Process::start("sleep", address, &log, command.arg("60")).unwrap();
+        assert!(process.is_alive());
+        // Another process that has the same id by now is not ours.
+        let text = serde_json::to_string(&process).unwrap();
+        let mut other: Process = serde_json::from_str(&text).unwrap();
+        other.began_ticks += 1;
+        assert!(!other.is_alive());
+        other.end();
+        assert!(process.is_alive());
+        process.end();
+        assert!(!process.is_alive());
+    }
+}

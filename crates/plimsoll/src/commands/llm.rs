@@ -1,0 +1,207 @@
+//! `plimsoll serve llm`: a service that streams tokens like a language model.
+
+use clap::Args;
+use plimsoll_model::units::Period;
+use plimsoll_protocols::serving::{Bound, Listen, runtime};
+use plimsoll_relays::bus::Bus;
+use plimsoll_relays::gateway::{Gateway, GatewayOptions};
+use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
+use plimsoll_relays::token::{Signer, Verifier};
+
+use super::relay::{BusFlags, SecretFlags, WAIT_FOR_BUS, address, gateway_counts};
+use crate::arguments::{Json, boolish};
+use crate::console;
+use crate::descriptors;
+use crate::environment::Environment;
+use crate::failure::{Exit, Failure};
+use crate::stopping;
+
+/// Sessions whose runs stream tokens: POST /session/create, /session/ID/run, /session/ID/close.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: backend and gateway in one process, without Redis\n  \
+        plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040\n\
+        Example: one of several backends on a Redis server\n  \
+        JWT_SECRET=… plimsoll serve llm --listen 127.0.0.1:8001 --redis redis://127.0.0.1:6379",
+    after_help = crate::environment::HELP
+)]
+pub(crate) struct Arguments {
+    /// Where to listen; port 0 for any free one.
+    #[arg(
+        long,
+        env = "PLIMSOLL_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:8000"
+    )]
+    listen: String,
+
+    /// Serve the gateway in this process, too; without --redis the two need no server.
+    #[arg(long, env = "PLIMSOLL_WITH_GATEWAY", value_name = "HOST:PORT")]
+    with_gateway: Option<String>,
+
+    /// From one token to the next, and before the first.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TOKEN_DELAY",
+        value_name = "TIME",
+        default_value = "50ms"
+    )]
+    token_delay: Period,
+
+    /// Each delay varies evenly by at most this much.
+    #[arg(
+        long,
+        env = "PLIMSOLL_JITTER",
+        value_name = "TIME",
+        default_value = "0s"
+    )]
+    jitter: Period,
+
+    /// What is answered: a token a word.
+    #[arg(long, env = "PLIMSOLL_TEXT", default_value = RESPONSE_TEXT, hide_default_value = true)]
+    text: String,
+
+    /// Tokens an answer, the text repeated or cut [default: as many as the text has words, 18].
+    #[arg(long, env = "PLIMSOLL_TOKENS", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    tokens: Option<u32>,
+
+    #[command(flatten)]
+    secret: SecretFlags,
+
+    #[command(flatten)]
+    bus: BusFlags,
+
+    /// Threads [default: one a core].
+    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
+    workers: Option<usize>,
+
+    /// Share the port with other processes (SO_REUSEPORT).
+    #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
+    reuse_port: bool,
+
+    /// How long runs that go on may take at the end.
+    #[arg(
+        long,
+        env = "PLIMSOLL_DRAIN",
+        value_name = "TIME",
+        default_value = "10s"
+    )]
+    drain: Period,
+
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
+    descriptors::raise_limit();
+    let bind = |flag: &str, listen: &str| -> Result<Bound, Failure> {
+        Listen {
+            address: address(flag, listen)?,
+            reuse_port: arguments.reuse_port,
+            drain: arguments.drain.0,
+            ..Listen::default()
+        }
+        .bind()
+        .map_err(Failure::error)
+    };
+    if arguments.with_gateway.is_none() && arguments.bus.redis.is_none() {
+        return Err(Failure::usage(
+            "neither --redis nor --with-gateway: nobody could hear the tokens",
+            "give --with-gateway 127.0.0.1:4040 for all in one process, or --redis redis://HOST:PORT",
+        ));
+    }
+    let secrets = arguments
+        .secret
+        .read(environment, arguments.bus.redis.is_none())?;
+    let signer = Signer::new(&secrets[0]).map_err(Failure::error)?;
+    let verifier = Verifier::new(&secrets).map_err(Failure::error)?;
+    let bound = bind("--listen", &arguments.listen)?;
+    let gateway_bound = arguments
+        .with_gateway
+        .as_deref()
+        .map(|listen| bind("--with-gateway", listen))
+        .transpose()?;
+    let options = LlmOptions {
+        token_delay: arguments.token_delay.0,
+        jitter: arguments.jitter.0,
+        text: arguments.text.clone(),
+        tokens: arguments.tokens.map(|n| n as usize),
+    };
+
+    let stop = tokio::sync::watch::Sender::new(false);
+    let mut stopped = stop.subscribe();
+    let mut gateway_stopped = stop.subscribe();
+    stopping::on_signal(move |wish| match wish {
+        stopping::Wish::Gracefully => {
+            stop.send_replace(true);
+        }
+        stopping::Wish::AtOnce => std::process::exit(i32::from(Exit::Interrupted.code())),
+    })?;
+    let (stats, relayed) = runtime(arguments.workers)
+        .map_err(Failure::error)?
+        .block_on(async move {
+            let bus = match arguments.bus.connect() {
+                Some(bus) => bus,
+                None => Bus::embedded(arguments.bus.session_ttl.0),
+            };
+            bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
+            announce(arguments, "llm", &bound)?;
+            let gateway = gateway_bound.map(|bound| {
+                let gateway = Gateway::new(bus.clone(), verifier, GatewayOptions::default());
+                (gateway, bound)
+            });
+            if let Some((_, bound)) = &gateway {
+                announce(arguments, "gateway", bound)?;
+            }
+            let relaying = async {
+                match gateway {
+                    None => Ok(None),
+                    Some((gateway, bound)) => gateway
+                        .serve(bound, async move {
+                            let _ = gateway_stopped.wait_for(|stopped| *stopped).await;
+                        })
+                        .await
+                        .map(Some),
+                }
+            };
+            let serving = Llm::new(bus, signer, options).serve(bound, async move {
+                let _ = stopped.wait_for(|stopped| *stopped).await;
+            });
+            let (served, relayed) = tokio::join!(serving, relaying);
+            Ok::<_, Failure>((
+                served.map_err(Failure::error)?,
+                relayed.map_err(Failure::error)?,
+            ))
+        })?;
+    let mut counts = vec![
+        ("sessions", stats.sessions),
+        ("runs", stats.runs),
+        ("tokens", stats.tokens),
+        ("unfinished", stats.unfinished),
+    ];
+    if let Some(metrics) = &relayed {
+        counts.extend(gateway_counts(metrics));
+    }
+    conclude(arguments.json.json, &counts)?;
+    Ok(Exit::Done)
+}
+
+fn announce(arguments: &Arguments, name: &str, bound: &Bound) -> Result<(), Failure> {
+    super::relay::announce(arguments.json.json, name, bound)
+}
+
+pub(super) fn conclude(json: bool, counts: &[(&str, u64)]) -> Result<(), Failure> {
+    if json {
+        let object: serde_json::Map<_, _> = counts
+            .iter()
+            .map(|(name, n)| (name.replace(' ', "_"), (*n).into()))
+            .collect();
+        return console::result(format_args!("{}\n", serde_json::Value::Object(object)));
+    }
+    let words: Vec<String> = counts
+        .iter()
+        .map(|(name, n)| format!("{name} {n}"))
+        .collect();
+    console::result(format_args!("{}\n", words.join(", ")))
+}

@@ -1,0 +1,105 @@
+//! `plimsoll session`: the quick form of a plan, for sessions whose tokens stream.
+
+use clap::Args;
+use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
+use plimsoll_model::units::Period;
+
+use crate::arguments::Origins;
+use crate::environment::Environment;
+use crate::execution::{self, OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::planning;
+use crate::problems::Source;
+
+/// Put sessions on a token-streaming stack: HTTP API and WebSocket, every token accounted for.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: 1000 clients, ten queries each, against a stack on this machine
+  plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040 &
+  plimsoll session session://127.0.0.1:8000 --socket ws://127.0.0.1:4040 --clients 1000 --queries 10
+Example: 50 new sessions a second for a minute, whatever the stack does
+  plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --rate 50/s --duration 60s",
+    after_help = crate::environment::HELP)]
+pub(crate) struct Arguments {
+    /// The HTTP API: session://HOST:PORT.
+    #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
+    target: Option<String>,
+
+    /// Where the WebSockets are: ws://HOST:PORT [default: host and port of the API].
+    #[arg(
+        long,
+        env = "PLIMSOLL_SOCKET",
+        value_name = "URL",
+        help_heading = "Session"
+    )]
+    socket: Option<String>,
+
+    /// Queries in each session [default: 1].
+    #[arg(
+        long,
+        env = "PLIMSOLL_QUERIES",
+        value_name = "N",
+        help_heading = "Session"
+    )]
+    queries: Option<u32>,
+
+    /// The first part of the socket's path [default: agent].
+    #[arg(
+        long,
+        env = "PLIMSOLL_AGENT",
+        value_name = "NAME",
+        help_heading = "Session"
+    )]
+    agent: Option<String>,
+
+    /// How often in a row a lost socket is tried to be opened again; 0: never [default: 5].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RECONNECTS",
+        value_name = "N",
+        help_heading = "Session"
+    )]
+    reconnects: Option<u32>,
+
+    /// The longest first pause before that; it doubles each time [default: 1s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RECONNECT_PAUSE",
+        value_name = "TIME",
+        help_heading = "Session"
+    )]
+    reconnect_pause: Option<Period>,
+
+    #[command(flatten)]
+    load: LoadFlags,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let mut spec = Spec {
+        target: arguments.target.clone(),
+        call: CallSpec {
+            session: Some(SessionSpec {
+                socket: arguments.socket.clone(),
+                agent: arguments.agent.clone(),
+                queries: arguments.queries,
+                reconnects: arguments.reconnects,
+                reconnect_pause: arguments.reconnect_pause,
+                reconnect_pause_most: None,
+            }),
+            ..CallSpec::default()
+        },
+        ..Spec::default()
+    };
+    arguments.load.lay_over(&mut spec, origins)?;
+    let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    execution::execute(&spec, &plan, &arguments.output, session)
+}

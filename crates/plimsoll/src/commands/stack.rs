@@ -1,0 +1,372 @@
+//! `plimsoll stack`: a whole token-streaming stack on this machine, up and down.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
+use plimsoll_model::units::Period;
+use plimsoll_stack::sessions::{Stack, Topology, is_healthy};
+
+use crate::arguments::{Json, Origins, boolish};
+use crate::console;
+use crate::descriptors;
+use crate::environment::Environment;
+use crate::execution::{self, OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::planning;
+use crate::problems::Source;
+
+const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
+
+/// Bring a stack of servers up on this machine, look at it, and take it down.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: redis, haproxy, two backends and three gateways; then a load; then the end\n  \
+        plimsoll stack up sessions --backends 2 --gateways 3\n  \
+        plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --clients 1000 --queries 3\n  \
+        plimsoll stack down sessions\n\
+        Example: all of that in one\n  \
+        plimsoll stack run sessions --clients 1000 --queries 10",
+    arg_required_else_help = true,
+    subcommand_required = true,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Up(UpArguments),
+    Status(StatusArguments),
+    Logs(LogsArguments),
+    Down(DownArguments),
+    Run(Box<RunArguments>),
+}
+
+/// The stacks there are.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Name {
+    /// HTTP API, Redis, WebSocket gateways and a balancer: sessions whose tokens stream.
+    Sessions,
+}
+
+#[derive(Debug, Args)]
+struct Place {
+    /// Which stack.
+    #[arg(value_enum)]
+    stack: Name,
+
+    /// The stack's folder: its state, configurations and logs.
+    #[arg(
+        long,
+        env = "PLIMSOLL_DIR",
+        value_name = "DIR",
+        default_value = "stacks/sessions"
+    )]
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct TopologyFlags {
+    /// Backends (plimsoll serve llm).
+    #[arg(long, env = "PLIMSOLL_BACKENDS", value_name = "N", default_value_t = 2,
+        value_parser = clap::value_parser!(u16).range(1..=100))]
+    backends: u16,
+
+    /// Gateways (plimsoll relay gateway).
+    #[arg(long, env = "PLIMSOLL_GATEWAYS", value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..=100))]
+    gateways: u16,
+
+    /// Threads of each backend and each gateway.
+    #[arg(long, env = "PLIMSOLL_SERVER_WORKERS", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    server_workers: u16,
+
+    /// From one token to the next.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TOKEN_DELAY",
+        value_name = "TIME",
+        default_value = "50ms"
+    )]
+    token_delay: Period,
+
+    /// Where the balancer takes API requests.
+    #[arg(
+        long,
+        env = "PLIMSOLL_API_PORT",
+        value_name = "PORT",
+        default_value_t = 8080
+    )]
+    api_port: u16,
+
+    /// Where the balancer takes WebSockets.
+    #[arg(
+        long,
+        env = "PLIMSOLL_SOCKET_PORT",
+        value_name = "PORT",
+        default_value_t = 8081
+    )]
+    socket_port: u16,
+
+    /// Where the balancer shows its statistics, at /stats.
+    #[arg(
+        long,
+        env = "PLIMSOLL_STATS_PORT",
+        value_name = "PORT",
+        default_value_t = 8404
+    )]
+    stats_port: u16,
+
+    /// Redis listens here; backends and gateways on the ports after it.
+    #[arg(long, env = "PLIMSOLL_FIRST_PORT", value_name = "PORT", default_value_t = 7400,
+        value_parser = clap::value_parser!(u16).range(1..=65_000))]
+    first_port: u16,
+
+    /// Sessions at once that the balancer has to allow.
+    #[arg(
+        long,
+        env = "PLIMSOLL_SESSIONS",
+        value_name = "N",
+        default_value_t = 10_000
+    )]
+    sessions: u32,
+}
+
+/// Start everything and wait until it is healthy.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: plimsoll stack up sessions --backends 2 --gateways 3")]
+struct UpArguments {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    topology: TopologyFlags,
+}
+
+/// Show each process: alive, healthy, address, log.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: plimsoll stack status sessions")]
+struct StatusArguments {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    json: Json,
+}
+
+/// Print the logs of all processes.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: plimsoll stack logs sessions --follow")]
+struct LogsArguments {
+    #[command(flatten)]
+    place: Place,
+
+    /// Go on printing what comes.
+    #[arg(short, long, env = "PLIMSOLL_FOLLOW", value_parser = boolish())]
+    follow: bool,
+}
+
+/// End what was started, and only that.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: plimsoll stack down sessions")]
+struct DownArguments {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Up, load, report, down.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
+    after_help = crate::environment::HELP)]
+struct RunArguments {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    topology: TopologyFlags,
+
+    /// Queries in each session [default: 1].
+    #[arg(
+        long,
+        env = "PLIMSOLL_QUERIES",
+        value_name = "N",
+        help_heading = "Session"
+    )]
+    queries: Option<u32>,
+
+    #[command(flatten)]
+    load: LoadFlags,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: impl FnOnce() -> Result<Session, Failure>,
+) -> Result<Exit, Failure> {
+    match &arguments.action {
+        Action::Up(arguments) => {
+            let stack = up(&arguments.place, &arguments.topology)?;
+            console::result(format_args!(
+                "sessions: API session://{}, sockets ws://{}, statistics http://{}/stats\n",
+                stack.api, stack.sockets, stack.stats
+            ))?;
+            Ok(Exit::Done)
+        }
+        Action::Status(arguments) => status(arguments),
+        Action::Logs(arguments) => logs(arguments),
+        Action::Down(arguments) => {
+            let dir = &arguments.place.dir;
+            let mut stack = Stack::load(dir).map_err(Failure::error)?;
+            let ended = stack.down(dir).map_err(Failure::error)?;
+            console::result(format_args!("sessions: {ended} processes ended\n"))?;
+            Ok(Exit::Done)
+        }
+        Action::Run(arguments) => run(arguments, origins, environment, &session()?),
+    }
+}
+
+fn up(place: &Place, flags: &TopologyFlags) -> Result<Stack, Failure> {
+    let Name::Sessions = place.stack;
+    descriptors::raise_limit();
+    let plimsoll = std::env::current_exe()
+        .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
+    let topology = Topology {
+        backends: flags.backends,
+        gateways: flags.gateways,
+        workers: flags.server_workers,
+        token_delay: flags.token_delay.to_string(),
+        api: flags.api_port,
+        sockets: flags.socket_port,
+        stats: flags.stats_port,
+        first_port: flags.first_port,
+        sessions: flags.sessions,
+    };
+    // The balancer holds both ends of a session's two connections.
+    let needed = 4 * u64::from(flags.sessions) + 500;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.current.is_some_and(|limit| limit < needed) {
+        console::tell(format_args!(
+            "note: {} sessions need {needed} descriptors in the balancer, and processes may have {}: \
+             raise `ulimit -n`, or ask for fewer with --sessions",
+            flags.sessions,
+            limit.current.unwrap_or(0)
+        ));
+    }
+    Stack::up(&place.dir, &plimsoll, &topology).map_err(Failure::error)
+}
+
+fn run(
+    arguments: &RunArguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let mut stack = up(&arguments.place, &arguments.topology)?;
+    let carried_out = load(arguments, &stack, origins, environment, session);
+    let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
+    let exit = carried_out?;
+    ended?;
+    Ok(exit)
+}
+
+fn load(
+    arguments: &RunArguments,
+    stack: &Stack,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let mut spec = Spec {
+        target: Some(format!("session://{}", stack.api)),
+        call: CallSpec {
+            session: Some(SessionSpec {
+                socket: Some(format!("ws://{}", stack.sockets)),
+                queries: arguments.queries,
+                ..SessionSpec::default()
+            }),
+            ..CallSpec::default()
+        },
+        ..Spec::default()
+    };
+    arguments.load.lay_over(&mut spec, origins)?;
+    let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    execution::execute(&spec, &plan, &arguments.output, session)
+}
+
+fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
+    let stack = Stack::load(&arguments.place.dir).map_err(Failure::error)?;
+    let mut all_well = true;
+    let mut lines = Vec::new();
+    for process in &stack.processes {
+        let path = (process.name != "redis").then_some("/health");
+        let word = match (process.is_alive(), is_healthy(process.address, path)) {
+            (true, true) => "healthy",
+            (true, false) => "unhealthy",
+            (false, _) => "gone",
+        };
+        all_well &= word == "healthy";
+        lines.push((process, word));
+    }
+    if arguments.json.json {
+        let list: Vec<_> = lines
+            .iter()
+            .map(|(p, word)| {
+                serde_json::json!({
+                    "name": p.name, "state": word, "pid": p.pid,
+                    "address": p.address.to_string(), "log": p.log,
+                })
+            })
+            .collect();
+        console::result(format_args!("{}\n", serde_json::Value::from(list)))?;
+    } else {
+        for (p, word) in lines {
+            console::result(format_args!(
+                "{:<12} {word:<10} pid {:<8} {:<22} {}\n",
+                p.name,
+                p.pid,
+                p.address.to_string(),
+                p.log.display()
+            ))?;
+        }
+    }
+    Ok(if all_well { Exit::Done } else { Exit::Error })
+}
+
+fn logs(arguments: &LogsArguments) -> Result<Exit, Failure> {
+    let stack = Stack::load(&arguments.place.dir).map_err(Failure::error)?;
+    let mut read: Vec<u64> = vec![0; stack.processes.len()];
+    loop {
+        for (process, read) in stack.processes.iter().zip(&mut read) {
+            let mut text = String::new();
+            let opened = std::fs::File::open(&process.log).and_then(|mut file| {
+                file.seek(SeekFrom::Start(*read))?;
+                file.read_to_string(&mut text)
+            });
+            if let Err(e) = opened {
+                return Err(Failure::error(format_args!(
+                    "{}: {e}",
+                    process.log.display()
+                )));
+            }
+            *read += text.len() as u64;
+            for line in text.lines() {
+                console::result(format_args!("{}: {line}\n", process.name))?;
+            }
+        }
+        if !arguments.follow {
+            return Ok(Exit::Done);
+        }
+        std::thread::sleep(FOLLOW_PAUSE);
+    }
+}

@@ -1,0 +1,264 @@
+//! The whole stack with a real redis-server and haproxy: up, loaded, hurt, down.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Place, wait};
+
+/// A stack in the test's folder, taken down when dropped.
+struct Stack<'a> {
+    place: &'a Place,
+    first_port: u16,
+}
+
+impl<'a> Stack<'a> {
+    /// `slot` keeps stacks of tests that run at once apart; the process id those of
+    /// several test runs.
+    fn up(place: &'a Place, slot: u32, token_delay: &str) -> Stack<'a> {
+        // Below the ports that the system hands out by itself.
+        let first_port = (10_000 + (std::process::id() % 300) * 60 + slot * 15) as u16;
+        let stack = Stack { place, first_port };
+        let port = |n: u16| (first_port + n).to_string();
+        place.expect(
+            0,
+            &[
+                "stack",
+                "up",
+                "sessions",
+                "--dir",
+                "stack",
+                "--backends",
+                "2",
+                "--gateways",
+                "3",
+                "--first-port",
+                &port(0),
+                "--api-port",
+                &port(10),
+                "--socket-port",
+                &port(11),
+                "--stats-port",
+                &port(12),
+                "--token-delay",
+                token_delay,
+                "--sessions",
+                "200",
+            ],
+        );
+        stack
+    }
+
+    fn at(&self, n: u16) -> String {
+        format!("127.0.0.1:{}", self.first_port + n)
+    }
+
+    fn load(&self, out: &str, more: &[&str]) -> Child {
+        let (api, socket) = (
+            format!("session://{}", self.at(10)),
+            format!("ws://{}", self.at(11)),
+        );
+        let mut arguments = vec!["session", &api, "--socket", &socket, "--out", out, "-q"];
+        arguments.extend(more);
+        self.place
+            .command(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("plimsoll starts")
+    }
+
+    fn status(&self, code: i32) -> Value {
+        let arguments = ["stack", "status", "sessions", "--dir", "stack", "--json"];
+        self.place.expect_json(code, &arguments)
+    }
+
+    fn kill(&self, name: &str) {
+        let state: Value =
+            serde_json::from_str(&self.place.read("stack/stack.json")).expect("json");
+        let processes = state["processes"].as_array().expect("a list");
+        let process = processes.iter().find(|p| p["name"] == name).expect(name);
+        let pid = process["pid"].as_i64().expect("a number") as i32;
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is there");
+    }
+}
+
+impl Drop for Stack<'_> {
+    fn drop(&mut self) {
+        // A test that has taken it down itself leaves nothing to do.
+        self.place
+            .run(&["stack", "down", "sessions", "--dir", "stack"]);
+    }
+}
+
+/// Sends a request and reads until `enough` is in the answer, or its end.
+fn ask(to: &str, request: &str, enough: &str) -> String {
+    let mut stream = TcpStream::connect(to).expect("it listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .expect("a timeout");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let (mut answer, mut bytes) = (String::new(), [0; 4096]);
+    while !answer.contains(enough) {
+        match stream.read(&mut bytes) {
+            Ok(0) | Err(_) => break,
+            Ok(n) => answer.push_str(&String::from_utf8_lossy(&bytes[..n])),
+        }
+    }
+    answer
+}
+
+fn sessions_of(gateway: &str) -> u64 {
+    let text = ask(
+        gateway,
+        "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+        "log_reads",
+    );
+    text.lines()
+        .find_map(|line| line.strip_prefix("plimsoll_gateway_sessions_total "))
+        .expect("the counter")
+        .parse()
+        .expect("a number")
+}
+
+#[test]
+fn a_stack_comes_up_carries_load_and_goes_down_whole() {
+    let place = Place::new();
+    let stack = Stack::up(&place, 0, "2ms");
+    let status = stack.status(0);
+    assert_eq!(status.as_array().map(Vec::len), Some(7), "{status}");
+    let gateways: Vec<String> = (3..6).map(|n| stack.at(n)).collect();
+
+    assert_eq!(
+        wait(&mut stack.load("run", &["--clients", "30", "--queries", "3"])),
+        0
+    );
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["ok"], 90, "{run}");
+    assert_eq!(
+        run["total"]["measures"]["counts"]["tokens_received"],
+        90 * 18
+    );
+    let before: Vec<u64> = gateways.iter().map(|g| sessions_of(g)).collect();
+    assert_eq!(before.iter().sum::<u64>(), 30);
+    assert!(before.iter().all(|n| *n > 0), "all carry some: {before:?}");
+
+    // The same session, the same gateway, whichever backend made it.
+    let made = ask(
+        &stack.at(10),
+        "POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+        "\"}",
+    );
+    let made: Value =
+        serde_json::from_str(made.split("\r\n\r\n").nth(1).expect("a body")).expect("json");
+    let (id, token) = (
+        made["session_id"].as_str().expect("an id"),
+        made["token"].as_str().expect("a token"),
+    );
+    for _ in 0..6 {
+        let answer = ask(
+            &stack.at(11),
+            &format!(
+                "GET /agent/ws/{id} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                 Authorization: Bearer {token}\r\n\r\n"
+            ),
+            "\r\n\r\n",
+        );
+        assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    }
+    let mut grown: Vec<u64> = gateways
+        .iter()
+        .zip(&before)
+        .map(|(g, n)| sessions_of(g) - n)
+        .collect();
+    grown.sort_unstable();
+    assert_eq!(grown, [0, 0, 6]);
+
+    // A second stack in the same folder is refused; the first is not harmed.
+    let again = place.run(&["stack", "up", "sessions", "--dir", "stack"]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(support::told(&again).contains("a stack that is up"));
+    assert!(
+        place
+            .expect(0, &["stack", "logs", "sessions", "--dir", "stack"])
+            .contains("gateway-3: ")
+    );
+
+    // Down works after a crash, too, and leaves nothing behind.
+    stack.kill("haproxy");
+    let status = stack.status(1);
+    assert_eq!(status[6]["state"], "gone", "{status}");
+    let out = place.expect(0, &["stack", "down", "sessions", "--dir", "stack"]);
+    assert!(out.contains("6 processes ended"), "{out}");
+    assert!(!fs::exists(place.path("stack/jwt-secret")).expect("a folder"));
+    for n in [0, 1, 2, 3, 4, 5, 10, 11, 12] {
+        assert!(
+            TcpStream::connect(stack.at(n)).is_err(),
+            "{} still listens",
+            stack.at(n)
+        );
+    }
+}
+
+#[test]
+fn a_gateway_killed_under_load_costs_no_token() {
+    let place = Place::new();
+    let stack = Stack::up(&place, 1, "50ms");
+    let mut load = stack.load(
+        "run",
+        &[
+            "--clients",
+            "30",
+            "--queries",
+            "3",
+            "--reconnect-pause",
+            "200ms",
+        ],
+    );
+    std::thread::sleep(Duration::from_millis(1300));
+    stack.kill("gateway-2");
+    assert_eq!(wait(&mut load), 0);
+    let run = place.run_json("run");
+    let counts = &run["total"]["measures"]["counts"];
+    assert_eq!(run["total"]["ok"], 90, "{run}");
+    assert_eq!(counts["tokens_received"], 90 * 18, "{counts}");
+    assert_eq!(counts["tokens_duplicated"], 0, "{counts}");
+    assert_eq!(counts["history_gone"], 0, "{counts}");
+    assert!(
+        counts["sessions_reconnected"].as_u64() > Some(0),
+        "{counts}"
+    );
+}
+
+#[test]
+fn a_backend_killed_in_mid_stream_fails_its_queries_and_no_others() {
+    let place = Place::new();
+    let stack = Stack::up(&place, 2, "50ms");
+    let mut load = stack.load(
+        "run",
+        &["--clients", "30", "--queries", "2", "--deadline", "4s"],
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    stack.kill("backend-1");
+    assert_eq!(wait(&mut load), 0);
+    let run = place.run_json("run");
+    let total = &run["total"];
+    assert_eq!(run["count_check"]["matches"], true, "{run}");
+    assert_eq!(total["due"], 60);
+    // What the dead one had not said was never sent: told as such, not called a success.
+    assert!(total["errors"].as_u64() > Some(0), "{run}");
+    assert!(total["ok"].as_u64() >= Some(20), "{run}");
+    let counts = &total["measures"]["counts"];
+    assert!(
+        counts["tokens_received"].as_u64() >= total["ok"].as_u64().map(|ok| ok * 18),
+        "{run}"
+    );
+    assert_eq!(counts["tokens_duplicated"], 0, "{run}");
+}
