@@ -13,8 +13,8 @@ use super::{
     TlsSpec, suggest,
 };
 use crate::plan::{
-    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, MethodKind, Pace, Plan, RecordLayer, Reuse,
-    Spacing, Stage, StreamPlan, Suite, TlsPlan, Watch,
+    Arrivals, CallPlan, Group, GrpcCall, Identity, Load, MethodKind, Pace, Plan, RecordLayer,
+    Reuse, Spacing, Stage, StreamPlan, Suite, TlsPlan, Watch,
 };
 use crate::units::{Period, Size};
 

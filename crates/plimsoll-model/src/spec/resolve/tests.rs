@@ -573,7 +573,9 @@ fn scheme_and_section_must_be_of_one_protocol() {
         "target = \"sofa://a:1\"\n{CALL}[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
     ));
     assert!(
-        problems[0].contains("scheme `sofa` goes with [call.bolt], and [call.grpc] is given: write grpc://a:1"),
+        problems[0].contains(
+            "scheme `sofa` goes with [call.bolt], and [call.grpc] is given: write grpc://a:1"
+        ),
         "{problems:?}"
     );
     let problems = wrong(&format!(
