@@ -9,9 +9,7 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Judged, Verdict};
-use plimsoll_model::plan::{
-    Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target,
-};
+use plimsoll_model::plan::{Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{self, Ending, IntervalRecord, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
