@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
 use plimsoll_model::run::{
@@ -95,6 +96,10 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     recorder.first_message(stage, MS);
     recorder.inter_message(stage, 20_000);
     recorder.messages_sent(stage, 2);
+    recorder.count(stage, Count::TokensReceived, 3);
+    for measure in TimeMeasure::ALL {
+        recorder.time(stage, *measure, MS);
+    }
     recorder.connect_failure(stage, Outcome::NoPorts);
     let taken = recorder.take(None);
     let used = Resources {
@@ -227,13 +232,13 @@ fn what_cannot_be_read_is_named() {
     assert!(problem(&dir).contains("run.json: not valid: EOF"));
 }
 
-/// All keys in `value`, but not those of maps from codes to counts.
+/// All keys in `value`, but not those of maps from codes or names.
 fn keys(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map {
                 found.insert(key.clone());
-                if key != "outcomes" && key != "connect_failures" {
+                if !["outcomes", "connect_failures", "counts", "times"].contains(&key.as_str()) {
                     keys(inner, found);
                 }
             }

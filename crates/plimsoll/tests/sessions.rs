@@ -182,7 +182,7 @@ fn what_is_wrong_with_sessions_is_told() {
     for (arguments, told) in [
         (
             vec!["session", "grpc://a:1", "--clients", "1"],
-            "session://HOST:PORT",
+            "write session://a:1",
         ),
         (
             vec![
