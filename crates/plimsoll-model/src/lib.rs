@@ -22,7 +22,7 @@ pub mod units;
 pub use measure::{Count, Measures, TimeMeasure};
 pub use outcome::{Blame, Outcome};
 pub use plan::Plan;
-pub use record::{Interval, StageRecord, Tick};
+pub use record::{Interval, StageRecord};
 pub use recorder::Recorder;
 pub use sample::{ConnectPhases, Sample};
 pub use time::Time;

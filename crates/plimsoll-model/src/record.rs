@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use std::fmt;
 
 use crate::measure::Measures;
-use crate::{ConnectPhases, Outcome, Sample, Time};
+use crate::{ConnectPhases, Outcome, Sample};
 
 /// The longest time a histogram tells apart: one hour. Longer times count as one hour.
 pub const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -509,26 +509,6 @@ pub(crate) fn add_detail(
     }
     details.push((outcome, text.to_owned()));
     true
-}
-
-/// What a worker hands over at the end of an interval.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tick {
-    pub worker: u16,
-    /// Where the interval really began and ended, on the run's clock.
-    pub start: Time,
-    pub end: Time,
-    pub interval: Interval,
-    /// Calls sent and not ended, at the end of the interval.
-    pub in_flight: u64,
-    /// Calls due and not sent, at the end of the interval.
-    pub backlog: u64,
-    /// Connections that are up, at the end of the interval.
-    pub connections_open: u64,
-    /// CPU time of the worker's thread in the interval, µs, user and system together.
-    pub cpu_us: u64,
-    /// Of that, what went into waiting busily for the next arrival, µs.
-    pub spin_us: u64,
 }
 
 #[cfg(test)]
