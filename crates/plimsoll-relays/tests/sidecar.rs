@@ -2,46 +2,22 @@
 //! badly.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![expect(clippy::disallowed_methods, reason = "patience of a test")]
+
+mod support;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::target::{BoltOptions, serve};
 use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status};
 use plimsoll_protocols::serving::{Listen, runtime};
-use plimsoll_relays::sidecar::{Config, Sidecar};
-use plimsoll_stack::certificates::{Options, make_certificates};
 
-fn certificates() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    make_certificates(folder.path(), &Options::default()).unwrap();
-    folder
-}
-
-fn sidecar(text: &str) -> (Sidecar, SocketAddr) {
-    let sidecar = Sidecar::start(&Config::read(text).unwrap()).unwrap();
-    let address = sidecar.listening()[0].1;
-    (sidecar, address)
-}
-
-fn route(protocol: &str, upstream: SocketAddr, more: &str) -> String {
-    format!(
-        "[[route]]\nname = \"r\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"{upstream}\"]\n{more}\n"
-    )
-}
-
-fn files(key: &str, folder: &Path, who: &str) -> String {
-    let folder = folder.display();
-    format!(
-        "{key} = {{ ca = \"{folder}/ca.crt\", cert = \"{folder}/{who}.crt\", key = \"{folder}/{who}.key\", server_name = \"localhost\" }}"
-    )
-}
+use support::{certificates, eventually, files, route, sidecar};
 
 /// An echo server for Bolt that lives as long as the process.
 fn echo_server() -> SocketAddr {
@@ -108,14 +84,6 @@ fn request(form: Form, id: u32, content: &[u8]) -> Frame<'_> {
         class: b"java.lang.String",
         content,
         ..Frame::heartbeat(form, id)
-    }
-}
-
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what}");
-        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -4,7 +4,8 @@
 //! finds its call without a search, and an id is not used again for a long time.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::bolt::Form;
+
+use super::codec::Manner;
 
 /// Whom the answer goes to.
 #[derive(Clone, Copy, Debug)]
@@ -12,9 +13,8 @@ pub(super) struct Call {
     /// The token of the downstream connection.
     pub(super) from: u64,
     /// The id that it knows the call by.
-    pub(super) id: u32,
-    pub(super) form: Form,
-    pub(super) codec: u8,
+    pub(super) id: u64,
+    pub(super) manner: Manner,
     pub(super) deadline: Time,
 }
 
@@ -40,7 +40,8 @@ impl Calls {
     }
 
     /// Takes the call in and gives it an id; `None` where the table is full.
-    pub(super) fn insert(&mut self, call: Call) -> Option<u32> {
+    /// Ids have 32 bits, and the highest is never given.
+    pub(super) fn insert(&mut self, call: Call) -> Option<u64> {
         let place = match self.free.pop() {
             Some(place) => place as usize,
             None if self.slots.len() < 1 << PLACE_BITS => {
@@ -54,11 +55,12 @@ impl Calls {
         slot.id = slot.id.wrapping_add(1 << PLACE_BITS);
         slot.call = Some(call);
         self.open += 1;
-        Some(slot.id)
+        Some(slot.id.into())
     }
 
     /// The call that an answer belongs to.
-    pub(super) fn take(&mut self, id: u32) -> Option<Call> {
+    pub(super) fn take(&mut self, id: u64) -> Option<Call> {
+        let id = u32::try_from(id).ok()?;
         let place = id & ((1 << PLACE_BITS) - 1);
         let slot = self.slots.get_mut(place as usize)?;
         if slot.id != id {
@@ -88,13 +90,16 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_protocols::bolt::Form;
 
-    fn call(id: u32, deadline: u64) -> Call {
+    fn call(id: u64, deadline: u64) -> Call {
         Call {
             from: 0,
             id,
-            form: Form::V1,
-            codec: 1,
+            manner: Manner::Bolt {
+                form: Form::V1,
+                codec: 1,
+            },
             deadline: Time(deadline),
         }
     }

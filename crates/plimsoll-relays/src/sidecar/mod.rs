@@ -3,14 +3,16 @@
 //!
 //! A loop a worker under epoll, nothing shared but counters: each worker has its own
 //! listening sockets (`SO_REUSEPORT`), its own connections upstream and its own timers.
-//! Over Bolt many connections downstream share few upstream, with ids renumbered;
-//! everything else passes as a stream of bytes, a connection for a connection.
+//! Where a codec tells calls apart (Bolt), many connections downstream share few upstream,
+//! with ids renumbered; everything else passes as a stream of bytes, a connection for a
+//! connection.
 //!
-//! Invariant: a Bolt request that was taken is answered exactly once, by the service or
+//! Invariant: a request that was told apart and taken is answered exactly once, by the service or
 //! by the sidecar itself with a status that says why.
 
 mod admin;
 mod calls;
+mod codec;
 mod config;
 mod link;
 mod poll;

@@ -3,7 +3,7 @@
 //!
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
-mod bolt;
+mod multiplex;
 mod pipe;
 
 use std::io;
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
 use super::calls::Calls;
+use super::codec::Codec;
 use super::config::{Config, Protocol, Route};
 use super::link::{Got, Link};
 use super::poll::{Events, Poll, Ready, Waker};
@@ -42,14 +43,15 @@ const LISTENER: u64 = 1 << 63;
 
 /// What a connection is for.
 enum Role {
-    /// Bolt, from a client; how many of its calls wait for an answer.
+    /// From a client, with calls that are told apart; how many of its calls wait for an answer.
     Down { in_flight: usize },
-    /// Bolt, to an upstream.
+    /// To an upstream, with calls that are told apart.
     Up {
         lane: usize,
         endpoint: usize,
         calls: Calls,
-        beat: Option<(u32, Time)>,
+        /// The heartbeat on its way: its id, and when its answer is missed.
+        beat: Option<(u64, Time)>,
     },
     /// One end of a pipe; `endpoint` is given at the end that goes upstream.
     Pipe { peer: u64, endpoint: Option<usize> },
@@ -85,13 +87,15 @@ struct Endpoint {
 
 struct RouteState {
     route: Route,
+    /// `None`: a stream of bytes.
+    codec: Option<Codec>,
     address: SocketAddr,
     listener: Option<TcpListener>,
     listen_tls: Option<Identity>,
     upstream_tls: Option<Identity>,
     endpoints: Vec<Endpoint>,
     next_endpoint: usize,
-    /// Bolt: the connections that take new calls, for each layout of frames in turn.
+    /// The connections that take new calls, for each layout of frames in turn.
     lanes: Vec<Option<u64>>,
     next_lane: usize,
 }
@@ -140,6 +144,11 @@ impl Worker {
                 address: wanted,
                 source,
             })?;
+            let codec = match route.protocol {
+                Protocol::Bolt => Some(Codec::Bolt),
+                Protocol::Tcp => None,
+            };
+            let layouts = codec.as_ref().map_or(0, Codec::layouts);
             let name = &route.name;
             let identity = |files: &_, make: fn(&str, &_) -> _| make(name, files);
             routes.push(RouteState {
@@ -165,8 +174,9 @@ impl Worker {
                     })
                     .collect(),
                 next_endpoint: 0,
-                lanes: vec![None; route.connections() * bolt::LAYOUTS],
+                lanes: vec![None; route.connections() * layouts],
                 next_lane: 0,
+                codec,
                 route: route.clone(),
             });
         }
@@ -500,10 +510,15 @@ impl Worker {
             }
         };
         connection.last_active = now;
-        match connection.role {
-            Role::Down { .. } => self.take_requests(connection, now) && got != Got::End,
-            Role::Up { .. } => self.take_answers(connection) && got != Got::End,
-            Role::Pipe { .. } => self.through(connection, got),
+        let codec = self.routes[connection.route].codec.clone();
+        match (&connection.role, codec) {
+            (Role::Down { .. }, Some(codec)) => {
+                self.take_requests(connection, &codec, now) && got != Got::End
+            }
+            (Role::Up { .. }, Some(codec)) => {
+                self.take_answers(connection, &codec) && got != Got::End
+            }
+            _ => self.through(connection, got),
         }
     }
 
@@ -532,20 +547,21 @@ impl Worker {
             let (Ok(()), Ok(tls)) = (taken, tls) else {
                 continue;
             };
-            let protocol = state.route.protocol;
-            let role = match protocol {
-                Protocol::Bolt => Role::Down { in_flight: 0 },
-                Protocol::Tcp => Role::Pipe {
+            let is_piped = state.codec.is_none();
+            let role = if is_piped {
+                Role::Pipe {
                     peer: u64::MAX,
                     endpoint: None,
-                },
+                }
+            } else {
+                Role::Down { in_flight: 0 }
             };
             let Ok(token) = self.adopt(socket, tls, route, role, false, now) else {
                 continue;
             };
             count(&self.counters(route).accepted, 1);
             count(&self.counters(route).open, 1);
-            if protocol == Protocol::Tcp {
+            if is_piped {
                 self.join(token, route, now);
             }
         }

@@ -1,0 +1,384 @@
+//! Calls that share connections: many downstream onto few upstream, told apart by their
+//! ids.
+//!
+//! A frame is passed on as it came, with another id. Heartbeats are answered where they
+//! arrive, and sent where the sidecar is the client.
+
+use plimsoll_model::Time;
+
+use super::super::calls::{Call, Calls};
+use super::super::codec::{Broken, Codec, From, Kind, Seen, Why};
+use super::super::count;
+use super::{Connection, HIGH_WATER, Role, Worker};
+
+/// How long the answer to a heartbeat may take: three times as long as SOFABolt's own
+/// clients wait, who try three times.
+const HEARTBEAT_WAIT: u64 = 3_000_000_000;
+
+/// No call has this id: its place is beyond those that calls take.
+const HEARTBEAT_ID: u64 = u32::MAX as u64;
+
+/// What became of a request.
+enum Taken {
+    /// An answer will come.
+    Waits,
+    /// Nothing will come: it was answered here, or wants no answer.
+    Over,
+}
+
+/// What became of handing a request to an upstream.
+enum Passed {
+    On,
+    /// Its connection has no room.
+    Full,
+}
+
+impl Worker {
+    /// Frames of a client; `false`: the connection is to be closed.
+    pub(super) fn take_requests(
+        &mut self,
+        connection: &mut Connection,
+        codec: &Codec,
+        now: Time,
+    ) -> bool {
+        let input = std::mem::take(&mut connection.link.input);
+        let (mut at, mut fine) = (0, true);
+        loop {
+            let taken = codec.read(From::Client, &input[at..]).and_then(|seen| {
+                let Some(seen) = seen else {
+                    return Ok(None);
+                };
+                let bytes = &input[at..at + seen.length];
+                let taken = self.request(connection, codec, seen, bytes, now)?;
+                Ok(Some((taken, seen.length)))
+            });
+            match taken {
+                Ok(Some((taken, length))) => {
+                    if let (Taken::Waits, Role::Down { in_flight }) =
+                        (taken, &mut connection.role)
+                    {
+                        *in_flight += 1;
+                    }
+                    at += length;
+                }
+                Ok(None) => break,
+                Err(Broken(problem)) => {
+                    tracing::debug!("closing a client's connection: {problem}");
+                    count(&self.counters(connection.route).malformed, 1);
+                    fine = false;
+                    break;
+                }
+            }
+        }
+        count(&self.counters(connection.route).bytes_down, at as u64);
+        connection.link.input = input;
+        connection.link.consume(at);
+        connection.paused = connection.link.unsent() > HIGH_WATER;
+        fine
+    }
+
+    fn request(
+        &mut self,
+        from: &mut Connection,
+        codec: &Codec,
+        seen: Seen,
+        bytes: &[u8],
+        now: Time,
+    ) -> Result<Taken, Broken> {
+        let (wants_answer, timeout) = match seen.kind {
+            Kind::Heartbeat => {
+                codec.heartbeat_ack(seen.id, seen.manner, &mut from.link.out)?;
+                return Ok(Taken::Over);
+            }
+            Kind::Request { timeout } => (true, timeout),
+            Kind::Oneway => (false, None),
+            Kind::Response | Kind::HeartbeatAck | Kind::GoAway | Kind::Other => {
+                count(&self.counters(from.route).stray, 1);
+                return Ok(Taken::Over);
+            }
+        };
+        let route = from.route;
+        let refused = match self.upstream(route, seen.manner.layout(), now) {
+            None => Why::NoUpstream,
+            Some(up) => {
+                let state = &self.routes[route];
+                let patience = timeout.unwrap_or(state.route.timeout());
+                let call = Call {
+                    from: from.token,
+                    id: seen.id,
+                    manner: seen.manner,
+                    deadline: now + patience,
+                };
+                match self.pass_on(up, codec, call, wants_answer, bytes)? {
+                    Passed::On if wants_answer => {
+                        count(&self.counters(route).requests, 1);
+                        return Ok(Taken::Waits);
+                    }
+                    Passed::On => {
+                        count(&self.counters(route).oneway, 1);
+                        return Ok(Taken::Over);
+                    }
+                    Passed::Full => Why::Busy,
+                }
+            }
+        };
+        let counters = self.counters(route);
+        count(
+            match refused {
+                Why::NoUpstream => &counters.no_upstream,
+                _ => &counters.busy,
+            },
+            1,
+        );
+        if wants_answer {
+            codec.refuse(seen.id, seen.manner, refused, &mut from.link.out)?;
+        }
+        Ok(Taken::Over)
+    }
+
+    /// The connection that takes the next call: one is begun where there is none.
+    fn upstream(&mut self, route: usize, layout: usize, now: Time) -> Option<u64> {
+        let state = &mut self.routes[route];
+        let each = state.route.connections();
+        state.next_lane = (state.next_lane + 1) % each;
+        let lane = layout * each + state.next_lane;
+        if let Some(up) = state.lanes[lane] {
+            return Some(up);
+        }
+        let up = self.connect(
+            route,
+            |endpoint| Role::Up {
+                lane,
+                endpoint,
+                calls: Calls::default(),
+                beat: None,
+            },
+            now,
+        )?;
+        self.routes[route].lanes[lane] = Some(up);
+        Some(up)
+    }
+
+    /// Puts a request into an upstream's connection.
+    fn pass_on(
+        &mut self,
+        up: u64,
+        codec: &Codec,
+        call: Call,
+        wants_answer: bool,
+        bytes: &[u8],
+    ) -> Result<Passed, Broken> {
+        let Some(place) = self.place(up) else {
+            return Ok(Passed::Full);
+        };
+        let Some(connection) = self.connections[place].as_deref_mut() else {
+            return Ok(Passed::Full);
+        };
+        let Role::Up { calls, .. } = &mut connection.role else {
+            return Ok(Passed::Full);
+        };
+        let most = self.routes[connection.route].route.max_in_flight();
+        if calls.open() >= most || connection.link.unsent() > HIGH_WATER {
+            return Ok(Passed::Full);
+        }
+        let Some(id) = calls.insert(call) else {
+            return Ok(Passed::Full);
+        };
+        let written = codec.renumber(bytes, call.manner, id, &mut connection.link.out);
+        if !wants_answer || written.is_err() {
+            calls.take(id);
+        }
+        written?;
+        self.mark(up);
+        Ok(Passed::On)
+    }
+
+    /// Frames of an upstream; `false`: the connection is to be closed.
+    pub(super) fn take_answers(&mut self, connection: &mut Connection, codec: &Codec) -> bool {
+        let input = std::mem::take(&mut connection.link.input);
+        let (mut at, mut fine) = (0, true);
+        loop {
+            let taken = codec.read(From::Server, &input[at..]).and_then(|seen| {
+                let Some(seen) = seen else {
+                    return Ok(None);
+                };
+                let bytes = &input[at..at + seen.length];
+                self.answer(connection, codec, seen, bytes)?;
+                Ok(Some(seen.length))
+            });
+            match taken {
+                Ok(Some(length)) => at += length,
+                Ok(None) => break,
+                Err(Broken(problem)) => {
+                    tracing::warn!("closing an upstream's connection: {problem}");
+                    count(&self.counters(connection.route).malformed, 1);
+                    fine = false;
+                    break;
+                }
+            }
+        }
+        count(&self.counters(connection.route).bytes_up, at as u64);
+        connection.link.input = input;
+        connection.link.consume(at);
+        fine
+    }
+
+    fn answer(
+        &mut self,
+        up: &mut Connection,
+        codec: &Codec,
+        seen: Seen,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        let Role::Up {
+            lane, calls, beat, ..
+        } = &mut up.role
+        else {
+            return Ok(());
+        };
+        match seen.kind {
+            Kind::HeartbeatAck => {
+                if beat.is_some_and(|(id, _)| id == seen.id) {
+                    *beat = None;
+                }
+            }
+            Kind::Response => match calls.take(seen.id) {
+                Some(call) => {
+                    let delivered = self.deliver(up.route, &call, |out| {
+                        codec.renumber(bytes, seen.manner, call.id, out)
+                    });
+                    if delivered.is_err() {
+                        // The call must not wait for an answer that has come.
+                        count(&self.counters(up.route).cut, 1);
+                        self.refuse(up.route, &call, Why::Cut);
+                    }
+                    delivered?;
+                }
+                // Too late, or twice.
+                None => count(&self.counters(up.route).stray, 1),
+            },
+            Kind::GoAway => {
+                // New calls take another connection; those in flight end on this one.
+                let lane = &mut self.routes[up.route].lanes[*lane];
+                if *lane == Some(up.token) {
+                    *lane = None;
+                }
+            }
+            Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.link.out)?,
+            Kind::Request { .. } => {
+                codec.refuse(seen.id, seen.manner, Why::NoUpstream, &mut up.link.out)?;
+            }
+            Kind::Oneway | Kind::Other => {}
+        }
+        Ok(())
+    }
+
+    /// Gives a call's client its answer, if it is still there.
+    fn deliver(
+        &mut self,
+        route: usize,
+        call: &Call,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), Broken>,
+    ) -> Result<(), Broken> {
+        let Some(client) = self.live(call.from) else {
+            count(&self.counters(route).stray, 1);
+            return Ok(());
+        };
+        write(&mut client.link.out)?;
+        if let Role::Down { in_flight } = &mut client.role {
+            *in_flight = in_flight.saturating_sub(1);
+        }
+        // A client that does not read gets no more taken from it.
+        client.paused |= client.link.unsent() > HIGH_WATER;
+        self.mark(call.from);
+        count(&self.counters(route).answers, 1);
+        Ok(())
+    }
+
+    fn refuse(&mut self, route: usize, call: &Call, why: Why) {
+        let Some(codec) = self.routes[route].codec.clone() else {
+            return;
+        };
+        let refused = self.deliver(route, call, |out| {
+            codec.refuse(call.id, call.manner, why, out)
+        });
+        if let Err(Broken(problem)) = refused {
+            // Without an answer the client would wait for ever: its connection says it.
+            tracing::warn!("closing a client's connection: {problem}");
+            if let Some(client) = self.live(call.from) {
+                client.ended = true;
+                client.finishing = true;
+                if let Role::Down { in_flight } = &mut client.role {
+                    *in_flight = in_flight.saturating_sub(1);
+                }
+                self.mark(call.from);
+            }
+        }
+    }
+
+    /// An upstream's connection is gone: its calls end here.
+    pub(super) fn answer_lost(&mut self, route: usize, calls: &mut Calls, was_connecting: bool) {
+        let mut lost = Vec::new();
+        calls.take_due(Time::NEVER, &mut lost);
+        let (why, counter) = if was_connecting {
+            (Why::NoUpstream, &self.counters(route).no_upstream)
+        } else {
+            (Why::Cut, &self.counters(route).cut)
+        };
+        count(counter, lost.len() as u64);
+        for call in &lost {
+            self.refuse(route, call, why);
+        }
+    }
+
+    /// Timeouts and heartbeats of an upstream's connection; `false`: it is to be closed.
+    pub(super) fn look_after(&mut self, place: usize, now: Time) -> bool {
+        let Some(connection) = self.connections[place].as_deref_mut() else {
+            return true;
+        };
+        let (route, token) = (connection.route, connection.token);
+        let Role::Up {
+            lane, calls, beat, ..
+        } = &mut connection.role
+        else {
+            return true;
+        };
+        let mut due = Vec::new();
+        calls.take_due(now, &mut due);
+        let lane = *lane;
+        let (state, is_idle) = (&self.routes[route], calls.open() == 0);
+        let idle_since = connection.last_active + state.route.heartbeat();
+        let is_current = state.lanes[lane] == Some(token);
+        let mut keep = is_current || !is_idle || !due.is_empty();
+        match (*beat, &state.codec) {
+            (Some((_, until)), _) if now >= until => {
+                tracing::warn!(
+                    "route {}: an upstream does not answer heartbeats",
+                    state.route.name
+                );
+                keep = false;
+            }
+            (None, Some(codec)) if now >= idle_since && !connection.connecting => {
+                let layout = lane / state.route.connections();
+                connection.last_active = now;
+                match codec.heartbeat(layout, HEARTBEAT_ID, &mut connection.link.out) {
+                    Ok(true) => {
+                        *beat = Some((HEARTBEAT_ID, now.plus_nanos(HEARTBEAT_WAIT)));
+                        self.mark(token);
+                    }
+                    Ok(false) => {}
+                    Err(Broken(problem)) => {
+                        tracing::warn!("closing an upstream's connection: {problem}");
+                        keep = false;
+                    }
+                }
+            }
+            _ => {}
+        }
+        count(&self.counters(route).timeouts, due.len() as u64);
+        for call in &due {
+            self.refuse(route, call, Why::Timeout);
+        }
+        keep
+    }
+}

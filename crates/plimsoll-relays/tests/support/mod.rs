@@ -1,0 +1,45 @@
+//! What the tests of sidecars share: certificates, configuration, bounded waiting.
+
+#![allow(dead_code, reason = "a test binary uses what it needs of this")]
+#![allow(clippy::disallowed_methods, reason = "patience of a test")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_relays::sidecar::{Config, Sidecar};
+use plimsoll_stack::certificates::{Options, make_certificates};
+
+pub(crate) fn certificates() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    make_certificates(folder.path(), &Options::default()).unwrap();
+    folder
+}
+
+pub(crate) fn sidecar(text: &str) -> (Sidecar, SocketAddr) {
+    let sidecar = Sidecar::start(&Config::read(text).unwrap()).unwrap();
+    let address = sidecar.listening()[0].1;
+    (sidecar, address)
+}
+
+pub(crate) fn route(protocol: &str, upstream: SocketAddr, more: &str) -> String {
+    format!(
+        "[[route]]\nname = \"r\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"{upstream}\"]\n{more}\n"
+    )
+}
+
+pub(crate) fn files(key: &str, folder: &Path, who: &str) -> String {
+    let folder = folder.display();
+    format!(
+        "{key} = {{ ca = \"{folder}/ca.crt\", cert = \"{folder}/{who}.crt\", key = \"{folder}/{who}.key\", server_name = \"localhost\" }}"
+    )
+}
+
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < Duration::from_secs(10), "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
