@@ -54,8 +54,7 @@ impl Worker {
             });
             match taken {
                 Ok(Some((taken, length))) => {
-                    if let (Taken::Waits, Role::Down { in_flight }) =
-                        (taken, &mut connection.role)
+                    if let (Taken::Waits, Role::Down { in_flight }) = (taken, &mut connection.role)
                     {
                         *in_flight += 1;
                     }
