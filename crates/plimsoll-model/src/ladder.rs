@@ -114,6 +114,13 @@ impl Rung {
     }
 }
 
+/// A rung that was not measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    pub name: String,
+    pub reason: String,
+}
+
 /// What one rung adds to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Added {
@@ -135,6 +142,9 @@ pub struct LadderRecord {
     pub slice_s: f64,
     pub seed: u64,
     pub rungs: Vec<Rung>,
+    /// Rungs that this machine could not measure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
     pub interrupted: bool,
 }
 
@@ -279,6 +289,7 @@ mod tests {
             slice_s: 1.0,
             seed,
             rungs,
+            skipped: Vec::new(),
             interrupted: false,
         }
     }

@@ -29,7 +29,11 @@ pub fn added(added: Added) -> String {
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
     let all = slices().count();
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = ladder
+        .skipped
+        .iter()
+        .map(|s| format!("{} was not measured: {}", s.name, s.reason))
+        .collect();
     let invalid = slices().filter(|s| !s.valid).count();
     if invalid > 0 {
         notes.push(format!(

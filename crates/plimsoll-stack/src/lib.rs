@@ -1,6 +1,7 @@
-//! What a load test needs around it on this machine: certificates, and the stacks of
-//! servers and relays that it runs against.
+//! What a load test needs around it on this machine: certificates, network namespaces, and
+//! the stacks of servers and relays that it runs against.
 
 pub mod certificates;
+pub mod namespace;
 
 pub mod sessions;

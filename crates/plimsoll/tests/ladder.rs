@@ -1,14 +1,30 @@
 //! Ladders over servers that the ladder starts itself.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 use plimsoll_model::run::Run;
+use plimsoll_stack::namespace::Namespace;
+use rustix::process::{Pid, Signal, kill_process};
 
 fn climb(dir: &Path, ladder: &str) -> (Output, LadderRecord) {
+    let output = command(dir, ladder).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let record = LadderRecord::load(&dir.join("ladder")).unwrap();
+    (output, record)
+}
+
+fn command(dir: &Path, ladder: &str) -> Command {
     let file = dir.join("plan.toml");
     let plan = format!(
         r#"
@@ -26,18 +42,13 @@ serve = ["score", "--delay", "2ms", "--workers", "1"]
 "#
     );
     std::fs::write(&file, plan).unwrap();
-    let out = dir.join("ladder");
-    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command
         .arg("ladder")
         .arg(&file)
         .arg("--out")
-        .arg(&out)
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    let record = LadderRecord::load(&out).unwrap();
-    (output, record)
+        .arg(dir.join("ladder"));
+    command
 }
 
 #[test]
@@ -84,5 +95,156 @@ fn two_equal_rungs_are_equal() {
             let first = record.rungs[0].median(metric).unwrap();
             assert!(d.shift.abs() < 0.25 * first, "{metric:?} {d:?}");
         }
+    }
+}
+
+/// One way after the other, as in the ready plan of hops.
+const HOPS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
+    { network = \"namespaces\", tls = \"mutual\" }]\nrounds = 2";
+
+/// Whether namespaces may be made here; where not, that is told aloud.
+fn may_make_namespaces() -> bool {
+    match Namespace::make() {
+        Ok(_) => true,
+        Err(error) => {
+            let told = format!("what a namespace adds is not tried out here: {error}");
+            let _ = writeln!(std::io::stderr(), "{told}");
+            false
+        }
+    }
+}
+
+/// The namespaces of ladders, and the devices that lead to them.
+fn left_behind(pid: u32) -> Vec<String> {
+    let names = |dir: &str| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries
+            .map(|e| e.file_name().to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+    };
+    let mine = [
+        format!("plimsoll-{pid}"),
+        format!("pl{pid}a"),
+        format!("pl{pid}b"),
+    ];
+    [names("/run/netns"), names("/sys/class/net")]
+        .concat()
+        .into_iter()
+        .filter(|name| mine.contains(name))
+        .collect()
+}
+
+#[test]
+fn a_namespace_is_a_way_of_its_own_and_is_gone_afterwards() {
+    if !may_make_namespaces() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let child = command(dir.path(), HOPS)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let record = LadderRecord::load(&dir.path().join("ladder")).unwrap();
+    assert_eq!(record.skipped, []);
+    let hosts: Vec<String> = (1..=3)
+        .map(|rung| {
+            let run = dir.path().join(format!("ladder/rung-{rung}/slice-02"));
+            Run::load(&run).unwrap().header.target.unwrap()
+        })
+        .collect();
+    assert!(hosts[0].starts_with("grpc://127.0.0.1:"), "{hosts:?}");
+    assert!(hosts[1].starts_with("grpc://198.1"), "{hosts:?}");
+    assert!(hosts[2].starts_with("grpcs://198.1"), "{hosts:?}");
+    for rung in &record.rungs {
+        assert!(rung.slices.iter().all(|s| s.errors == 0), "{rung:?}");
+        assert!(rung.median(Metric::P50).unwrap() >= 2_000.0);
+        // The server is watched wherever it is.
+        assert!(rung.median(Metric::ServerCpu).is_some(), "{rung:?}");
+    }
+    assert_eq!(left_behind(pid), Vec::<String>::new());
+}
+
+#[test]
+fn an_interrupt_removes_the_namespace() {
+    if !may_make_namespaces() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = command(dir.path(), &HOPS.replace("rounds = 2", "rounds = 100"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let slices = dir.path().join("ladder/rung-2");
+    let end = Instant::now() + Duration::from_secs(30);
+    while !slices.exists() {
+        assert!(Instant::now() < end, "no slice in the namespace");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_ne!(left_behind(child.id()), Vec::<String>::new());
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(left_behind(child.id()), Vec::<String>::new());
+    assert!(
+        LadderRecord::load(&dir.path().join("ladder"))
+            .unwrap()
+            .interrupted
+    );
+}
+
+#[test]
+fn without_the_right_to_make_namespaces_the_rest_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let programs = dir.path().join("bin");
+    fs::create_dir(&programs).unwrap();
+    let ip = programs.join("ip");
+    fs::write(
+        &ip,
+        "#!/bin/sh\necho 'mount failed: Operation not permitted' >&2\nexit 1\n",
+    )
+    .unwrap();
+    fs::set_permissions(&ip, fs::Permissions::from_mode(0o755)).unwrap();
+    for (path, why) in [
+        (programs.as_path(), "Operation not permitted"),
+        (Path::new("/nowhere"), "iproute2"),
+    ] {
+        let _ = fs::remove_dir_all(dir.path().join("ladder"));
+        let output = command(dir.path(), HOPS)
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        );
+        assert_eq!(output.status.code(), Some(0), "{err}");
+        assert!(
+            err.contains("network namespaces is not measured: ") && err.contains(why),
+            "{err}"
+        );
+        assert!(
+            out.contains("network namespaces, tls mutual was not measured"),
+            "{out}"
+        );
+        let record = LadderRecord::load(&dir.path().join("ladder")).unwrap();
+        assert_eq!((record.rungs.len(), record.skipped.len()), (1, 2));
+        assert_eq!(record.rungs[0].slices.len(), 2);
+        // Where nothing else is left, there is nothing to measure.
+        let only = "network = [\"namespaces\"]\ntls = [\"off\", \"server\"]";
+        let _ = fs::remove_dir_all(dir.path().join("ladder"));
+        let output = command(dir.path(), only)
+            .env("PATH", path)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(1));
     }
 }

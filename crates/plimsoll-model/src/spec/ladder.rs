@@ -19,7 +19,10 @@ pub struct LadderSpec {
     /// A server of ours, started and stopped for the ladder: the words after
     /// `plimsoll serve`. Default: the plan's target.
     pub serve: Option<Vec<String>>,
-    /// `tls`, `connection`, `suite`, `group`, or a plan's key with dots.
+    /// Rungs one by one, each with its axes' values. Default: one, with none. Every
+    /// combination of the other axes is a rung of each.
+    pub rungs: Option<Vec<BTreeMap<String, Value>>>,
+    /// `tls`, `connection`, `suite`, `group`, `network`, or a plan's key with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
 }
@@ -32,6 +35,15 @@ pub enum Secured {
     Mutual,
 }
 
+/// Where a server of ours is, as seen from the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Network {
+    /// Behind the loopback device.
+    Localhost,
+    /// In a network namespace of its own, behind a pair of virtual Ethernet devices.
+    Namespaces,
+}
+
 /// One variant, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungSpec {
@@ -39,12 +51,13 @@ pub struct RungSpec {
     /// Axis and value, as typed.
     pub settings: BTreeMap<String, String>,
     pub secured: Secured,
+    pub network: Network,
     pub spec: Spec,
 }
 
 /// More would take hours, and nobody could read them.
 const MOST_RUNGS: usize = 64;
-const AXES: [&str; 4] = ["tls", "connection", "suite", "group"];
+const AXES: [&str; 5] = ["tls", "connection", "suite", "group", "network"];
 
 impl Spec {
     /// The rungs of the plan's ladder, the last axis changing fastest.
@@ -61,12 +74,24 @@ impl Spec {
             (None, Some(url)) if is_secure(url) => Secured::Server,
             _ => Secured::Off,
         };
-        let mut rungs = vec![RungSpec {
+        let bare = RungSpec {
             name: String::new(),
             settings: BTreeMap::new(),
             secured,
+            network: Network::Localhost,
             spec: plain,
-        }];
+        };
+        let mut rungs = match &ladder.rungs {
+            None => vec![bare],
+            Some(listed) => listed
+                .iter()
+                .map(|settings| {
+                    settings
+                        .iter()
+                        .try_fold(bare.clone(), |rung, (axis, value)| rung.with(axis, value))
+                })
+                .collect::<Result<_, _>>()?,
+        };
         for (axis, values) in &ladder.axes {
             if values.is_empty() {
                 return Err(Problem::new(
@@ -91,6 +116,12 @@ impl Spec {
                 ),
             )
             .help("for example: [ladder] tls = [\"off\", \"server\", \"mutual\"]"));
+        }
+        if ladder.serve.is_none() && rungs.iter().any(|r| r.network == Network::Namespaces) {
+            return Err(Problem::new(
+                "ladder.network",
+                "a namespace is for a server that the ladder starts: write serve = [\"score\"] or the like",
+            ));
         }
         Ok(rungs)
     }
@@ -143,6 +174,13 @@ impl RungSpec {
                     _ => return Err(wrong("\"new\", \"resumed\" or \"reused\"")),
                 }
             }
+            "network" => {
+                rung.network = match text.as_str() {
+                    "localhost" => Network::Localhost,
+                    "namespaces" => Network::Namespaces,
+                    _ => return Err(wrong("\"localhost\" or \"namespaces\"")),
+                };
+            }
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
             path => {
@@ -151,7 +189,7 @@ impl RungSpec {
                     match suggest(path, &AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, suite, group, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, suite, group, network, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;
@@ -246,6 +284,30 @@ mod tests {
     }
 
     #[test]
+    fn rungs_can_be_listed_one_by_one() {
+        let found = rungs(
+            "serve = [\"score\"]\nrungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
+             { network = \"namespaces\", tls = \"mutual\" }]",
+        )
+        .unwrap();
+        let names: Vec<&str> = found.iter().map(|r| r.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "network localhost",
+                "network namespaces",
+                "network namespaces, tls mutual"
+            ]
+        );
+        assert_eq!(found[2].network, Network::Namespaces);
+        assert_eq!(found[2].secured, Secured::Mutual);
+        // With another axis each is measured at all of its values.
+        let listed = "rungs = [{ tls = \"off\" }, { tls = \"server\" }]";
+        let found = rungs(&format!("{listed}\n\"load.connections\" = [1, 2]")).unwrap();
+        assert_eq!(found.len(), 4);
+    }
+
+    #[test]
     fn what_is_no_axis_is_told() {
         let told = |ladder: &str| {
             let problem = rungs(ladder).unwrap_err();
@@ -257,5 +319,8 @@ mod tests {
         assert!(told("sweets = [1, 2]").contains("an axis is tls"));
         assert!(told("tls = [\"off\"]").contains("the axes make 1 rungs"));
         assert!(told("tls = []").contains("an axis without values"));
+        assert!(told("network = [\"lan\", \"localhost\"]").contains("\"namespaces\""));
+        assert!(told("network = [\"localhost\", \"namespaces\"]").contains("serve ="));
+        assert!(told("rungs = [{ tls = \"on\" }, { tls = \"off\" }]").contains("`on` is unknown"));
     }
 }

@@ -4,10 +4,9 @@
 //! own in the ladder's directory. Servers of ours are child processes of the same program, so
 //! that both ends' CPU can be told apart; they end with the ladder, however it ends.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+mod servers;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
@@ -19,7 +18,6 @@ use plimsoll_model::run::{SCHEMA_VERSION, file};
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
 use plimsoll_report::ladder as shown;
-use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
 use crate::arguments::{Origins, boolish};
 use crate::commands::report;
@@ -33,6 +31,8 @@ use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::Progress;
+
+use servers::Servers;
 
 /// Measure variants of a plan in turn, and tell what each adds.
 ///
@@ -118,13 +118,19 @@ pub(crate) fn execute(
     };
     make_directory(&dir, &spec)?;
     // Dropped, and so stopped, at the end of this function.
-    let _servers = match &options.serve {
-        Some(words) => serve(words, &mut rungs, &dir)?,
+    let servers = match &options.serve {
+        Some(words) => servers::start(words, &mut rungs, &dir)?,
         None => {
             check_identity(&rungs)?;
-            Vec::new()
+            Servers::default()
         }
     };
+    for skipped in &servers.skipped {
+        console::tell(format_args!(
+            "{} is not measured: {}",
+            skipped.name, skipped.reason
+        ));
+    }
     let plans = rungs
         .iter()
         .map(|rung| planning::plan(&rung.spec, environment, &source))
@@ -148,6 +154,7 @@ pub(crate) fn execute(
                 slices: Vec::new(),
             })
             .collect(),
+        skipped: servers.skipped.clone(),
         interrupted: false,
     };
     let outcome = climb(&mut record, &rungs, &plans, rounds, &dir, session);
@@ -250,102 +257,4 @@ fn conclude(record: &LadderRecord, dir: &Path, json: bool) -> Result<Exit, Failu
     } else {
         Exit::Done
     })
-}
-
-/// A server of ours, ended when it is dropped.
-struct Server {
-    child: Child,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself; there is nobody left to tell.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Starts a server for every way in which rungs are secured, and points the rungs at them.
-fn serve(words: &[String], rungs: &mut [RungSpec], dir: &Path) -> Result<Vec<Server>, Failure> {
-    let mut servers = Vec::new();
-    let mut addresses: BTreeMap<Secured, String> = BTreeMap::new();
-    let certs = dir.join("certs");
-    let mut set: Option<CertificateSet> = None;
-    for rung in rungs {
-        if rung.secured != Secured::Off && set.is_none() {
-            let options = Options::default();
-            set = Some(make_certificates(&certs, &options).map_err(Failure::error)?);
-        }
-        let address = match addresses.get(&rung.secured) {
-            Some(address) => address.clone(),
-            None => {
-                let (server, address) = start(words, rung.secured, set.as_ref())?;
-                servers.push(server);
-                addresses.insert(rung.secured, address.clone());
-                address
-            }
-        };
-        let secure = if rung.secured == Secured::Off {
-            ""
-        } else {
-            "s"
-        };
-        rung.spec.target = Some(format!("grpc{secure}://{address}"));
-        rung.spec.watch = None;
-        if let (Some(set), Secured::Server | Secured::Mutual) = (&set, rung.secured) {
-            let tls = rung.spec.tls.get_or_insert_default();
-            tls.ca = Some(set.ca_cert.clone());
-            let mutual = rung.secured == Secured::Mutual;
-            tls.cert = mutual.then(|| set.client_cert.clone());
-            tls.key = mutual.then(|| set.client_key.clone());
-        }
-    }
-    Ok(servers)
-}
-
-fn start(
-    words: &[String],
-    secured: Secured,
-    set: Option<&CertificateSet>,
-) -> Result<(Server, String), Failure> {
-    let program = std::env::current_exe().map_err(|e| {
-        Failure::error(format_args!(
-            "can't find this program to start a server: {e}"
-        ))
-    })?;
-    let mut command = Command::new(program);
-    command
-        .arg("serve")
-        .args(words)
-        .args(["--listen", "127.0.0.1:0", "--json"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
-    if let (Some(set), Secured::Server | Secured::Mutual) = (set, secured) {
-        command.arg("--tls-cert").arg(&set.server_cert);
-        command.arg("--tls-key").arg(&set.server_key);
-        if secured == Secured::Mutual {
-            command.arg("--tls-client-ca").arg(&set.ca_cert);
-        }
-    }
-    let child = command
-        .spawn()
-        .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
-    let mut server = Server { child };
-    let mut line = String::new();
-    if let Some(stdout) = server.child.stdout.take() {
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .map_err(|e| Failure::error(format_args!("ladder.serve: {e}")))?;
-    }
-    let said: Option<serde_json::Value> = serde_json::from_str(&line).ok();
-    let address = said
-        .as_ref()
-        .and_then(|said| said["address"].as_str())
-        .ok_or_else(|| {
-            Failure::usage(
-                format_args!("ladder.serve: `plimsoll serve {}` did not start", words.join(" ")),
-                "its message is above; write, for example, serve = [\"score\", \"--delay\", \"5ms\"]",
-            )
-        })?;
-    Ok((server, address.to_owned()))
 }
