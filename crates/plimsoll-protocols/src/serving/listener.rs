@@ -66,7 +66,37 @@ impl Listen {
         })
     }
 
+    /// Takes the address without listening on it, for processes that will share its port:
+    /// until they listen nobody else gets it, and connections go to them alone.
+    ///
+    /// # Errors
+    /// When the address can't be had.
+    pub fn reserve(&self) -> Result<Reserved, ServeError> {
+        let shared = Listen {
+            reuse_port: true,
+            ..self.clone()
+        };
+        let reserved = shared.open().and_then(|socket| {
+            let address = socket.local_addr()?.as_socket();
+            Ok(Reserved {
+                address: address.unwrap_or(self.address),
+                _socket: socket,
+            })
+        });
+        reserved.map_err(|source| ServeError::Address {
+            address: self.address,
+            problem: explain(&source),
+            source,
+        })
+    }
+
     fn socket(&self) -> io::Result<TcpListener> {
+        let socket = self.open()?;
+        socket.listen(self.backlog.into())?;
+        Ok(socket.into())
+    }
+
+    fn open(&self) -> io::Result<Socket> {
         let socket = Socket::new(
             Domain::for_address(self.address),
             Type::STREAM,
@@ -79,8 +109,7 @@ impl Listen {
             socket.set_reuse_port(true)?;
         }
         socket.bind(&self.address.into())?;
-        socket.listen(self.backlog.into())?;
-        Ok(socket.into())
+        Ok(socket)
     }
 }
 
@@ -97,6 +126,20 @@ fn explain(error: &io::Error) -> String {
             "not permitted; ports below 1024 need privileges, choose a higher one".to_owned()
         }
         _ => format!("can't listen: {error}"),
+    }
+}
+
+/// An address kept for processes that share its port, as long as this is there.
+#[derive(Debug)]
+pub struct Reserved {
+    address: SocketAddr,
+    _socket: Socket,
+}
+
+impl Reserved {
+    /// The address with the port that the system chose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 }
 

@@ -13,7 +13,7 @@ mod tls;
 use std::io;
 use std::path::PathBuf;
 
-pub use listener::{Bound, Listen};
+pub use listener::{Bound, Listen, Reserved};
 pub use tls::Tls;
 
 /// Why a reference server can't be started or go on.

@@ -1,26 +1,23 @@
 //! `plimsoll serve`: the reference servers.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+mod listen;
+mod processes;
+
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::plan::{Group, Suite};
-use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
 use plimsoll_protocols::bolt::Status;
 use plimsoll_protocols::bolt::target as bolt;
 use plimsoll_protocols::fetch::target as files;
 use plimsoll_protocols::grpc::target::{Delay, Stall, echo, fast, orders, score};
-use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Tls, runtime};
 
-use crate::arguments::{Json, boolish};
-use crate::console;
-use crate::descriptors;
+use crate::arguments::boolish;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use crate::stopping::{self, Wish};
+
+use listen::{ListenFlags, until_stopped};
 
 /// Run a reference server, to try things on.
 #[derive(Debug, Args)]
@@ -263,85 +260,6 @@ struct AnswerFlags {
     seed: u64,
 }
 
-#[derive(Debug, Args)]
-struct ListenFlags {
-    /// Where to listen; port 0 for any free one.
-    #[arg(
-        long,
-        env = "PLIMSOLL_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:50051"
-    )]
-    listen: String,
-
-    /// The server's certificate chain (PEM): speak TLS 1.3.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_CERT",
-        value_name = "FILE",
-        requires = "tls_key",
-        help_heading = "TLS"
-    )]
-    tls_cert: Option<PathBuf>,
-
-    /// Its private key (PEM).
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_KEY",
-        value_name = "FILE",
-        requires = "tls_cert",
-        help_heading = "TLS"
-    )]
-    tls_key: Option<PathBuf>,
-
-    /// Demand client certificates of this CA (PEM): mutual TLS.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_CLIENT_CA",
-        value_name = "FILE",
-        requires = "tls_cert",
-        help_heading = "TLS"
-    )]
-    tls_client_ca: Option<PathBuf>,
-
-    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
-    #[arg(long, env = "PLIMSOLL_SUITE", value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
-    suite: Vec<Suite>,
-
-    /// A key-exchange group to offer, such as X25519; may be given again.
-    #[arg(long, env = "PLIMSOLL_GROUP", value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
-    group: Vec<Group>,
-
-    /// Threads [default: one a core; fast: one].
-    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
-    workers: Option<usize>,
-
-    /// Calls a connection may have in flight; 0: no limit.
-    #[arg(
-        long,
-        env = "PLIMSOLL_MAX_STREAMS",
-        value_name = "N",
-        default_value_t = 1000
-    )]
-    max_streams: u32,
-
-    /// Share the port with other processes (SO_REUSEPORT).
-    #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
-    reuse_port: bool,
-
-    /// How long calls in flight may take at the end.
-    #[arg(
-        long,
-        env = "PLIMSOLL_DRAIN",
-        value_name = "TIME",
-        default_value = "10s"
-    )]
-    drain: Period,
-
-    #[command(flatten)]
-    json: Json,
-}
-
 /// A [`Delay`] as typed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct DelayText(Delay);
@@ -391,98 +309,27 @@ impl FromStr for StallText {
     }
 }
 
-impl ListenFlags {
-    fn bind(&self) -> Result<Bound, Failure> {
-        descriptors::raise_limit();
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(cert), Some(key)) => Some(Tls {
-                cert: cert.clone(),
-                key: key.clone(),
-                client_ca: self.tls_client_ca.clone(),
-                suites: self.suite.clone(),
-                groups: self.group.clone(),
-            }),
-            _ => None,
-        };
-        let listen = Listen {
-            address: self.address()?,
-            reuse_port: self.reuse_port,
-            tls,
-            max_concurrent_streams: Some(self.max_streams).filter(|&n| n > 0),
-            drain: self.drain.0,
-            ..Listen::default()
-        };
-        listen.bind().map_err(Failure::error)
-    }
-
-    fn address(&self) -> Result<SocketAddr, Failure> {
-        let wrong = |problem: String| {
-            Failure::usage(
-                format_args!("--listen: {problem}"),
-                "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one",
-            )
-        };
-        let addresses = self
-            .listen
-            .to_socket_addrs()
-            .map_err(|e| wrong(format!("`{}`: {e}", self.listen)))?;
-        // Where a name has both kinds of address, the older one is what others expect.
-        let mut addresses: Vec<SocketAddr> = addresses.collect();
-        addresses.sort_by_key(SocketAddr::is_ipv6);
-        addresses
-            .into_iter()
-            .next()
-            .ok_or_else(|| wrong(format!("`{}` has no address", self.listen)))
-    }
-
-    /// Tells, on stdout and before the first connection, where the server can be reached.
-    fn announce(&self, name: &str, bound: &Bound) -> Result<(), Failure> {
-        let address = bound.address();
-        if self.json.json {
-            return console::result(format_args!(
-                "{}\n",
-                serde_json::json!({ "server": name, "address": address.to_string(), "tls": bound.is_tls() })
-            ));
+impl Server {
+    /// Its name, and the flags that it shares with the others.
+    fn listen(&self) -> Option<(&'static str, &ListenFlags)> {
+        match self {
+            Server::Score(arguments) => Some(("score", &arguments.listen)),
+            Server::Orders(arguments) => Some(("orders", &arguments.listen)),
+            Server::Echo(arguments) => Some(("echo", &arguments.listen)),
+            Server::Fast(arguments) => Some(("fast", &arguments.listen)),
+            Server::Bolt(arguments) => Some(("bolt", &arguments.listen)),
+            Server::Files(arguments) => Some(("files", &arguments.listen)),
+            Server::Llm(_) => None,
         }
-        let link = match (bound.is_tls(), &self.tls_client_ca) {
-            (false, _) => "plaintext",
-            (true, None) => "TLS 1.3",
-            (true, Some(_)) => "mutual TLS 1.3",
-        };
-        console::result(format_args!("{name}: listening on {address} ({link})\n"))
-    }
-
-    /// Tells what the server counted.
-    fn conclude(
-        &self,
-        connections: &ConnectionStats,
-        counts: &[(&str, u64)],
-    ) -> Result<(), Failure> {
-        let all = [
-            ("connections", connections.accepted),
-            ("connections at once", connections.most_at_once),
-            ("handshakes failed", connections.handshakes_failed),
-            ("connections broken", connections.broken),
-            ("connections cut off", connections.cut_off),
-        ];
-        let all = counts.iter().copied().chain(all);
-        if self.json.json {
-            let object: serde_json::Map<_, _> = all
-                .map(|(name, n)| (name.replace(' ', "_"), n.into()))
-                .collect();
-            return console::result(format_args!("{}\n", serde_json::Value::Object(object)));
-        }
-        // What did not happen is not worth a word, but for the calls themselves.
-        let words: Vec<String> = all
-            .enumerate()
-            .filter(|(i, (_, n))| *i == 0 || *n > 0)
-            .map(|(_, (name, n))| format!("{name} {n}"))
-            .collect();
-        console::result(format_args!("{}\n", words.join(", ")))
     }
 }
 
 pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result<Exit, Failure> {
+    if let Some((name, listen)) = arguments.server.listen()
+        && listen.processes > 1
+    {
+        return processes::serve(name, listen);
+    }
     match arguments.server {
         Server::Score(arguments) => serve_score(&arguments),
         Server::Orders(arguments) => serve_orders(&arguments),
@@ -492,30 +339,6 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
         Server::Files(arguments) => serve_files(&arguments),
         Server::Llm(arguments) => super::llm::execute(&arguments, environment),
     }
-}
-
-/// Completes when the server is to stop.
-type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs `serve` until a signal; a second one ends the process.
-fn until_stopped<T>(
-    listen: &ListenFlags,
-    serve: impl AsyncFnOnce(Stopped) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let mut sender = Some(sender);
-    stopping::on_signal(move |wish| match (wish, sender.take()) {
-        (Wish::Gracefully, Some(sender)) => {
-            let _ = sender.send(());
-        }
-        _ => std::process::exit(i32::from(Exit::Interrupted.code())),
-    })?;
-    let stopped = Box::pin(async {
-        let _ = receiver.await;
-    });
-    runtime(listen.workers)
-        .map_err(Failure::error)?
-        .block_on(serve(stopped))
 }
 
 fn serve_score(arguments: &ScoreArguments) -> Result<Exit, Failure> {

@@ -1,0 +1,259 @@
+//! What every reference server has: where it listens, how it is secured, how it ends, and
+//! what it tells.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use clap::Args;
+use plimsoll_model::plan::{Group, Suite};
+use plimsoll_model::spec::{group_named, suite_named};
+use plimsoll_model::units::Period;
+use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Reserved, Tls, runtime};
+
+use crate::arguments::{Json, boolish};
+use crate::console;
+use crate::descriptors;
+use crate::failure::{Exit, Failure};
+use crate::stopping::{self, Wish};
+
+#[derive(Debug, Args)]
+pub(super) struct ListenFlags {
+    /// Where to listen; port 0 for any free one.
+    #[arg(
+        long,
+        env = "PLIMSOLL_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:50051"
+    )]
+    pub(super) listen: String,
+
+    /// The server's certificate chain (PEM): speak TLS 1.3.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_CERT",
+        value_name = "FILE",
+        requires = "tls_key",
+        help_heading = "TLS"
+    )]
+    pub(super) tls_cert: Option<PathBuf>,
+
+    /// Its private key (PEM).
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "TLS"
+    )]
+    pub(super) tls_key: Option<PathBuf>,
+
+    /// Demand client certificates of this CA (PEM): mutual TLS.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_CLIENT_CA",
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "TLS"
+    )]
+    pub(super) tls_client_ca: Option<PathBuf>,
+
+    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
+    #[arg(long, env = "PLIMSOLL_SUITE", value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
+    pub(super) suite: Vec<Suite>,
+
+    /// A key-exchange group to offer, such as X25519; may be given again.
+    #[arg(long, env = "PLIMSOLL_GROUP", value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
+    pub(super) group: Vec<Group>,
+
+    /// Threads [default: one a core; fast: one].
+    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
+    pub(super) workers: Option<usize>,
+
+    /// Calls a connection may have in flight; 0: no limit.
+    #[arg(
+        long,
+        env = "PLIMSOLL_MAX_STREAMS",
+        value_name = "N",
+        default_value_t = 1000
+    )]
+    pub(super) max_streams: u32,
+
+    /// Share the port with other processes (SO_REUSEPORT).
+    #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
+    pub(super) reuse_port: bool,
+
+    /// Serve from so many processes, which share the port: connections are spread over them.
+    #[arg(long, env = "PLIMSOLL_PROCESSES", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) processes: u16,
+
+    /// Stop when the standard input ends.
+    #[arg(long, env = "PLIMSOLL_END_WITH_INPUT", value_parser = boolish(), hide = true)]
+    pub(super) end_with_input: bool,
+
+    /// How long calls in flight may take at the end.
+    #[arg(
+        long,
+        env = "PLIMSOLL_DRAIN",
+        value_name = "TIME",
+        default_value = "10s"
+    )]
+    pub(super) drain: Period,
+
+    #[command(flatten)]
+    pub(super) json: Json,
+}
+
+impl ListenFlags {
+    pub(super) fn bind(&self) -> Result<Bound, Failure> {
+        descriptors::raise_limit();
+        self.plan()?.bind().map_err(Failure::error)
+    }
+
+    /// Takes the port for processes that will share it.
+    pub(super) fn reserve(&self) -> Result<Reserved, Failure> {
+        self.plan()?.reserve().map_err(Failure::error)
+    }
+
+    fn plan(&self) -> Result<Listen, Failure> {
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => Some(Tls {
+                cert: cert.clone(),
+                key: key.clone(),
+                client_ca: self.tls_client_ca.clone(),
+                suites: self.suite.clone(),
+                groups: self.group.clone(),
+            }),
+            _ => None,
+        };
+        Ok(Listen {
+            address: self.address()?,
+            reuse_port: self.reuse_port,
+            tls,
+            max_concurrent_streams: Some(self.max_streams).filter(|&n| n > 0),
+            drain: self.drain.0,
+            ..Listen::default()
+        })
+    }
+
+    pub(super) fn address(&self) -> Result<SocketAddr, Failure> {
+        let wrong = |problem: String| {
+            Failure::usage(
+                format_args!("--listen: {problem}"),
+                "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one",
+            )
+        };
+        let addresses = self
+            .listen
+            .to_socket_addrs()
+            .map_err(|e| wrong(format!("`{}`: {e}", self.listen)))?;
+        // Where a name has both kinds of address, the older one is what others expect.
+        let mut addresses: Vec<SocketAddr> = addresses.collect();
+        addresses.sort_by_key(SocketAddr::is_ipv6);
+        addresses
+            .into_iter()
+            .next()
+            .ok_or_else(|| wrong(format!("`{}` has no address", self.listen)))
+    }
+
+    /// Tells, on stdout and before the first connection, where the server can be reached.
+    pub(super) fn announce(&self, name: &str, bound: &Bound) -> Result<(), Failure> {
+        self.announce_at(name, bound.address())
+    }
+
+    pub(super) fn announce_at(&self, name: &str, address: SocketAddr) -> Result<(), Failure> {
+        let is_tls = self.tls_cert.is_some();
+        if self.json.json {
+            return console::result(format_args!(
+                "{}\n",
+                serde_json::json!({ "server": name, "address": address.to_string(), "tls": is_tls })
+            ));
+        }
+        let link = match (is_tls, &self.tls_client_ca) {
+            (false, _) => "plaintext",
+            (true, None) => "TLS 1.3",
+            (true, Some(_)) => "mutual TLS 1.3",
+        };
+        let processes = match self.processes {
+            0 | 1 => String::new(),
+            n => format!(", {n} processes"),
+        };
+        console::result(format_args!(
+            "{name}: listening on {address} ({link}){processes}\n"
+        ))
+    }
+
+    /// Tells what the server counted.
+    pub(super) fn conclude(
+        &self,
+        connections: &ConnectionStats,
+        counts: &[(&str, u64)],
+    ) -> Result<(), Failure> {
+        let all = [
+            ("connections", connections.accepted),
+            ("connections at once", connections.most_at_once),
+            ("handshakes failed", connections.handshakes_failed),
+            ("connections broken", connections.broken),
+            ("connections cut off", connections.cut_off),
+        ];
+        let all: Vec<(&str, u64)> = counts.iter().copied().chain(all).collect();
+        self.tell(&all)
+    }
+
+    /// Tells counts, the first in any case.
+    pub(super) fn tell(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
+        let all = all.iter().copied();
+        if self.json.json {
+            let object: serde_json::Map<_, _> = all
+                .map(|(name, n)| (name.replace(' ', "_"), n.into()))
+                .collect();
+            return console::result(format_args!("{}\n", serde_json::Value::Object(object)));
+        }
+        // What did not happen is not worth a word, but for the calls themselves.
+        let words: Vec<String> = all
+            .enumerate()
+            .filter(|(i, (_, n))| *i == 0 || *n > 0)
+            .map(|(_, (name, n))| format!("{name} {n}"))
+            .collect();
+        console::result(format_args!("{}\n", words.join(", ")))
+    }
+}
+
+/// Completes when the server is to stop.
+pub(super) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs `serve` until a signal; a second one ends the process.
+pub(super) fn until_stopped<T>(
+    listen: &ListenFlags,
+    serve: impl AsyncFnOnce(Stopped) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let sender = Arc::new(Mutex::new(Some(sender)));
+    // False: it was asked to stop before.
+    let stop = move || {
+        let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+        sender.take().is_some_and(|sender| sender.send(()).is_ok())
+    };
+    if listen.end_with_input {
+        let stop = stop.clone();
+        thread::spawn(move || {
+            let _ = io::copy(&mut io::stdin(), &mut io::sink());
+            stop();
+        });
+    }
+    stopping::on_signal(move |wish| {
+        if wish == Wish::AtOnce || !stop() {
+            std::process::exit(i32::from(Exit::Interrupted.code()));
+        }
+    })?;
+    let stopped = Box::pin(async {
+        let _ = receiver.await;
+    });
+    runtime(listen.workers)
+        .map_err(Failure::error)?
+        .block_on(serve(stopped))
+}

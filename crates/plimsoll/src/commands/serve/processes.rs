@@ -1,0 +1,253 @@
+//! One server as several processes that share its port (`SO_REUSEPORT`): each has
+//! descriptors of its own, and the system spreads connections over them.
+//!
+//! The processes are this program again, with what was typed. They stop when their
+//! standard input ends, so that none outlives the one that started them, however that
+//! ends. When one dies the others are stopped: a server that answers some clients only
+//! would be measured as if it were whole.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use super::listen::ListenFlags;
+use crate::failure::{Exit, Failure};
+use crate::stopping::{self, Wish};
+
+/// Flags of which this module gives its own.
+const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
+const OWN: [&str; 3] = ["--json", "--reuse-port", "--end-with-input"];
+
+enum Heard {
+    /// A process told something.
+    Line(String),
+    /// A process has ended, or closed its output.
+    Gone(usize),
+    Wish(Wish),
+}
+
+/// Serves until a signal.
+pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
+    let reserved = listen.reserve()?;
+    let address = reserved.address();
+    let words = arguments(std::env::args_os().skip(1).collect(), name, address)?;
+    let (tell, heard) = mpsc::channel();
+    let wished = tell.clone();
+    stopping::on_signal(move |wish| {
+        // Received until the processes have ended.
+        let _ = wished.send(Heard::Wish(wish));
+    })?;
+    let of = usize::from(listen.processes);
+    let mut processes = Vec::new();
+    // The first alone: what keeps it from listening is told once.
+    while processes.len() < of {
+        let index = processes.len();
+        processes.push(Process::start(&words, index, &tell)?);
+        match heard.recv() {
+            Ok(Heard::Line(_)) => {}
+            Ok(Heard::Gone(which)) => return Err(ended(which, of, "did not start")),
+            Ok(Heard::Wish(_)) | Err(_) => return Ok(Exit::Interrupted),
+        }
+    }
+    listen.announce_at(name, address)?;
+
+    let mut counts: Vec<(String, u64)> = Vec::new();
+    let mut stopping = false;
+    let mut left = of;
+    while left > 0 {
+        match heard.recv() {
+            Ok(Heard::Line(line)) => add(&mut counts, &line),
+            Ok(Heard::Gone(index)) => {
+                if !stopping {
+                    return Err(ended(index, of, "has ended, and the others with it"));
+                }
+                left -= 1;
+            }
+            Ok(Heard::Wish(Wish::Gracefully)) => {
+                stopping = true;
+                for process in &mut processes {
+                    drop(process.child.stdin.take());
+                }
+            }
+            Ok(Heard::Wish(Wish::AtOnce)) | Err(_) => return Ok(Exit::Interrupted),
+        }
+    }
+    let counts: Vec<(&str, u64)> = counts.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+    listen.tell(&counts)?;
+    Ok(Exit::Done)
+}
+
+fn ended(index: usize, of: usize, how: &str) -> Failure {
+    Failure::error_with_help(
+        format_args!("--processes: process {} of {of} {how}", index + 1),
+        "what it told is above; a process that was killed told nothing",
+    )
+}
+
+/// What the processes are started with: what was typed, and in place of the flags that are
+/// about the port this one's own.
+fn arguments(
+    typed: Vec<OsString>,
+    name: &str,
+    address: SocketAddr,
+) -> Result<Vec<OsString>, Failure> {
+    let serve = typed.iter().position(|word| word == "serve");
+    let named = serve.and_then(|serve| {
+        let after = typed[serve..].iter().position(|word| word == name)?;
+        Some(serve + after)
+    });
+    let Some(named) = named else {
+        return Err(Failure::error(
+            "--processes: the command line has no `serve` and no server in it",
+        ));
+    };
+    let mut words: Vec<OsString> = typed[..=named].to_vec();
+    let address = address.to_string();
+    let own = [
+        "--listen",
+        &address,
+        "--processes",
+        "1",
+        "--reuse-port",
+        "--end-with-input",
+    ];
+    words.extend(own.map(OsString::from));
+    let mut rest = typed[named + 1..].iter();
+    while let Some(word) = rest.next() {
+        let text = word.to_string_lossy();
+        let flag = text.split('=').next().unwrap_or_default();
+        if text == "--" {
+            words.push(word.clone());
+            words.extend(rest.by_ref().cloned());
+        } else if OWN_WITH_VALUE.contains(&flag) {
+            if !text.contains('=') {
+                rest.next();
+            }
+        } else if !OWN.contains(&flag) {
+            words.push(word.clone());
+        }
+    }
+    Ok(words)
+}
+
+/// Adds a line of counts, such as `answered 12, connections 3`. The most that a process had
+/// at once is no sum: of these the largest counts, and is named as one process's.
+fn add(counts: &mut Vec<(String, u64)>, line: &str) {
+    for word in line.split(", ") {
+        let Some((name, n)) = word
+            .rsplit_once(' ')
+            .and_then(|(name, n)| Some((name, n.parse::<u64>().ok()?)))
+        else {
+            continue;
+        };
+        let is_most = name.starts_with("most ") || name.ends_with(" at once");
+        let name = match is_most {
+            true => format!("{name} in a process"),
+            false => name.to_owned(),
+        };
+        match counts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) if is_most => *sum = (*sum).max(n),
+            Some((_, sum)) => *sum += n,
+            None => counts.push((name, n)),
+        }
+    }
+}
+
+/// Killed when dropped, unless it has ended.
+struct Process {
+    child: Child,
+}
+
+impl Process {
+    fn start(words: &[OsString], index: usize, tell: &Sender<Heard>) -> Result<Process, Failure> {
+        let failed =
+            |e: std::io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(words)
+            // Their lines are read here.
+            .env("PLIMSOLL_JSON", "false")
+            // Ctrl-C reaches this process alone, which passes on what it means.
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        let stdout = child.stdout.take();
+        let tell = tell.clone();
+        thread::spawn(move || {
+            let lines = stdout
+                .map(BufReader::new)
+                .into_iter()
+                .flat_map(BufRead::lines);
+            for line in lines.map_while(Result::ok) {
+                // Nobody listens once the server is given up.
+                let _ = tell.send(Heard::Line(line));
+            }
+            let _ = tell.send(Heard::Gone(index));
+        });
+        Ok(Process { child })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself; there is nobody left to tell.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(typed: &str) -> String {
+        let typed = typed.split(' ').map(OsString::from).collect();
+        let address = "127.0.0.1:7".parse().expect("an address");
+        let words = arguments(typed, "files", address).expect("a server's");
+        let words: Vec<String> = words
+            .iter()
+            .map(|w| w.to_string_lossy().into_owned())
+            .collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn the_processes_get_what_was_typed_but_for_the_port() {
+        let own = "--listen 127.0.0.1:7 --processes 1 --reuse-port --end-with-input";
+        assert_eq!(
+            words("-v serve files site --listen 127.0.0.1:0 --workers 2 --processes 3 --json"),
+            format!("-v serve files {own} site --workers 2")
+        );
+        assert_eq!(
+            words("serve -q files --listen=[::]:0 --processes=3 --reuse-port --drain=1s -- --json"),
+            format!("serve -q files {own} --drain=1s -- --json")
+        );
+    }
+
+    #[test]
+    fn counts_are_added_and_maxima_are_not() {
+        let mut counts = Vec::new();
+        add(
+            &mut counts,
+            "processed 10, received 12, connections 3, connections at once 2",
+        );
+        add(
+            &mut counts,
+            "processed 0, refused 1, connections 4, connections at once 4",
+        );
+        let told: Vec<String> = counts
+            .iter()
+            .map(|(name, n)| format!("{name} {n}"))
+            .collect();
+        assert_eq!(
+            told.join(", "),
+            "processed 10, received 12, connections 7, connections at once in a process 4, refused 1"
+        );
+    }
+}
