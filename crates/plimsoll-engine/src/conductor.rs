@@ -12,22 +12,27 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Arrivals, Plan, Reuse, Target, Watch};
+use plimsoll_model::plan::{Plan, Reuse, Shard, Target};
 use plimsoll_model::record::{Interval, RequestRecord};
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls, Resources};
-use plimsoll_model::schedule::Schedule;
+use plimsoll_model::run::merge::InStep;
+use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
 
 use crate::clock::Clock;
 use crate::driver::Protocol;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver::first_address;
-use crate::resources::{Usage, Watched};
+use crate::resources::{Meter, Watched, server_of};
 use crate::script::Scripts;
 use crate::script::worker::ScriptWorker;
 use crate::stop::Stop;
 use crate::tls::{TlsClient, TlsSetupError};
 use crate::worker::{Control, Established, Share, StopLevel, Worker, WorkerInterval};
+
+mod sharing;
+
+use sharing::{Whole, check_descriptors, shares, worker_count};
+pub use sharing::{connections_at_once, connections_of_scripts, most_connections};
 
 /// Why a run could not begin, or had to end.
 #[derive(Debug, thiserror::Error)]
@@ -48,10 +53,10 @@ pub enum RunError {
         detail: String,
     },
     #[error(
-        "{needed} connections need {needed_descriptors} descriptors, and this process may have {limit} (ulimit -n): raise the limit, or ask for at most {most} connections a process"
+        "{needed} connections need {needed_descriptors} descriptors, and this process may have {limit} (ulimit -n): raise the limit, use more processes (--processes), or ask for at most {most} connections a process"
     )]
     Descriptors {
-        needed: u32,
+        needed: u64,
         needed_descriptors: u64,
         limit: u64,
         most: u64,
@@ -62,6 +67,13 @@ pub enum RunError {
     Interrupted,
     #[error("a worker thread ended without a word; this is a defect in plimsoll")]
     WorkerLost,
+    /// One of the processes that share a load failed.
+    #[error("process {} of {of}: {problem}", index + 1)]
+    Shard {
+        index: u32,
+        of: u32,
+        problem: String,
+    },
 }
 
 /// What a caller sees of a run while it happens.
@@ -89,7 +101,21 @@ pub struct Finished {
     pub negotiated: Option<NegotiatedTls>,
 }
 
-/// Carry a plan out.
+/// What part this process has in a run, and who says when the load begins.
+pub enum Place<'a> {
+    /// It is the only one: the load begins as soon as its connections are up.
+    Alone,
+    /// One of several, on a clock that they share.
+    Shard {
+        shard: Shard,
+        clock: Clock,
+        /// Told how the connecting went and how many workers there are, it waits for the
+        /// others and gives the moment at which all begin; `None`: not at all.
+        start: &'a mut dyn FnMut(&Established, u32) -> Option<Time>,
+    },
+}
+
+/// Carry a plan, or one process's part of it, out.
 ///
 /// `observe` is called on this thread, once an interval and while connecting.
 ///
@@ -99,26 +125,38 @@ pub struct Finished {
 pub fn run<P: Protocol>(
     plan: &Plan,
     protocol: P,
+    place: Place<'_>,
     trace: bool,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<Finished, RunError> {
-    check_descriptors(plan)?;
+    let shard = place.shard();
+    check_descriptors(shard.part(connections_at_once(plan)))?;
     let tls = match &plan.tls {
         Some(tls) => Some(TlsClient::new(tls, &plan.target, protocol.alpn())?),
         None => None,
     };
     let protocol = Arc::new(protocol);
     let wanted = match plan.load.reuse {
-        Reuse::Always => u64::from(plan.load.connections),
+        Reuse::Always => shard.part(u64::from(plan.load.connections)),
         Reuse::Never => 0,
     };
+    let most_workers = match plan.load.reuse {
+        Reuse::Always => plan.load.connections,
+        Reuse::Never => u32::MAX,
+    };
     let target = plan.target.clone();
+    let whole = Whole {
+        most_workers,
+        calls_together: 1,
+        wanted,
+        trace,
+    };
     carry_out(
         plan,
-        trace,
+        &whole,
+        place,
         stop,
-        wanted,
         observe,
         move |clock, share, hands| {
             work(
@@ -140,15 +178,29 @@ pub fn run<P: Protocol>(
 pub fn run_scripts<C: Scripts>(
     plan: &Plan,
     scripts: C,
+    place: Place<'_>,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<Finished, RunError> {
-    check_descriptors(plan)?;
+    check_descriptors(place.shard().part(connections_of_scripts(plan)))?;
+    let whole = Whole {
+        most_workers: u32::MAX,
+        calls_together: u64::from(scripts.calls().max(1)),
+        wanted: 0,
+        trace: false,
+    };
     let scripts = Arc::new(scripts);
     let target = plan.target.clone();
-    carry_out(plan, false, stop, 0, observe, move |clock, share, hands| {
-        work_scripts(clock, &target, share, Arc::clone(&scripts), hands);
-    })
+    carry_out(
+        plan,
+        &whole,
+        place,
+        stop,
+        observe,
+        move |clock, share, hands| {
+            work_scripts(clock, &target, share, Arc::clone(&scripts), hands);
+        },
+    )
 }
 
 /// One address of a host.
@@ -163,28 +215,32 @@ pub fn resolve(target: &Target) -> Result<SocketAddr, RunError> {
     })
 }
 
+impl Place<'_> {
+    fn shard(&self) -> Shard {
+        match self {
+            Place::Alone => Shard::WHOLE,
+            Place::Shard { shard, .. } => *shard,
+        }
+    }
+}
+
 /// Starts the workers, each with `work` on a thread of its own, and conducts them.
 fn carry_out(
     plan: &Plan,
-    trace: bool,
+    whole: &Whole,
+    place: Place<'_>,
     stop: &Stop,
-    wanted: u64,
     observe: &mut dyn FnMut(Observation<'_>),
     work: impl Fn(Clock, Share, Hands) + Clone + Send + 'static,
 ) -> Result<Finished, RunError> {
     let address = resolve(&plan.target)?;
-    let watched = match plan.watch {
-        Watch::TargetPort => Watched::listening_on(address),
-        Watch::Port(port) => {
-            let mut watched = address;
-            watched.set_port(port);
-            Watched::listening_on(watched)
-        }
-        Watch::Pid(pid) => Some(Watched::pid(pid)),
-        Watch::Nothing => None,
+    let server = server_of(plan.watch, address);
+    let shard = place.shard();
+    let workers = worker_count(plan, whole.most_workers, shard, address.ip().is_loopback());
+    let clock = match &place {
+        Place::Alone => Clock::new(),
+        Place::Shard { clock, .. } => *clock,
     };
-    let workers = worker_count(plan, address.ip().is_loopback());
-    let clock = Clock::new();
     let shared = Arc::new(Shared {
         stop: stop.clone(),
         start: AtomicU64::new(0),
@@ -193,7 +249,7 @@ fn carry_out(
     let (tell, told) = mpsc::channel();
     let mut threads = Vec::new();
     let mut spares = Vec::new();
-    for share in shares(plan, workers, trace) {
+    for share in shares(plan, whole, shard, workers) {
         let (give, given) = mpsc::channel();
         let hands = Hands {
             shared: Arc::clone(&shared),
@@ -211,14 +267,14 @@ fn carry_out(
         told,
         spares,
         clock,
-        watched,
-        client: Watched::own(),
-        pending: Vec::new(),
-        reached: vec![None; workers as usize],
+        client: Meter::new(Watched::own()),
+        server: server.map(Meter::new),
+        shard,
+        intervals: InStep::new(workers as usize),
         negotiated: None,
         observe,
     };
-    let outcome = conductor.conduct(plan, workers, wanted);
+    let outcome = conductor.conduct(plan, place, workers, whole.wanted);
     if outcome.is_err() {
         // Workers that wait for a start must not wait for ever.
         conductor.shared.stop.request();
@@ -228,72 +284,6 @@ fn carry_out(
         thread.join().map_err(|_| RunError::WorkerLost)?;
     }
     outcome
-}
-
-/// How many loops: as many as there are connections to spread and cores to run on. A
-/// target on this machine keeps half of the cores.
-fn worker_count(plan: &Plan, local: bool) -> u32 {
-    if let Some(workers) = plan.load.workers {
-        return u32::from(workers).max(1);
-    }
-    let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
-    let usable = if local { (cores / 2).max(1) } else { cores };
-    match plan.load.reuse {
-        Reuse::Always => plan.load.connections.clamp(1, usable),
-        Reuse::Never => 1,
-    }
-}
-
-/// Divide a plan among workers without losing a connection, a client or a call.
-fn shares(plan: &Plan, workers: u32, trace: bool) -> Vec<Share> {
-    let load = Arc::new(plan.load.clone());
-    let schedule = Schedule::new(&plan.load, plan.seed);
-    let clients = match plan.load.arrivals {
-        Arrivals::Open(_) => 0,
-        Arrivals::Closed { clients, .. } => clients,
-    };
-    (0..workers)
-        .map(|index| Share {
-            index,
-            of: workers,
-            connections: part(u64::from(plan.load.connections), index, workers) as u32,
-            clients: part(u64::from(clients), index, workers) as u32,
-            calls: plan.load.calls.map(|calls| part(calls, index, workers)),
-            load: Arc::clone(&load),
-            schedule: schedule.clone(),
-            keep_requests: plan.keep_requests,
-            trace,
-        })
-        .collect()
-}
-
-/// The `index`th of `of` parts of `whole`; the first ones take what is left over.
-fn part(whole: u64, index: u32, of: u32) -> u64 {
-    whole / u64::from(of) + u64::from(u64::from(index) < whole % u64::from(of))
-}
-
-/// Descriptors that a run needs besides its connections.
-const DESCRIPTORS_BESIDES: u64 = 64;
-
-fn check_descriptors(plan: &Plan) -> Result<(), RunError> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
-        .current
-        .unwrap_or(u64::MAX);
-    let needed = match (plan.load.reuse, plan.load.arrivals) {
-        (Reuse::Always, _) => plan.load.connections,
-        (Reuse::Never, Arrivals::Closed { clients, .. }) => clients,
-        (Reuse::Never, Arrivals::Open(_)) => 0,
-    };
-    let needed_descriptors = u64::from(needed) + DESCRIPTORS_BESIDES;
-    if needed_descriptors > limit {
-        return Err(RunError::Descriptors {
-            needed,
-            needed_descriptors,
-            limit,
-            most: limit.saturating_sub(DESCRIPTORS_BESIDES),
-        });
-    }
-    Ok(())
 }
 
 /// What all threads of a run share.
@@ -412,8 +402,8 @@ fn work_scripts<C: Scripts>(
 }
 
 /// One interval, as far as workers have handed it over.
+#[derive(Default)]
 struct Pending {
-    index: u32,
     merged: Interval,
     end_ns: u64,
     in_flight: u64,
@@ -427,28 +417,41 @@ struct Conductor<'a, 'o> {
     told: Receiver<Told>,
     spares: Vec<Sender<Interval>>,
     clock: Clock,
-    watched: Option<Watched>,
-    client: Watched,
-    pending: Vec<Pending>,
-    /// The last interval each worker has handed over; `u32::MAX` once it has ended.
-    reached: Vec<Option<u32>>,
+    client: Meter,
+    server: Option<Meter>,
+    shard: Shard,
+    intervals: InStep<Pending>,
     negotiated: Option<NegotiatedTls>,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
 
 impl Conductor<'_, '_> {
-    fn conduct(&mut self, plan: &Plan, workers: u32, wanted: u64) -> Result<Finished, RunError> {
-        let established = self.await_connections(plan, workers, wanted)?;
-        let mut usage = Usages {
-            client: self.client.usage().unwrap_or_default(),
-            server: self.watched.as_ref().and_then(Watched::usage),
+    fn conduct(
+        &mut self,
+        plan: &Plan,
+        place: Place<'_>,
+        workers: u32,
+        wanted: u64,
+    ) -> Result<Finished, RunError> {
+        let established = self.await_connections(workers, wanted)?;
+        let start = match place {
+            Place::Alone => {
+                let url = &plan.target.url;
+                established.check(url, wanted)?;
+                // Far enough ahead that every worker sees it in time.
+                self.clock.now() + Duration::from_millis(100)
+            }
+            Place::Shard { start, .. } => {
+                start(&established, workers).ok_or(RunError::Interrupted)?
+            }
         };
+        // What the connecting took is not the load's.
+        let _ = self.client.read();
+        let _ = self.server.as_mut().and_then(Meter::read);
         (self.observe)(Observation::Started {
             workers,
             connections: u64::from(established.open),
         });
-        // Far enough ahead that every worker sees it in time.
-        let start = self.clock.now() + Duration::from_millis(100);
         self.shared.start.store(start.0, Ordering::Release);
 
         let mut last_end = 0;
@@ -457,7 +460,7 @@ impl Conductor<'_, '_> {
             match self.told.recv() {
                 Ok(Told::Interval(interval)) => {
                     self.take(*interval);
-                    self.emit(&mut usage, &mut last_end);
+                    self.emit(&mut last_end);
                 }
                 Ok(Told::Failed(e)) => {
                     self.shared.stop.request();
@@ -468,8 +471,8 @@ impl Conductor<'_, '_> {
                 Err(_) => break,
             }
         }
-        self.reached.fill(Some(u32::MAX));
-        self.emit(&mut usage, &mut last_end);
+        self.intervals.all_ended();
+        self.emit(&mut last_end);
         if let Some(e) = failure {
             return Err(RunError::Loop(e));
         }
@@ -478,28 +481,21 @@ impl Conductor<'_, '_> {
             workers,
             established,
             watched_pids: self
-                .watched
+                .server
                 .as_ref()
-                .map_or_else(Vec::new, |watched| watched.pids().to_vec()),
+                .map_or_else(Vec::new, |server| server.pids().to_vec()),
             negotiated: self.negotiated.take(),
         })
     }
 
-    fn await_connections(
-        &mut self,
-        plan: &Plan,
-        workers: u32,
-        wanted: u64,
-    ) -> Result<Established, RunError> {
+    fn await_connections(&mut self, workers: u32, wanted: u64) -> Result<Established, RunError> {
         let mut total = Established::default();
         let mut missing = workers;
         while missing > 0 {
             match self.told.recv_timeout(Duration::from_millis(250)) {
                 Ok(Told::Established(one)) => {
                     missing -= 1;
-                    total.open += one.open;
-                    total.failed += one.failed;
-                    total.failure = total.failure.or(one.failure);
+                    total.add(one);
                 }
                 Ok(Told::Failed(e)) => return Err(RunError::Loop(e)),
                 Ok(Told::Interval(_)) => {}
@@ -516,48 +512,23 @@ impl Conductor<'_, '_> {
         if self.shared.stop.level() != StopLevel::Run {
             return Err(RunError::Interrupted);
         }
-        if wanted > 0 && total.open == 0 {
-            let (outcome, detail) = total
-                .failure
-                .unwrap_or((Outcome::ConnectFailed, "no connection came up".to_owned()));
-            return Err(RunError::NoConnection {
-                url: plan.target.url.clone(),
-                outcome,
-                detail,
-            });
-        }
         Ok(total)
     }
 
     fn take(&mut self, from: WorkerInterval) {
-        let worker = from.worker as usize;
+        // Workers are numbered over all processes.
+        let worker = (from.worker / self.shard.of) as usize;
         self.negotiated = self.negotiated.take().or(from.negotiated);
-        self.reached[worker] = Some(if from.last { u32::MAX } else { from.index });
-        let at = match self.pending.binary_search_by_key(&from.index, |p| p.index) {
-            Ok(at) => at,
-            Err(at) => {
-                self.pending.insert(
-                    at,
-                    Pending {
-                        index: from.index,
-                        merged: Interval::default(),
-                        end_ns: 0,
-                        in_flight: 0,
-                        backlog: 0,
-                        connections: 0,
-                        busiest_ns: 0,
-                    },
-                );
-                at
-            }
-        };
-        let pending = &mut self.pending[at];
+        let pending = self.intervals.part(worker, u64::from(from.index));
         pending.merged.merge(&from.recorded);
         pending.end_ns = pending.end_ns.max(from.end_ns);
         pending.in_flight += from.in_flight;
         pending.backlog += from.backlog;
         pending.connections += u64::from(from.connections);
         pending.busiest_ns = pending.busiest_ns.max(from.busy_ns);
+        if from.last {
+            self.intervals.ended(worker);
+        }
         let mut spare = from.recorded;
         spare.clear();
         // A worker that has ended takes no spare.
@@ -565,21 +536,8 @@ impl Conductor<'_, '_> {
     }
 
     /// Pass on the intervals that every worker has left behind.
-    fn emit(&mut self, usage: &mut Usages, last_end: &mut u64) {
-        let Some(Some(complete)) = self.reached.iter().min() else {
-            return;
-        };
-        let complete = *complete;
-        while self
-            .pending
-            .first()
-            .is_some_and(|first| first.index <= complete)
-        {
-            let pending = self.pending.remove(0);
-            let now = Usages {
-                client: self.client.usage().unwrap_or_default(),
-                server: self.watched.as_ref().and_then(Watched::usage),
-            };
+    fn emit(&mut self, last_end: &mut u64) {
+        while let Some((index, pending)) = self.intervals.next_whole() {
             // The run format counts in µs: in whole ones the run's figures are the same
             // whether they come from memory or from the files.
             let end = (pending.end_ns / 1000 * 1000).max(*last_end);
@@ -591,7 +549,7 @@ impl Conductor<'_, '_> {
                 ..
             } = pending.merged;
             let record = IntervalRecord {
-                index: u64::from(pending.index),
+                index,
                 start_offset: Duration::from_nanos(*last_end),
                 length: Duration::from_nanos(length),
                 stages: (0u8..)
@@ -603,44 +561,12 @@ impl Conductor<'_, '_> {
                 backlog: pending.backlog,
                 connections_open: pending.connections,
                 busiest_worker_ratio: pending.busiest_ns as f64 / length.max(1) as f64,
-                client: Some(difference(usage.client, now.client)),
-                server: now
-                    .server
-                    .map(|now| difference(usage.server.unwrap_or(now), now)),
+                client: Some(self.client.read().unwrap_or_default()),
+                server: self.server.as_mut().and_then(Meter::read),
                 details,
             };
-            *usage = now;
             *last_end = end;
             (self.observe)(Observation::Interval(&record, &requests));
-        }
-    }
-}
-
-struct Usages {
-    client: Usage,
-    server: Option<Usage>,
-}
-
-fn difference(before: Usage, now: Usage) -> Resources {
-    Resources {
-        cpu_user_us: now.cpu_user_us.saturating_sub(before.cpu_user_us),
-        cpu_system_us: now.cpu_system_us.saturating_sub(before.cpu_system_us),
-        rss_bytes: now.rss_bytes,
-        descriptors: now.descriptors,
-        threads: now.threads,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_add_up_to_the_whole() {
-        for (whole, of) in [(10u64, 3u32), (1, 4), (0, 2), (1_000_000, 7)] {
-            let parts: Vec<u64> = (0..of).map(|i| part(whole, i, of)).collect();
-            assert_eq!(parts.iter().sum::<u64>(), whole);
-            assert!(parts.iter().max().unwrap() - parts.iter().min().unwrap() <= 1);
         }
     }
 }

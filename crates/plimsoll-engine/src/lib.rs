@@ -14,6 +14,9 @@ pub mod tls;
 pub mod worker;
 
 pub use clock::Clock;
-pub use conductor::{Finished, Observation, RunError, resolve, run, run_scripts};
+pub use conductor::{
+    Finished, Observation, Place, RunError, connections_at_once, connections_of_scripts,
+    most_connections, resolve, run, run_scripts,
+};
 pub use driver::{CallId, Direction, Done, Driver, Event, Protocol, ProtocolError, Tracer};
 pub use stop::Stop;

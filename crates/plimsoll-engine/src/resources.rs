@@ -8,6 +8,8 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use plimsoll_model::plan::Watch;
+use plimsoll_model::run::Resources;
 use procfs::net::TcpState;
 use procfs::process::Process;
 
@@ -51,10 +53,22 @@ impl Watched {
         }
     }
 
+    /// The process and those it has started by now.
     pub fn pid(pid: u32) -> Watched {
-        Watched {
-            pids: i32::try_from(pid).into_iter().collect(),
+        let mut pids: Vec<i32> = i32::try_from(pid).into_iter().collect();
+        let parents: Vec<(i32, i32)> = procfs::process::all_processes()
+            .into_iter()
+            .flatten()
+            .filter_map(|process| process.ok()?.stat().ok())
+            .map(|stat| (stat.pid, stat.ppid))
+            .collect();
+        let mut next = 0;
+        while let Some(parent) = pids.get(next).copied() {
+            let children = parents.iter().filter(|(_, of)| *of == parent);
+            pids.extend(children.map(|(child, _)| *child));
+            next += 1;
         }
+        Watched { pids }
     }
 
     /// The processes that listen on `address`'s port on this machine; `None` if there
@@ -89,6 +103,48 @@ impl Watched {
             .iter()
             .filter_map(|pid| usage_of(*pid))
             .reduce(Usage::plus)
+    }
+}
+
+/// What a [`Watched`] uses from one reading to the next.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    watched: Watched,
+    last: Option<Usage>,
+}
+
+impl Meter {
+    /// What was used before now does not count.
+    pub fn new(watched: Watched) -> Meter {
+        let last = watched.usage();
+        Meter { watched, last }
+    }
+
+    pub fn pids(&self) -> &[i32] {
+        self.watched.pids()
+    }
+
+    /// What was used since the last reading; `None` when the processes are gone.
+    pub fn read(&mut self) -> Option<Resources> {
+        let now = self.watched.usage()?;
+        let before = self.last.replace(now).unwrap_or(now);
+        Some(Resources {
+            cpu_user_us: now.cpu_user_us.saturating_sub(before.cpu_user_us),
+            cpu_system_us: now.cpu_system_us.saturating_sub(before.cpu_system_us),
+            rss_bytes: now.rss_bytes,
+            descriptors: now.descriptors,
+            threads: now.threads,
+        })
+    }
+}
+
+/// The server whose resources the plan wants to be read, where it can be found.
+pub fn server_of(watch: Watch, target: SocketAddr) -> Option<Watched> {
+    match watch {
+        Watch::TargetPort => Watched::listening_on(target),
+        Watch::Port(port) => Watched::listening_on(SocketAddr::new(target.ip(), port)),
+        Watch::Pid(pid) => Some(Watched::pid(pid)),
+        Watch::Nothing => None,
     }
 }
 
@@ -163,6 +219,19 @@ mod tests {
         assert!(usage.rss_bytes > 100_000 && usage.descriptors > 3 && usage.threads >= 1);
         drop(listener);
         assert!(Watched::listening_on(address).is_none());
+    }
+
+    #[test]
+    fn a_process_is_watched_with_those_it_has_started() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let watched = Watched::pid(std::process::id());
+        child.kill().unwrap();
+        let pid = i32::try_from(child.wait().map(|_| child.id()).unwrap()).unwrap();
+        assert_eq!(watched.pids().first(), Watched::own().pids().first());
+        assert!(watched.pids().contains(&pid), "{watched:?}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use plimsoll_model::run::NegotiatedTls;
 use plimsoll_model::schedule::{Arrival, Arrivals, Schedule};
 use plimsoll_model::{Outcome, Time};
 
+use crate::conductor::RunError;
 use crate::driver::{Event, Protocol};
 use crate::network::{Network, Ready, Token, Wake};
 use crate::tls::TlsClient;
@@ -38,9 +39,12 @@ use issue::Backlog;
 /// Nanoseconds of an interval: one second.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Connections that may be coming up at once: fewer than any listen backlog holds, since
-/// a dropped SYN costs a second.
+/// Connections that may be coming up at once, over all workers of a run: fewer than any
+/// listen backlog holds, since a dropped SYN costs a second.
 const MOST_CONNECTING: usize = 256;
+
+/// So many of them are a worker's own at least.
+const FEWEST_CONNECTING: usize = 8;
 
 /// Read buffer, shared by all connections of the worker.
 const READ_BUFFER: usize = 128 * 1024;
@@ -66,6 +70,13 @@ pub struct Share {
     pub trace: bool,
 }
 
+impl Share {
+    /// Connections of this worker that may be coming up at once.
+    pub(crate) fn most_connecting(&self) -> usize {
+        (MOST_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)
+    }
+}
+
 /// How the connecting went.
 #[derive(Clone, Debug, Default)]
 pub struct Established {
@@ -73,6 +84,32 @@ pub struct Established {
     pub failed: u32,
     /// The first failure, for the error message.
     pub failure: Option<(Outcome, String)>,
+}
+
+impl Established {
+    /// Adds how it went for other connections.
+    pub fn add(&mut self, other: Established) {
+        self.open += other.open;
+        self.failed += other.failed;
+        self.failure = self.failure.take().or(other.failure);
+    }
+
+    /// # Errors
+    /// Where connections were `wanted` to `url` before the load, and not one came up.
+    pub fn check(&self, url: &str, wanted: u64) -> Result<(), RunError> {
+        if wanted == 0 || self.open > 0 {
+            return Ok(());
+        }
+        let (outcome, detail) = self
+            .failure
+            .clone()
+            .unwrap_or((Outcome::ConnectFailed, "no connection came up".to_owned()));
+        Err(RunError::NoConnection {
+            url: url.to_owned(),
+            outcome,
+            detail,
+        })
+    }
 }
 
 /// One of the plan's connections, whichever connection serves it at the moment.
@@ -359,7 +396,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(Reverse((when, _))) = self.driver_timers.peek() {
             at = at.min(*when);
         }
-        if !self.to_connect.is_empty() && self.connecting < MOST_CONNECTING {
+        if !self.to_connect.is_empty() && self.connecting < self.share.most_connecting() {
             at = at.min(self.next_connect);
         }
         if !self.unfinished.is_empty() || !self.dirty.is_empty() {

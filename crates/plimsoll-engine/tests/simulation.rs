@@ -193,6 +193,7 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         connect_timeout: Duration::from_secs(1),
         connect_rate: None,
         drain: Duration::from_secs(1),
+        processes: None,
         workers: None,
         spin: Duration::ZERO,
         source_addresses: Vec::new(),

@@ -32,6 +32,7 @@ fn main() {
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
             drain: Duration::from_secs(10),
+            processes: None,
             workers: None,
             spin: Duration::ZERO,
             source_addresses: Vec::new(),

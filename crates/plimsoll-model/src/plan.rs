@@ -271,12 +271,45 @@ pub struct Load {
     pub connect_rate: Option<f64>,
     /// How long calls in flight may take after the last arrival.
     pub drain: Duration,
-    /// Threads; `None`: decided from cores, connections and where the target is.
+    /// Processes that share the load; `None`: as many as the descriptors need.
+    pub processes: Option<u16>,
+    /// Threads of a process; `None`: decided from cores, connections and where the target is.
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival, for precision; zero: never.
     pub spin: Duration,
     /// Local addresses to connect from, in turn; empty: the system's choice.
     pub source_addresses: Vec<IpAddr>,
+}
+
+/// One process's part of a run that is spread over several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// From 0.
+    pub index: u32,
+    /// How many there are.
+    pub of: u32,
+}
+
+impl Shard {
+    /// The only process of a run.
+    pub const WHOLE: Shard = Shard { index: 0, of: 1 };
+
+    /// This shard's part of `whole`; the first shards take what is left over.
+    pub fn part(self, whole: u64) -> u64 {
+        let of = u64::from(self.of.max(1));
+        whole / of + u64::from(u64::from(self.index) < whole % of)
+    }
+
+    /// The `inner`th of the `of` parts that this shard is divided into, as a shard of the
+    /// whole run. Every shard has to be divided into as many; together they have what
+    /// the shard has.
+    #[must_use]
+    pub fn inner(self, inner: u32, of: u32) -> Shard {
+        Shard {
+            index: inner * self.of + self.index,
+            of: self.of * of,
+        }
+    }
 }
 
 /// Who decides when a call starts.
@@ -351,4 +384,36 @@ pub enum Watch {
     Port(u16),
     Pid(u32),
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        for (whole, of) in [(10u64, 3u32), (1, 4), (0, 2), (1_000_000, 7)] {
+            let parts: Vec<u64> = (0..of)
+                .map(|index| Shard { index, of }.part(whole))
+                .collect();
+            assert_eq!(parts.iter().sum::<u64>(), whole);
+            assert!(parts.iter().max().unwrap() - parts.iter().min().unwrap() <= 1);
+        }
+    }
+
+    #[test]
+    fn shards_divided_again_are_shards_of_the_whole() {
+        for (whole, shards, workers) in [(6u64, 2u32, 2u32), (7, 3, 2), (1_000, 7, 3), (2, 3, 4)] {
+            let mut places = Vec::new();
+            for index in 0..shards {
+                let shard = Shard { index, of: shards };
+                let inner: Vec<Shard> = (0..workers).map(|w| shard.inner(w, workers)).collect();
+                let parts: u64 = inner.iter().map(|i| i.part(whole)).sum();
+                assert_eq!(parts, shard.part(whole));
+                places.extend(inner.iter().map(|i| i.index));
+            }
+            places.sort_unstable();
+            assert_eq!(places, (0..shards * workers).collect::<Vec<_>>());
+        }
+    }
 }

@@ -11,6 +11,7 @@ pub mod header;
 pub mod health;
 pub mod interval;
 mod json;
+pub mod merge;
 pub mod plan_text;
 pub mod summary;
 mod writer;

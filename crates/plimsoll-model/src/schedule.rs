@@ -425,6 +425,7 @@ mod tests {
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
             drain: Duration::from_secs(10),
+            processes: None,
             workers: None,
             spin: Duration::ZERO,
             source_addresses: Vec::new(),

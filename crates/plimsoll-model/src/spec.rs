@@ -31,10 +31,10 @@ use crate::units::{Period, Rate, Size};
 pub use bolt::BoltSpec;
 pub use fetch::FetchSpec;
 pub use find::FindSpec;
-pub use ladder::{LadderSpec, RungSpec, Secured};
+pub use ladder::{LadderSpec, Network, RungSpec, Secured};
 pub use read::{locate, read};
 pub use resolve::{EncodedBolt, EncodedCall, Surroundings, group_named, resolve, suite_named};
-pub use saved::is_secret_name;
+pub use saved::{is_secret_name, secrets};
 pub use target::{parse_target, section_of, suggest};
 
 /// Something wrong with a spec.
@@ -356,7 +356,9 @@ pub struct LoadSpec {
     /// Stop as soon as an objective can no longer be met, but not before this time. Default:
     /// never.
     pub abort_after: Option<Period>,
-    /// Threads. Default: decided from cores, connections and where the target is.
+    /// Processes that share the load. Default: as many as the descriptors of a process need.
+    pub processes: Option<u16>,
+    /// Threads of a process. Default: decided from cores, connections and where the target is.
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival. Default 50us; "0s": never.
     pub spin: Option<Period>,

@@ -52,6 +52,8 @@ fn header() -> RunHeader {
         tool_version: "0.1.0".to_owned(),
         started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
         machine: Some(Machine::default()),
+        processes: Some(2),
+        notes: vec!["two processes: one has too few descriptors".to_owned()],
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
     }
 }

@@ -218,6 +218,7 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         connect_timeout: Duration::from_millis(500),
         connect_rate: None,
         drain: Duration::from_millis(800),
+        processes: None,
         workers: None,
         spin: Duration::ZERO,
         source_addresses: Vec::new(),

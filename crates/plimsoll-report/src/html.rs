@@ -210,6 +210,7 @@ fn verdict(view: &View, several: bool) -> Markup {
         .collect();
     sentences.extend(run.reason.clone().filter(|_| invalid.is_none()));
     sentences.extend(run.summary.health.problems.iter().map(|p| p.text.clone()));
+    sentences.extend(run.header.notes.iter().cloned());
     if run.header.source == Source::Imported {
         sentences.push("imported: measured by another tool".to_owned());
     }

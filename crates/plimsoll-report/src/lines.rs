@@ -220,6 +220,8 @@ pub fn import(
         tool_version: tool_version.to_owned(),
         started_at: imported_at,
         machine: None,
+        processes: None,
+        notes: Vec::new(),
         planned_stages: vec![PlannedStage {
             name: "imported".to_owned(),
             warmup: false,

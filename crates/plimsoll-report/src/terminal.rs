@@ -152,6 +152,10 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
     } else if let Some(n) = h.connections {
         parts.push(plural(u64::from(n), "connection"));
     }
+    parts.extend(
+        h.processes
+            .map(|n| format!("from {} processes", count(u64::from(n)))),
+    );
     parts.extend(h.security.map(|s| {
         let name = match s {
             Security::Plaintext => "plaintext",
@@ -605,13 +609,11 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
 
 /// What a reader should know besides, and what to do next.
 fn notes(out: &mut String, run: &Run, options: &Options) {
-    let mut texts: Vec<&str> = run
-        .summary
-        .health
-        .problems
-        .iter()
+    let problems = run.summary.health.problems.iter();
+    let mut texts: Vec<&str> = problems
         .filter(|p| !p.invalidates)
         .map(|p| p.text.as_str())
+        .chain(run.header.notes.iter().map(String::as_str))
         .collect();
     if run.header.load_loop == Some(Loop::Closed) {
         texts.push(

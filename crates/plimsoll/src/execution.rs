@@ -6,25 +6,21 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{Finished, Observation, RunError, Stop};
+use plimsoll_engine::{Finished, Observation, Place, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Judged, Verdict};
-use plimsoll_model::plan::{Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::{self, Ending, IntervalRecord, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
-use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
-use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
-use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
-use plimsoll_protocols::session::{SessionOptions, Sessions};
 
-use crate::advice;
 use crate::arguments::boolish;
 use crate::console;
 use crate::descriptors;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 use crate::progress::Progress;
+use crate::protocols;
+use crate::spread::{self, Spread};
 use crate::stopping;
 
 /// Where results go. The same for every command that puts load on a target.
@@ -84,6 +80,7 @@ impl OutputFlags {
 /// What holds for the whole process.
 pub(crate) struct Session {
     pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
     pub(crate) trace: bool,
     /// Pulled by signals.
     pub(crate) stop: Stop,
@@ -92,12 +89,17 @@ pub(crate) struct Session {
 impl Session {
     /// # Errors
     /// When signals can't be listened to.
-    pub(crate) fn start(quiet: bool, trace: bool) -> Result<Session, Failure> {
+    pub(crate) fn start(quiet: bool, verbose: bool, trace: bool) -> Result<Session, Failure> {
         descriptors::raise_limit();
         let stop = Stop::new();
         let pulled = stop.clone();
         stopping::on_signal(move |_| pulled.request())?;
-        Ok(Session { quiet, trace, stop })
+        Ok(Session {
+            quiet,
+            verbose,
+            trace,
+            stop,
+        })
     }
 }
 
@@ -158,49 +160,25 @@ pub(crate) fn carry_out(
     abort_after: Option<Duration>,
     session: &Session,
 ) -> Result<Run, Failure> {
+    let spread = Spread::of(plan)?;
+    let plan = &spread.laid_over(plan);
+    let kept = Kept {
+        plan_toml,
+        dir,
+        spread: &spread,
+    };
     let abort = abort_after.map(|after| Abort::new(plan, after));
-    match &plan.call {
-        CallPlan::Grpc(call) => {
-            let authority = authority(plan);
-            let protocol = GrpcProtocol::new(&GrpcRequest {
-                call,
-                authority: &authority,
-                secure: plan.tls.is_some(),
-                deadline: plan.load.deadline,
-            })
-            .map_err(Failure::error)?;
-            measure(plan, protocol, plan_toml, dir, progress, abort, session)
-        }
-        CallPlan::Bolt(call) => {
-            let protocol = BoltProtocol::new(&bolt_request(call)).map_err(Failure::error)?;
-            measure(plan, protocol, plan_toml, dir, progress, abort, session)
-        }
-        CallPlan::Fetch(call) => {
-            let authority = authority(plan);
-            let protocol = FetchProtocol::new(&FetchRequest {
-                path: &call.path,
-                host: call.host.as_deref().unwrap_or(&authority),
-                size: call.size,
-                per_connection: match plan.load.reuse {
-                    Reuse::Never => Some(1),
-                    Reuse::Always => call.per_connection,
-                },
-            });
-            measure(plan, protocol, plan_toml, dir, progress, abort, session)
-        }
-        CallPlan::Session(call) => {
-            let sessions = Sessions::new(sessions(plan, call)?);
-            record(
-                plan,
-                plan_toml,
-                dir,
-                progress,
-                abort,
-                session,
-                |stop, observe| plimsoll_engine::run_scripts(plan, sessions, stop, observe),
-            )
-        }
+    let load = protocols::prepare(plan, session.trace)?;
+    if spread.processes == 1 {
+        return record(plan, &kept, progress, abort, session, |stop, observe| {
+            load(Place::Alone, stop, observe)
+        });
     }
+    // Each process prepares its own part; here it was only checked.
+    drop(load);
+    record(plan, &kept, progress, abort, session, |stop, observe| {
+        spread::run(plan, &spread, dir, session, stop, observe)
+    })
 }
 
 /// What the run's result means to a script.
@@ -235,99 +213,31 @@ fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
     }
 }
 
-fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
-    BoltRequest {
-        form: match call.version {
-            BoltVersion::V1 => Form::V1,
-            BoltVersion::V2 => Form::V2,
-            BoltVersion::V2Crc => Form::V2_CRC,
-        },
-        codec: call.codec,
-        class: &call.class,
-        header: &call.header,
-        content: &call.content,
-        timeout: call.timeout,
-        oneway: call.oneway,
-        in_flight: call.in_flight.unwrap_or(u32::MAX),
-        heartbeat: call.heartbeat,
-        max_content: call.max_content,
-    }
-}
-
-/// What the sessions of a plan share, their two addresses looked up.
-fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
-    let address = |target: &Target| plimsoll_engine::resolve(target).map_err(could_not_begin);
-    let host = |target: &Target| match target.host.contains(':') {
-        true => format!("[{}]:{}", target.host, target.port),
-        false => format!("{}:{}", target.host, target.port),
-    };
-    let think = match plan.load.arrivals {
-        Arrivals::Open(_) => Duration::ZERO,
-        Arrivals::Closed { think, .. } => think,
-    };
-    Ok(SessionOptions {
-        api: address(&plan.target)?,
-        socket: address(&call.socket)?,
-        api_host: host(&plan.target),
-        socket_host: host(&call.socket),
-        agent: call.agent.clone(),
-        queries: call.queries,
-        think,
-        deadline: plan.load.deadline,
-        reconnects: call.reconnects,
-        reconnect_pause: call.reconnect_pause,
-        reconnect_pause_most: call.reconnect_pause_most,
-        seed: plan.seed,
-    })
-}
-
-/// `:authority` (RFC 9113 §8.3.1): the port is left out where it is the scheme's own.
-fn authority(plan: &Plan) -> String {
-    let host = if plan.target.host.contains(':') {
-        format!("[{}]", plan.target.host)
-    } else {
-        plan.target.host.clone()
-    };
-    format!("{host}:{}", plan.target.port)
-}
-
-/// Runs the plan with its protocol, everything observed going to the run directory.
-fn measure<P>(
-    plan: &Plan,
-    protocol: P,
-    plan_toml: &str,
-    dir: &Path,
-    progress: Progress,
-    abort: Option<Abort<'_>>,
-    session: &Session,
-) -> Result<Run, Failure>
-where
-    P: plimsoll_engine::Protocol,
-    P::Driver: Send,
-{
-    let trace = session.trace;
-    record(
-        plan,
-        plan_toml,
-        dir,
-        progress,
-        abort,
-        session,
-        |stop, observe| plimsoll_engine::run(plan, protocol, trace, stop, observe),
-    )
+/// Where a run is kept, and what is known of it beforehand.
+struct Kept<'a> {
+    /// Without secrets.
+    plan_toml: &'a str,
+    dir: &'a Path,
+    spread: &'a Spread,
 }
 
 /// Carries the plan out with `carry`, everything observed going to the run directory.
 fn record(
     plan: &Plan,
-    plan_toml: &str,
-    dir: &Path,
+    kept: &Kept<'_>,
     mut progress: Progress,
     mut abort: Option<Abort<'_>>,
     session: &Session,
     carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError>,
 ) -> Result<Run, Failure> {
-    let header = RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
+    let &Kept {
+        plan_toml,
+        dir,
+        spread,
+    } = kept;
+    let mut header = RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
+    header.processes = Some(spread.processes).filter(|&n| n > 1);
+    header.notes.clone_from(&spread.notes);
     let existed = dir.exists();
     let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
         .map_err(|e| cannot_keep(&e, dir))?;
@@ -372,7 +282,7 @@ fn record(
             // Nothing was measured, so nothing is kept, and the same command can be given again.
             drop(writer);
             discard(dir, existed);
-            return Err(could_not_begin(error));
+            return Err(protocols::could_not_begin(error));
         }
         Err(error) => Ending::partial(error.to_string()),
     };
@@ -468,23 +378,6 @@ fn ending(finished: &Finished, writer: &mut RunWriter) -> Ending {
     } else {
         Ending::complete()
     }
-}
-
-fn could_not_begin(error: RunError) -> Failure {
-    let exit = match error {
-        RunError::Interrupted => Exit::Interrupted,
-        _ => Exit::Error,
-    };
-    let help = match &error {
-        RunError::NoConnection { outcome, .. } => Some(advice::on_no_connection(*outcome)),
-        RunError::Resolve { .. } => Some("check the host name of the target"),
-        _ => None,
-    };
-    let report = match help {
-        Some(help) => miette::miette!(help = help, "{error}"),
-        None => miette::miette!("{error}"),
-    };
-    Failure::new(exit, report)
 }
 
 /// Takes away the files of a run that never began.

@@ -83,6 +83,17 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    /// The message, and behind it what to do where that is known: on one line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.report)?;
+        match self.report.help() {
+            Some(help) => write!(f, "; {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// An error with its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

@@ -193,7 +193,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_REQUESTS", value_parser = boolish(), help_heading = "Run")]
     pub(crate) requests: bool,
 
-    /// Watch this process's CPU and memory [default: the one that listens on the target's port].
+    /// Watch CPU and memory of this process and those it started [default: the one that listens on the target's port].
     #[arg(long, env = "PLIMSOLL_PID", value_name = "PID", help_heading = "Run")]
     pub(crate) pid: Option<u32>,
 
@@ -207,7 +207,16 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) watch: Option<String>,
 
-    /// Threads that put load [default: as many as help].
+    /// Processes that share the load [default: as many as the limit of descriptors demands].
+    #[arg(
+        long,
+        env = "PLIMSOLL_PROCESSES",
+        value_name = "N",
+        help_heading = "Run"
+    )]
+    pub(crate) processes: Option<u16>,
+
+    /// Threads that put load, in each process [default: as many as help].
     #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N", help_heading = "Run")]
     pub(crate) workers: Option<u16>,
 
@@ -235,6 +244,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.duration", "--duration"),
     ("load.deadline", "--deadline"),
     ("load.clients", "--clients"),
+    ("load.processes", "--processes"),
     ("load.workers", "--workers"),
     ("load.warmup", "--warmup"),
     ("load.calls", "--calls"),
@@ -408,6 +418,7 @@ impl LoadFlags {
         lay_over!(self.connect_timeout => load.connect_timeout);
         lay_over!(self.connect_rate => load.connect_rate);
         lay_over!(self.drain => load.drain);
+        lay_over!(self.processes => load.processes);
         lay_over!(self.workers => load.workers);
         lay_over!(self.spin => load.spin);
         if !self.source.is_empty() {

@@ -18,6 +18,8 @@ mod planning;
 mod presentation;
 mod problems;
 mod progress;
+mod protocols;
+mod spread;
 mod stopping;
 
 use std::process::ExitCode;

@@ -184,7 +184,7 @@ fn per_second(n: u64, time: Duration) -> u64 {
 }
 
 /// `1234567` as `1,234,567`
-fn thousands(n: u64) -> String {
+pub(crate) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

@@ -136,12 +136,18 @@ fn ready_plans_run() {
                 50,
             ),
             "score-cold" => (score.tls(), &["--rate", "20/s", "--calls", "6"], 6),
+            // Their size is their point: here from two processes each.
+            "fleet-20000" | "fleet-100000" => (
+                orders.plaintext(),
+                &["--fleet", "40", "--calls", "2000", "--processes", "2"],
+                2000,
+            ),
             "orders-fleet" => (
                 orders.plaintext(),
                 &["--fleet", "20", "--calls", "2000"],
                 2000,
             ),
-            "score-ladder" | "score-find" => (
+            "score-ladder" | "score-hops" | "score-find" => (
                 score.tls(),
                 &[
                     "--ca",

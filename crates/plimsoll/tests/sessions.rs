@@ -177,6 +177,23 @@ fn a_run_of_sessions_is_reported_and_read_back() {
 }
 
 #[test]
+fn sessions_are_shared_by_processes() {
+    let place = Place::new();
+    let stack = Stack::start(&place);
+    let (api, socket) = (
+        format!("session://{}", stack.api),
+        format!("ws://{}", stack.gateway),
+    );
+    let mut arguments = vec!["session", &api, "--socket", &socket, "--clients", "5"];
+    arguments.extend(["--queries", "2", "--processes", "2", "--out", "run", "-q"]);
+    let out = place.expect(0, &arguments);
+    // Neither a session nor a token more or less than from one process.
+    assert!(out.contains("5 ok, 0 failed"), "{out}");
+    assert!(out.contains("180 received once"), "{out}");
+    assert!(out.contains("from 2 processes"), "{out}");
+}
+
+#[test]
 fn what_is_wrong_with_sessions_is_told() {
     let place = Place::new();
     for (arguments, told) in [

@@ -20,8 +20,6 @@ use super::{Action, LINKS, Link, Origin, Script, Scripts, Turn};
 use crate::network::{Network, Ready, Token, Wake};
 use crate::worker::{Control, INTERVAL_NS, Share, StopLevel, WorkerInterval, classify_connect};
 
-/// Fewer than any listen backlog holds, since a dropped SYN costs a second.
-const MOST_CONNECTING: usize = 256;
 const READ_BUFFER: usize = 128 * 1024;
 const MOST_READS: usize = 4;
 /// After an interrupt, how long calls in flight may take.
@@ -237,7 +235,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         if let Some((when, _)) = self.connect_deadlines.front() {
             at = at.min(*when);
         }
-        if !self.to_connect.is_empty() && self.connecting < MOST_CONNECTING {
+        if !self.to_connect.is_empty() && self.connecting < self.share.most_connecting() {
             at = at.min(self.next_connect);
         }
         if !self.unfinished.is_empty() {
@@ -473,7 +471,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     }
 
     fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
-        while self.connecting < MOST_CONNECTING && now >= self.next_connect {
+        while self.connecting < self.share.most_connecting() && now >= self.next_connect {
             let Some((index, generation, link, to)) = self.to_connect.pop_front() else {
                 return;
             };

@@ -12,7 +12,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::connection::{Attempt, Connection, Loss, Received, Role, State, classify_connect};
 use super::control::Control;
-use super::{Established, MOST_CONNECTING, Phase, Worker};
+use super::{Established, Phase, Worker};
 use crate::driver::{Driver, Protocol};
 use crate::network::{Network, Ready, Token};
 
@@ -37,7 +37,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Give lanes that want one a connection, at the plan's pace.
     pub(super) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
-        while self.connecting < MOST_CONNECTING && now >= self.next_connect {
+        while self.connecting < self.share.most_connecting() && now >= self.next_connect {
             let Some(lane) = self.to_connect.pop_front() else {
                 return;
             };

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use crate::record::{RequestRecord, StageRecord};
 
 use super::json::{Document, Head, Version};
-use super::writer::RequestLine;
 use super::{IntervalRecord, RunError, RunHeader, SCHEMA_VERSION, State, Summary, Totals, file};
 
 /// A run that has ended, in whatever way, with its figures.
@@ -131,14 +130,11 @@ impl Run {
                 }
                 Err(e) => return Err(RunError::io(&path, "reading it")(e)),
             }
-            let record = serde_json::from_str::<RequestLine>(&line)
-                .map_err(|e| e.to_string())
-                .and_then(|l| l.record())
-                .map_err(|problem| RunError::Line {
-                    path: path.clone(),
-                    line: number,
-                    problem,
-                })?;
+            let record = RequestRecord::from_line(&line).map_err(|problem| RunError::Line {
+                path: path.clone(),
+                line: number,
+                problem,
+            })?;
             f(&record)?;
         }
         Ok(())

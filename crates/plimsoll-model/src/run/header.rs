@@ -73,6 +73,12 @@ pub struct RunHeader {
     pub tool_version: String,
     pub started_at: Timestamp,
     pub machine: Option<Machine>,
+    /// Processes that shared the load. Left out where it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
+    /// What was decided for this run that nobody asked for, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     pub planned_stages: Vec<PlannedStage>,
 }
 
@@ -180,6 +186,8 @@ impl RunHeader {
             tool_version: tool_version.to_owned(),
             started_at,
             machine: Some(Machine::read()),
+            processes: None,
+            notes: Vec::new(),
             planned_stages: plan
                 .load
                 .stages

@@ -51,7 +51,7 @@ impl Ending {
 
 /// One call in `requests.jsonl.zst`.
 #[derive(Serialize, Deserialize)]
-pub(super) struct RequestLine {
+struct RequestLine {
     number: u64,
     stage: u8,
     code: String,
@@ -99,7 +99,7 @@ impl From<&RequestRecord> for RequestLine {
 }
 
 impl RequestLine {
-    pub(super) fn record(&self) -> Result<RequestRecord, String> {
+    fn record(&self) -> Result<RequestRecord, String> {
         let outcome = Outcome::from_code(&self.code)
             .ok_or_else(|| format!("{:?} is not the code of an outcome", self.code))?;
         Ok(RequestRecord {
@@ -122,6 +122,23 @@ impl RequestLine {
                 resumed: p.resumed,
             }),
         })
+    }
+}
+
+impl RequestRecord {
+    /// The record as a line of `requests.jsonl.zst`, without the line's end.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(&RequestLine::from(self)).expect("the line's keys are strings")
+    }
+
+    /// Read such a line. The error says what is wrong with it.
+    ///
+    /// # Errors
+    /// Where the text is no such line.
+    pub fn from_line(text: &str) -> Result<RequestRecord, String> {
+        serde_json::from_str::<RequestLine>(text)
+            .map_err(|e| e.to_string())?
+            .record()
     }
 }
 
@@ -415,6 +432,8 @@ mod tests {
             tool_version: "0".to_owned(),
             started_at: jiff::Timestamp::UNIX_EPOCH,
             machine: None,
+            processes: None,
+            notes: Vec::new(),
             planned_stages: vec![PlannedStage {
                 name: "steady".to_owned(),
                 warmup: false,

@@ -25,6 +25,8 @@ const SPIN: Duration = Duration::from_micros(50);
 /// What gRPC clients accept unless told otherwise.
 const MAX_MESSAGE: Size = Size(4 << 20);
 const SEED: u64 = 1;
+/// More would only take each other's cores.
+const MOST_PROCESSES: u16 = 256;
 const MOST_SOURCE_ADDRESSES: u32 = 65_536;
 
 /// What resolving needs of the world: kept behind a trait, so that it is pure itself.
@@ -628,6 +630,12 @@ impl Problems {
         if load.calls == Some(0) {
             self.add("load.calls", "0 calls measure nothing: use 1 or more");
         }
+        if load.processes.is_some_and(|n| n == 0 || n > MOST_PROCESSES) {
+            self.add(
+                "load.processes",
+                format!("a load is spread over 1 to {MOST_PROCESSES} processes"),
+            );
+        }
         if load.workers == Some(0) {
             self.add(
                 "load.workers",
@@ -703,6 +711,7 @@ impl Problems {
             drain: load
                 .drain
                 .map_or(deadline.map_or(DRAIN_MOST, |d| d.min(DRAIN_MOST)), |p| p.0),
+            processes: load.processes,
             workers: load.workers,
             spin,
             source_addresses,

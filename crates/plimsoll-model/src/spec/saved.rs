@@ -27,6 +27,19 @@ pub fn is_secret_name(name: &str) -> bool {
     SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
+/// The values that are kept out of the run directory, by the variables in which the plan
+/// there expects them.
+pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
+    let CallPlan::Grpc(call) = &plan.call else {
+        return Vec::new();
+    };
+    call.metadata
+        .iter()
+        .filter(|(name, _)| is_secret_name(name))
+        .map(|(name, value)| (secret_variable(name), value.clone()))
+        .collect()
+}
+
 impl Spec {
     /// This spec with every default of `plan` (which was resolved from it) written out,
     /// and secrets replaced by the environment variable to give them in: the same run

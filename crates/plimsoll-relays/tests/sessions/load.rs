@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_engine::Observation;
 use plimsoll_engine::Stop;
+use plimsoll_engine::{Observation, Place};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
@@ -86,6 +86,7 @@ impl Loading {
                 connect_timeout: Duration::from_secs(5),
                 connect_rate: None,
                 drain: Duration::from_secs(10),
+                processes: None,
                 workers: Some(1),
                 spin: Duration::ZERO,
                 source_addresses: Vec::new(),
@@ -111,14 +112,19 @@ impl Loading {
         });
         tokio::task::spawn_blocking(move || {
             let mut total = StageRecord::default();
-            let finished =
-                plimsoll_engine::run_scripts(&plan, sessions, &Stop::new(), &mut |seen| {
+            let finished = plimsoll_engine::run_scripts(
+                &plan,
+                sessions,
+                Place::Alone,
+                &Stop::new(),
+                &mut |seen| {
                     if let Observation::Interval(interval, _) = seen {
                         for (_, stage) in &interval.stages {
                             total.merge(stage);
                         }
                     }
-                });
+                },
+            );
             finished.unwrap();
             assert_eq!(
                 total.due,

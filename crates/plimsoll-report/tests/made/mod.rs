@@ -33,6 +33,8 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
         tool_version: "0".to_owned(),
         started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
         machine: None,
+        processes: None,
+        notes: Vec::new(),
         planned_stages: vec![PlannedStage {
             name: "steady".to_owned(),
             warmup: false,

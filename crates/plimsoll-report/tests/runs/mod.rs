@@ -61,6 +61,8 @@ impl Fixture {
                 tool_version: "0.1.0".to_owned(),
                 started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
                 machine: Some(Machine::default()),
+                processes: None,
+                notes: Vec::new(),
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
             },
             seconds: 4,

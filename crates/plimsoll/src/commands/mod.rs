@@ -16,6 +16,7 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod session;
+pub(crate) mod shard;
 pub(crate) mod stack;
 
 use crate::arguments::{Chosen, Cli, Origins};
@@ -40,7 +41,7 @@ pub(crate) fn execute(
                 variables.join(", ")
             ));
         }
-        Session::start(cli.quiet, cli.trace)
+        Session::start(cli.quiet, cli.verbose, cli.trace)
     };
     match cli.command {
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
@@ -51,6 +52,7 @@ pub(crate) fn execute(
         Chosen::Session(arguments) => {
             session::execute(&arguments, origins, environment, &session()?)
         }
+        Chosen::Shard(arguments) => shard::execute(&arguments, environment, &session()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, session),
         Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),

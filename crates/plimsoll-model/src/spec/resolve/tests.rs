@@ -157,6 +157,7 @@ fn the_defaults_are_those_documented() {
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
             drain: Duration::from_secs(10),
+            processes: None,
             workers: None,
             spin: Duration::from_micros(50),
             source_addresses: vec![],

@@ -1,0 +1,119 @@
+//! How a plan is divided among processes and their workers: pure arithmetic, but for the
+//! cores and descriptors that this process may use.
+
+use std::sync::Arc;
+use std::thread;
+
+use plimsoll_model::plan::{Arrivals, Plan, Reuse, Shard};
+use plimsoll_model::schedule::Schedule;
+
+use super::RunError;
+use crate::script::LINKS;
+use crate::worker::Share;
+
+/// Connections that the calls of `plan` have open at once, as far as that is known
+/// beforehand.
+pub fn connections_at_once(plan: &Plan) -> u64 {
+    u64::from(match (plan.load.reuse, plan.load.arrivals) {
+        (Reuse::Always, _) => plan.load.connections,
+        (Reuse::Never, Arrivals::Closed { clients, .. }) => clients,
+        (Reuse::Never, Arrivals::Open(_)) => 0,
+    })
+}
+
+/// The same of a plan whose users run scripts.
+pub fn connections_of_scripts(plan: &Plan) -> u64 {
+    match plan.load.arrivals {
+        Arrivals::Closed { clients, .. } => u64::from(clients) * LINKS as u64,
+        Arrivals::Open(_) => 0,
+    }
+}
+
+/// What carrying a plan out depends on besides the plan.
+pub(super) struct Whole {
+    /// More would have nothing to do.
+    pub(super) most_workers: u32,
+    /// Calls that are begun as one, and counted one by one.
+    pub(super) calls_together: u64,
+    /// Connections to be made before the load, by this process.
+    pub(super) wanted: u64,
+    pub(super) trace: bool,
+}
+
+/// How many loops each process has: as many as there are connections and clients to spread,
+/// and cores to run on. A target on this machine keeps half of the cores.
+pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, local: bool) -> u32 {
+    let clients = match plan.load.arrivals {
+        Arrivals::Open(_) => u32::MAX,
+        Arrivals::Closed { clients, .. } => clients,
+    };
+    // A worker with no connection, or no client, would wait for ever for its calls' end.
+    let most = (most.min(clients) / shard.of).max(1);
+    if let Some(workers) = plan.load.workers {
+        return u32::from(workers).clamp(1, most);
+    }
+    let cores = thread::available_parallelism().map_or(1, |n| n.get() as u32);
+    let usable = if local { (cores / 2).max(1) } else { cores };
+    match plan.load.reuse {
+        Reuse::Always => plan.load.connections.clamp(1, usable.min(most)),
+        Reuse::Never => 1,
+    }
+}
+
+/// Divide a shard of a plan among its workers without losing a connection, a client or a
+/// call.
+pub(super) fn shares(plan: &Plan, whole: &Whole, shard: Shard, workers: u32) -> Vec<Share> {
+    let load = Arc::new(plan.load.clone());
+    let schedule = Schedule::new(&plan.load, plan.seed);
+    let clients = match plan.load.arrivals {
+        Arrivals::Open(_) => 0,
+        Arrivals::Closed { clients, .. } => clients,
+    };
+    let together = whole.calls_together;
+    (0..workers)
+        .map(|worker| {
+            let place = shard.inner(worker, workers);
+            Share {
+                index: place.index,
+                of: place.of,
+                connections: place.part(u64::from(plan.load.connections)) as u32,
+                clients: place.part(u64::from(clients)) as u32,
+                calls: plan
+                    .load
+                    .calls
+                    .map(|calls| place.part(calls.div_ceil(together)) * together),
+                load: Arc::clone(&load),
+                schedule: schedule.clone(),
+                keep_requests: plan.keep_requests,
+                trace: whole.trace,
+            }
+        })
+        .collect()
+}
+
+/// Descriptors that a process needs besides its connections.
+const DESCRIPTORS_BESIDES: u64 = 64;
+
+/// Connections that this process may have: what its limit of descriptors leaves for them.
+pub fn most_connections() -> u64 {
+    descriptor_limit().saturating_sub(DESCRIPTORS_BESIDES)
+}
+
+fn descriptor_limit() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX)
+}
+
+pub(super) fn check_descriptors(needed: u64) -> Result<(), RunError> {
+    let most = most_connections();
+    if needed > most {
+        return Err(RunError::Descriptors {
+            needed,
+            needed_descriptors: needed + DESCRIPTORS_BESIDES,
+            limit: descriptor_limit(),
+            most,
+        });
+    }
+    Ok(())
+}

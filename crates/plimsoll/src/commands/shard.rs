@@ -1,0 +1,164 @@
+//! `plimsoll shard`: one of the processes that share a load, started by another plimsoll.
+//!
+//! It talks on its standard input and output ([`wire`](crate::spread::wire)) with the
+//! process that started it, which watches the server, keeps the run and judges it. At the
+//! end of its input it stops.
+
+use std::io::{BufRead, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+
+use clap::Args;
+use plimsoll_engine::worker::Established;
+use plimsoll_engine::{Clock, Observation, Place};
+use plimsoll_model::plan::{Shard, Watch};
+
+use crate::commands::run::read;
+use crate::environment::Environment;
+use crate::execution::Session;
+use crate::failure::{Exit, Failure};
+use crate::planning;
+use crate::problems::Source;
+use crate::protocols;
+use crate::spread::wire::{End, Ready, Said, Told};
+
+/// One of several processes that share a load. Other commands start it where they need it.
+#[derive(Debug, Args)]
+#[command(
+    hide = true,
+    before_help = "Example: the second of three; it waits on its standard input for a beginning\n  \
+        plimsoll shard runs/fleet/plan.toml --index 1 --of 3 --origin 0"
+)]
+pub(crate) struct Arguments {
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
+    /// Which of them, from 0.
+    #[arg(long, env = "PLIMSOLL_INDEX", value_name = "I")]
+    index: u32,
+
+    /// How many there are.
+    #[arg(long, env = "PLIMSOLL_OF", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    of: u32,
+
+    /// Where the clock of all begins: nanoseconds of this machine's monotonic clock.
+    #[arg(long, env = "PLIMSOLL_ORIGIN", value_name = "NS")]
+    origin: u64,
+
+    /// Threads.
+    #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N", default_value_t = 1)]
+    workers: u16,
+
+    /// Local address to connect from; may be given again.
+    #[arg(long, env = "PLIMSOLL_SOURCE", value_name = "ADDRESS")]
+    source: Vec<IpAddr>,
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    if arguments.index >= arguments.of {
+        return Err(Failure::usage(
+            format_args!("--index {} --of {}", arguments.index, arguments.of),
+            "they are numbered from 0",
+        ));
+    }
+    match carry(arguments, environment, session) {
+        Ok(end) => say(&Said::Finished(end)),
+        // Whoever started this process tells it.
+        Err(failure) => say(&Said::Failed(failure.to_string())),
+    }
+    Ok(Exit::Done)
+}
+
+fn carry(
+    arguments: &Arguments,
+    environment: &Environment,
+    session: &Session,
+) -> Result<End, Failure> {
+    let told = listen(session)?;
+    let (spec, text) = read(&arguments.plan)?;
+    let source = Source::File {
+        name: arguments.plan.display().to_string(),
+        text: &text,
+    };
+    let mut plan = planning::plan(&spec, environment, &source)?;
+    plan.watch = Watch::Nothing;
+    plan.load.processes = None;
+    plan.load.workers = Some(arguments.workers);
+    plan.load.source_addresses.clone_from(&arguments.source);
+    let load = protocols::prepare(&plan, session.trace)?;
+    let mut start = |established: &Established, workers: u32| {
+        let failure = established.failure.as_ref();
+        say(&Said::Ready(Ready {
+            workers,
+            open: established.open,
+            failed: established.failed,
+            failure: failure.map(|(outcome, text)| (outcome.code().to_owned(), text.clone())),
+        }));
+        match told.recv() {
+            Ok(Told::Begin(at)) => Some(at),
+            Ok(Told::Stop) | Err(_) => None,
+        }
+    };
+    let place = Place::Shard {
+        shard: Shard {
+            index: arguments.index,
+            of: arguments.of,
+        },
+        clock: Clock::of_origin(arguments.origin),
+        start: &mut start,
+    };
+    let finished = load(place, &session.stop, &mut |seen| match seen {
+        Observation::Connecting { open, .. } => say(&Said::Connecting(open)),
+        Observation::Started { .. } => {}
+        Observation::Interval(interval, requests) => {
+            for request in requests {
+                say(&Said::Request(*request));
+            }
+            say(&Said::Interval(Box::new(interval.clone())));
+        }
+    })
+    .map_err(protocols::could_not_begin)?;
+    Ok(End {
+        interrupted: finished.interrupted,
+        negotiated: finished.negotiated,
+    })
+}
+
+/// Hears what the other process tells, on a thread of its own.
+fn listen(session: &Session) -> Result<mpsc::Receiver<Told>, Failure> {
+    let (tell, told) = mpsc::channel();
+    let stop = session.stop.clone();
+    thread::Builder::new()
+        .name("orders".into())
+        .spawn(move || {
+            for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+                let Some(order) = Told::from_line(&line) else {
+                    tracing::warn!("not understood: {line:?}");
+                    continue;
+                };
+                if order == Told::Stop {
+                    stop.request();
+                }
+                // The load may be past its beginning, or over.
+                let _ = tell.send(order);
+            }
+            // Nobody is there any more who could want what is measured.
+            stop.request();
+            stop.request();
+        })
+        .map_err(|e| Failure::error(format_args!("can't listen to the standard input: {e}")))?;
+    Ok(told)
+}
+
+/// Where nobody hears it, the end of the input says so, and ends this process.
+fn say(what: &Said) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{}", what.to_line()).and_then(|()| out.flush());
+}

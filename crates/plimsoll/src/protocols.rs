@@ -1,0 +1,180 @@
+//! The one choice of protocol: what the engine needs for a plan's call section.
+
+use std::time::Duration;
+
+use plimsoll_engine::{Finished, Observation, Place, Protocol, RunError, Stop};
+use plimsoll_model::Plan;
+use plimsoll_model::plan::{Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target};
+use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
+use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
+use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::session::{SessionOptions, Sessions};
+
+use crate::advice;
+use crate::failure::{Exit, Failure};
+
+/// Called once, it puts the load of this process on the target.
+pub(crate) type Load<'a> = Box<
+    dyn FnOnce(Place<'_>, &Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError>
+        + 'a,
+>;
+
+/// Everything that can be wrong before the load, checked.
+///
+/// # Errors
+/// Where the protocol can't make the calls that the plan asks for.
+pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
+    match &plan.call {
+        CallPlan::Grpc(call) => {
+            let authority = authority(plan);
+            let protocol = GrpcProtocol::new(&GrpcRequest {
+                call,
+                authority: &authority,
+                secure: plan.tls.is_some(),
+                deadline: plan.load.deadline,
+            })
+            .map_err(Failure::error)?;
+            Ok(driven(plan, trace, protocol))
+        }
+        CallPlan::Bolt(call) => {
+            let protocol = BoltProtocol::new(&bolt_request(call)).map_err(Failure::error)?;
+            Ok(driven(plan, trace, protocol))
+        }
+        CallPlan::Fetch(call) => {
+            let authority = authority(plan);
+            let protocol = FetchProtocol::new(&FetchRequest {
+                path: &call.path,
+                host: call.host.as_deref().unwrap_or(&authority),
+                size: call.size,
+                per_connection: match plan.load.reuse {
+                    Reuse::Never => Some(1),
+                    Reuse::Always => call.per_connection,
+                },
+            });
+            Ok(driven(plan, trace, protocol))
+        }
+        CallPlan::Session(call) => {
+            let sessions = Sessions::new(sessions(plan, call)?);
+            Ok(Box::new(move |place, stop, observe| {
+                plimsoll_engine::run_scripts(plan, sessions, place, stop, observe)
+            }))
+        }
+    }
+}
+
+/// The load of a protocol whose calls share connections, or have one each.
+fn driven<'a, P>(plan: &'a Plan, trace: bool, protocol: P) -> Load<'a>
+where
+    P: Protocol + 'a,
+    P::Driver: Send,
+{
+    Box::new(move |place, stop, observe| {
+        plimsoll_engine::run(plan, protocol, place, trace, stop, observe)
+    })
+}
+
+/// What a load needs of the machine that makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Connections at once, as far as that is known beforehand.
+    pub(crate) connections: u64,
+    /// It can't be divided into more parts, each with connections and clients of its own.
+    pub(crate) parts: u32,
+}
+
+impl Needs {
+    pub(crate) fn of(plan: &Plan) -> Needs {
+        let clients = match plan.load.arrivals {
+            Arrivals::Open(_) => u32::MAX,
+            Arrivals::Closed { clients, .. } => clients,
+        };
+        if let CallPlan::Session(_) = plan.call {
+            return Needs {
+                connections: plimsoll_engine::connections_of_scripts(plan),
+                parts: clients,
+            };
+        }
+        let connections = match plan.load.reuse {
+            Reuse::Always => plan.load.connections,
+            Reuse::Never => u32::MAX,
+        };
+        Needs {
+            connections: plimsoll_engine::connections_at_once(plan),
+            parts: clients.min(connections),
+        }
+    }
+}
+
+fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
+    BoltRequest {
+        form: match call.version {
+            BoltVersion::V1 => Form::V1,
+            BoltVersion::V2 => Form::V2,
+            BoltVersion::V2Crc => Form::V2_CRC,
+        },
+        codec: call.codec,
+        class: &call.class,
+        header: &call.header,
+        content: &call.content,
+        timeout: call.timeout,
+        oneway: call.oneway,
+        in_flight: call.in_flight.unwrap_or(u32::MAX),
+        heartbeat: call.heartbeat,
+        max_content: call.max_content,
+    }
+}
+
+/// What the sessions of a plan share, their two addresses looked up.
+fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
+    let address = |target: &Target| plimsoll_engine::resolve(target).map_err(could_not_begin);
+    let host = |target: &Target| match target.host.contains(':') {
+        true => format!("[{}]:{}", target.host, target.port),
+        false => format!("{}:{}", target.host, target.port),
+    };
+    let think = match plan.load.arrivals {
+        Arrivals::Open(_) => Duration::ZERO,
+        Arrivals::Closed { think, .. } => think,
+    };
+    Ok(SessionOptions {
+        api: address(&plan.target)?,
+        socket: address(&call.socket)?,
+        api_host: host(&plan.target),
+        socket_host: host(&call.socket),
+        agent: call.agent.clone(),
+        queries: call.queries,
+        think,
+        deadline: plan.load.deadline,
+        reconnects: call.reconnects,
+        reconnect_pause: call.reconnect_pause,
+        reconnect_pause_most: call.reconnect_pause_most,
+        seed: plan.seed,
+    })
+}
+
+/// `:authority` (RFC 9113 §8.3.1): the port is left out where it is the scheme's own.
+fn authority(plan: &Plan) -> String {
+    let host = if plan.target.host.contains(':') {
+        format!("[{}]", plan.target.host)
+    } else {
+        plan.target.host.clone()
+    };
+    format!("{host}:{}", plan.target.port)
+}
+
+/// A load that did not begin, with what to do about it.
+pub(crate) fn could_not_begin(error: RunError) -> Failure {
+    let exit = match error {
+        RunError::Interrupted => Exit::Interrupted,
+        _ => Exit::Error,
+    };
+    let help = match &error {
+        RunError::NoConnection { outcome, .. } => Some(advice::on_no_connection(*outcome)),
+        RunError::Resolve { .. } => Some("check the host name of the target"),
+        _ => None,
+    };
+    let report = match help {
+        Some(help) => miette::miette!(help = help, "{error}"),
+        None => miette::miette!("{error}"),
+    };
+    Failure::new(exit, report)
+}

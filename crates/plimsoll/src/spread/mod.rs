@@ -1,0 +1,247 @@
+//! One load over several processes of this machine.
+//!
+//! A process may have so many descriptors, and an address so many ports; a load that needs
+//! more is divided. [`Spread`] decides how, [`run`] starts the processes (this program
+//! again, as [`crate::commands::shard`]) and puts what they measure together as if one had
+//! measured it, and [`wire`] is what they say to each other. Nothing here knows a protocol.
+
+mod crew;
+pub(crate) mod wire;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+
+use plimsoll_model::Plan;
+
+use crate::failure::Failure;
+use crate::progress::thousands;
+use crate::protocols::{self, Needs};
+
+pub(crate) use crew::run;
+
+/// More would only take each other's cores.
+const MOST_PROCESSES: u64 = 256;
+
+/// How a load is spread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spread {
+    pub(crate) processes: u32,
+    /// Of each process; `None`: it decides itself.
+    pub(crate) workers: Option<u16>,
+    /// Addresses to connect from; empty: the system's choice.
+    pub(crate) sources: Vec<IpAddr>,
+    /// What was decided here, for the report.
+    pub(crate) notes: Vec<String>,
+}
+
+/// What this machine allows.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Connections that a process has descriptors for.
+    connections: u64,
+    /// Ports that connections from one address to one server may have.
+    ports: u64,
+    cores: u32,
+    /// Sets the addresses of runs apart: a port that was closed stays taken for a minute.
+    number: u32,
+}
+
+impl Limits {
+    fn of_this_machine() -> Limits {
+        Limits {
+            connections: plimsoll_engine::most_connections(),
+            ports: ports(),
+            cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            number: std::process::id(),
+        }
+    }
+}
+
+impl Spread {
+    /// Decides for `plan` on this machine.
+    ///
+    /// # Errors
+    /// Where the machine can't make the load, or not as it was asked for.
+    pub(crate) fn of(plan: &Plan) -> Result<Spread, Failure> {
+        let resolve = || {
+            plimsoll_engine::resolve(&plan.target)
+                .map(|address| address.ip())
+                .map_err(protocols::could_not_begin)
+        };
+        decide(plan, Needs::of(plan), Limits::of_this_machine(), resolve)
+    }
+
+    /// The plan with what was decided.
+    pub(crate) fn laid_over(&self, plan: &Plan) -> Plan {
+        let mut plan = plan.clone();
+        plan.load.source_addresses.clone_from(&self.sources);
+        plan
+    }
+}
+
+/// `target` is asked only where its address matters.
+fn decide(
+    plan: &Plan,
+    needs: Needs,
+    limits: Limits,
+    target: impl Fn() -> Result<IpAddr, Failure>,
+) -> Result<Spread, Failure> {
+    let mut notes = Vec::new();
+    let needed = needs.connections.div_ceil(limits.connections.max(1)).max(1);
+    let holds = |processes: u64| thousands(processes.saturating_mul(limits.connections));
+    let processes = match plan.load.processes.map(u64::from) {
+        Some(asked) if asked < needed => {
+            return Err(Failure::usage(
+                format_args!(
+                    "load.processes (--processes): {asked} hold {} connections at most, and {} are asked for (ulimit -n)",
+                    holds(asked),
+                    thousands(needs.connections),
+                ),
+                &format!(
+                    "use {needed} or more, or leave it out: then it is decided from the limit"
+                ),
+            ));
+        }
+        Some(asked) => asked,
+        None if needed > MOST_PROCESSES => {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "{} connections need {} processes, as each may have {} (ulimit -n)",
+                    thousands(needs.connections),
+                    thousands(needed),
+                    thousands(limits.connections),
+                ),
+                "raise the limit of open files, or use fewer connections",
+            ));
+        }
+        None => {
+            if needed > 1 {
+                notes.push(format!(
+                    "the load comes from {needed} processes: it has {} connections, and a process may have {} (ulimit -n)",
+                    thousands(needs.connections),
+                    thousands(limits.connections),
+                ));
+            }
+            needed
+        }
+    };
+    if processes > u64::from(needs.parts) {
+        return Err(Failure::usage(
+            format_args!(
+                "load.processes (--processes): {processes} for a load that has {} to share",
+                match needs.parts {
+                    1 => "one connection or client".to_owned(),
+                    n => format!("{} connections or clients", thousands(u64::from(n))),
+                }
+            ),
+            "every process has connections, and in a closed loop clients, of its own: use fewer processes or more of those",
+        ));
+    }
+    let workers = match (plan.load.workers, processes) {
+        (_, 1) => plan.load.workers,
+        (Some(workers), _) => Some(workers),
+        // The target has cores of its own, or half of these: see one process's choice.
+        (None, n) => {
+            let each = u64::from(limits.cores / 2) / n;
+            Some(u16::try_from(each).unwrap_or(u16::MAX).max(1))
+        }
+    };
+    let sources = sources(plan, needs, limits, target, &mut notes)?;
+    Ok(Spread {
+        processes: processes as u32,
+        workers,
+        sources,
+        notes,
+    })
+}
+
+/// Addresses enough that no connection wants for a port.
+fn sources(
+    plan: &Plan,
+    needs: Needs,
+    limits: Limits,
+    target: impl Fn() -> Result<IpAddr, Failure>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<IpAddr>, Failure> {
+    let given = &plan.load.source_addresses;
+    let (wanted, ports) = (needs.connections, limits.ports.max(1));
+    if !given.is_empty() {
+        let room = ports * given.len() as u64;
+        if wanted > room {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "load.source_addresses (--source): {} connections from {} addresses, which have {} ports each to one server",
+                    thousands(wanted),
+                    given.len(),
+                    thousands(ports),
+                ),
+                &format!("give {} addresses or more", wanted.div_ceil(ports)),
+            ));
+        }
+        return Ok(given.clone());
+    }
+    // Nearly all ports of an address are slow to find.
+    if wanted <= ports * 3 / 4 {
+        return Ok(Vec::new());
+    }
+    let target = target()?;
+    if let IpAddr::V4(address) = target
+        && address.is_loopback()
+    {
+        // Half full, an address gives its ports quickly.
+        let n = wanted.div_ceil((ports / 2).max(1)) as u32;
+        let first = first_source(limits.number, n);
+        let last = Ipv4Addr::from(u32::from(first) + n - 1);
+        notes.push(format!(
+            "connections come from {first} to {last}: one address has {} ports to one server",
+            thousands(ports),
+        ));
+        return Ok((u32::from(first)..=u32::from(last))
+            .map(|n| IpAddr::V4(Ipv4Addr::from(n)))
+            .collect());
+    }
+    if wanted <= ports {
+        return Ok(Vec::new());
+    }
+    let help = match target.is_loopback() {
+        true => "name the target 127.0.0.1: its network has more addresses to connect from",
+        false => {
+            "give more addresses of this machine to connect from: --source (load.source_addresses)"
+        }
+    };
+    Err(Failure::error_with_help(
+        format_args!(
+            "{} connections to one server, for which an address has {} ports (net.ipv4.ip_local_port_range)",
+            thousands(wanted),
+            thousands(ports),
+        ),
+        help,
+    ))
+}
+
+/// The first of `n` addresses in 127.0.0.0/8, in a place of the run's own, away from those
+/// that servers listen on.
+fn first_source(number: u32, n: u32) -> Ipv4Addr {
+    const FIRST: u32 = 0x7f10_0000;
+    const BLOCK: u32 = 256;
+    let blocks = (0x7ff0_0000 - FIRST) / BLOCK - n / BLOCK - 1;
+    Ipv4Addr::from(FIRST + number % blocks * BLOCK + 1)
+}
+
+/// How many ports the system gives to connections.
+fn ports() -> u64 {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let bounds: Vec<u64> = range
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match bounds[..] {
+        [first, last] if last > first => last - first + 1,
+        // Linux's own default.
+        _ => 28_232,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use plimsoll_model::spec::{self, EncodedBolt, EncodedCall, Problem, Surroundings};
+
+use super::*;
+
+/// A plan's world without files, variables or schemas.
+struct Nothing;
+
+impl Surroundings for Nothing {
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn read(&self, _: &std::path::Path) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+    fn encode_grpc(&self, _: &spec::GrpcSpec, _: &str, _: &str) -> Result<EncodedCall, Problem> {
+        Err(Problem::new("call.grpc", "not here"))
+    }
+    fn encode_bolt(&self, _: &spec::BoltSpec) -> Result<EncodedBolt, Problem> {
+        Err(Problem::new("call.bolt", "not here"))
+    }
+}
+
+const LIMITS: Limits = Limits {
+    connections: 19_936,
+    ports: 28_232,
+    cores: 2,
+    number: 4_711,
+};
+
+fn spread_at(load: &str, target: &str) -> Result<Spread, Failure> {
+    let text = format!("target = \"http://a:1\"\n[call.fetch]\npath = \"/x\"\n[load]\n{load}\n");
+    let plan = spec::resolve(&spec::read(&text).expect("a plan"), &Nothing).expect("a plan");
+    let target = target.parse().expect("an address");
+    decide(&plan, Needs::of(&plan), LIMITS, || Ok(target))
+}
+
+fn spread(load: &str) -> Result<Spread, Failure> {
+    spread_at(load, "127.0.0.1")
+}
+
+fn fleet(n: u32) -> String {
+    format!("clients = {n}\nconnections = {n}\ncalls = 1000000")
+}
+
+#[track_caller]
+fn wrong(result: Result<Spread, Failure>, words: &[&str]) {
+    let text = result.expect_err("it can't be done").to_string();
+    for word in words {
+        assert!(text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn one_process_where_that_is_enough() {
+    let one = spread(&fleet(19_936)).expect("it can be done");
+    assert_eq!((one.processes, one.workers), (1, None));
+    assert_eq!((one.sources, one.notes), (vec![], Vec::<String>::new()));
+}
+
+#[test]
+fn as_many_processes_and_addresses_as_descriptors_and_ports_need() {
+    let many = spread(&fleet(100_000)).expect("it can be done");
+    assert_eq!((many.processes, many.workers), (6, Some(1)));
+    assert_eq!(many.sources.len(), 8);
+    assert!(many.sources.iter().all(IpAddr::is_loopback));
+    assert_eq!(many.notes.len(), 2, "{:?}", many.notes);
+    assert!(many.notes[0].contains("6 processes"), "{:?}", many.notes);
+    assert!(many.notes[1].contains("28,232 ports"), "{:?}", many.notes);
+}
+
+#[test]
+fn what_was_asked_for_is_done_or_refused() {
+    let asked = |n: u32, load: &str| spread(&format!("{load}\nprocesses = {n}"));
+    assert_eq!(asked(3, &fleet(6_000)).expect("fine").processes, 3);
+    assert_eq!(
+        asked(3, &fleet(6_000)).expect("fine").notes,
+        Vec::<String>::new()
+    );
+    wrong(
+        asked(2, &fleet(100_000)),
+        &["2 hold 39,872", "100,000", "use 6 or more"],
+    );
+    wrong(
+        asked(3, &fleet(2)),
+        &["3 for a load that has 2 connections"],
+    );
+    let open = "rate = \"10/s\"\nduration = \"1s\"";
+    wrong(asked(2, open), &["one connection"]);
+    assert_eq!(
+        asked(2, &format!("{open}\nconnections = 2"))
+            .expect("fine")
+            .processes,
+        2
+    );
+    assert_eq!(
+        asked(2, &format!("{open}\nreuse = \"never\""))
+            .expect("fine")
+            .processes,
+        2
+    );
+}
+
+#[test]
+fn a_target_elsewhere_needs_addresses_of_this_machine() {
+    let load = fleet(30_000);
+    wrong(
+        spread_at(&load, "192.0.2.7"),
+        &["30,000 connections", "28,232 ports", "--source"],
+    );
+    wrong(spread_at(&load, "::1"), &["127.0.0.1"]);
+    let given = |range: &str| spread(&format!("{load}\nsource_addresses = [\"{range}\"]"));
+    wrong(
+        given("127.0.0.2"),
+        &["from 1 addresses", "give 2 addresses or more"],
+    );
+    assert_eq!(given("127.0.0.2-127.0.0.3").expect("fine").sources.len(), 2);
+}
+
+#[test]
+fn sources_stay_in_their_network() {
+    for (number, n) in [(0, 1), (u32::MAX, 60_000), (4_194_304, 8)] {
+        let first = u32::from(first_source(number, n));
+        assert!(
+            first > 0x7f00_0001 && first + n < 0x7fff_ffff,
+            "{number} {n}"
+        );
+    }
+}

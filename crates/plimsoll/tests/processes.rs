@@ -1,0 +1,613 @@
+//! A load that several processes share, and servers that share a port.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{CLIENT_MTLS, ORDER, Place, SCORE, SERVER_MTLS, signal, text, told, wait};
+
+/// The processes that `parent` has started and that are still there, oldest first.
+fn children(parent: u32) -> Vec<i32> {
+    let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    list.unwrap_or_default()
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+fn count(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is no count"))
+}
+
+/// All of `calls` are accounted for, and ended well.
+#[track_caller]
+fn all_ok(run: &Value, calls: u64) {
+    // On a busy machine the generator may have been late; that is not what is asked here.
+    let over = ["complete", "invalid"]
+        .map(Value::from)
+        .contains(&run["state"]);
+    assert!(over, "{}: {}", run["state"], run["reason"]);
+    assert_eq!(count(&run["total"]["ok"]), calls, "{}", run["total"]);
+    let check = &run["count_check"];
+    assert_eq!(check["matches"], true, "{check}");
+    assert_eq!(count(&check["due"]), calls);
+}
+
+#[test]
+fn a_fixed_rate_is_the_same_from_one_process_and_from_three() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    let url = server.plaintext();
+    let run = |processes: &str, out: &str| {
+        let mut arguments = vec![
+            "grpc",
+            &url,
+            "--rate",
+            "300/s",
+            "--duration",
+            "2s",
+            "--warmup",
+            "500ms",
+            "--arrivals",
+            "poisson",
+            "--connections",
+            "4",
+            "--seed",
+            "7",
+            "--requests",
+            "--processes",
+            processes,
+            "--out",
+            out,
+            "--json",
+            "-q",
+        ];
+        arguments.extend(SCORE);
+        place.expect_json(0, &arguments)
+    };
+    let (one, three) = (run("1", "one"), run("3", "three"));
+    assert_eq!(one["processes"], Value::Null);
+    assert_eq!(three["processes"], 3);
+    assert_eq!(
+        three["plan_hash"].as_str().map(str::len),
+        one["plan_hash"].as_str().map(str::len)
+    );
+    // The seed decides the arrivals, and every one is sent by one process.
+    let due = |run: &Value| {
+        (
+            count(&run["count_check"]["due"]),
+            count(&run["total"]["due"]),
+        )
+    };
+    assert_eq!(due(&one), due(&three));
+    for run in [&one, &three] {
+        assert_eq!(run["total"]["errors"], 0, "{}", run["total"]);
+        assert_eq!(
+            count(&run["count_check"]["due"]),
+            count(&run["count_check"]["ok"])
+        );
+        assert_eq!(
+            count(&run["total"]["response"]["count"]),
+            count(&run["total"]["ok"])
+        );
+    }
+    // When each call was due does not depend on who sent it.
+    let arrivals = |out: &str| {
+        let run = plimsoll_model::run::Run::load(&place.path(out)).unwrap();
+        let mut arrivals = Vec::new();
+        run.each_request(|r| {
+            arrivals.push((r.sample.number, r.sample.arrival.0));
+            Ok(())
+        })
+        .unwrap();
+        arrivals.sort_unstable();
+        let first = arrivals[0].1;
+        arrivals
+            .iter()
+            .map(|(n, at)| (*n, at - first))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(arrivals("one"), arrivals("three"));
+    // The first process's client and the server are one each; the load's are four.
+    let threads = |run: &Value, end: &str| count(&run["total"][end]["threads_max"]);
+    assert!(threads(&three, "client") > threads(&one, "client"));
+    assert_eq!(threads(&three, "server"), threads(&one, "server"));
+}
+
+#[test]
+fn clients_that_one_process_has_no_descriptors_for_come_from_several() {
+    let place = Place::new();
+    place.certificates();
+    let mut arguments = vec!["orders", "--processing", "0s"];
+    arguments.extend(SERVER_MTLS);
+    let server = place.serve(&arguments);
+    let url = server.tls();
+    // 200 descriptors hold 136 connections besides the process's own.
+    let mut command = Command::new("bash");
+    command.args([
+        "-c",
+        "ulimit -n 200; exec \"$@\"",
+        "fleet",
+        env!("CARGO_BIN_EXE_plimsoll"),
+    ]);
+    command.args([
+        "grpc",
+        &url,
+        "--fleet",
+        "300",
+        "--calls",
+        "6001",
+        "--connect-rate",
+        "600/s",
+    ]);
+    command.args([
+        "--think",
+        "100ms",
+        "--progress-every",
+        "2000",
+        "--out",
+        "run",
+    ]);
+    command.args(ORDER).args(CLIENT_MTLS);
+    command
+        .current_dir(place.path(""))
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin");
+    let began = Instant::now();
+    let output = support::output(&mut command, Duration::from_secs(60));
+    let report = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{report}\n{}",
+        text(&output.stderr)
+    );
+    let run = place.run_json("run");
+    all_ok(&run, 6001);
+    assert_eq!(run["processes"], 3);
+    assert_eq!(count(&run["total"]["connections_open_max"]), 300);
+    assert_eq!(count(&run["stages"][0]["connections_full"]), 300);
+    // All processes together keep to the rate.
+    assert!(
+        began.elapsed() >= Duration::from_millis(450),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(report.contains("from 3 processes"), "{report}");
+    assert!(report.contains("a process may have 136"), "{report}");
+    assert_eq!(run["tls"]["version"], "TLSv1_3");
+    let progress = text(&output.stderr);
+    assert!(progress.contains("connecting: "), "{progress}");
+    assert!(
+        progress.matches("of 6,001 calls").count() >= 2,
+        "{progress}"
+    );
+}
+
+#[test]
+fn secrets_reach_the_processes_and_no_file() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    let url = server.plaintext();
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--clients",
+        "2",
+        "--connections",
+        "2",
+        "--calls",
+        "10",
+        "--processes",
+        "2",
+        "--metadata",
+        "authorization: Bearer hidden-word",
+        "--out",
+        "run",
+        "--json",
+        "-q",
+    ];
+    arguments.extend(SCORE);
+    all_ok(&place.expect_json(0, &arguments), 10);
+    for entry in fs::read_dir(place.path("run")).unwrap() {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        assert!(!text(&bytes).contains("hidden-word"));
+    }
+}
+
+#[test]
+fn files_and_bolt_are_spread_as_well() {
+    let place = Place::new();
+    let bolt = place.serve(&["bolt"]);
+    let url = format!("sofa://{}", bolt.address());
+    let run = place.expect_json(
+        0,
+        &[
+            "bolt",
+            &url,
+            "--service",
+            "bench.HelloService:1.0",
+            "-m",
+            "sayHello",
+            "--data",
+            "[\"you\"]",
+            "--clients",
+            "4",
+            "--connections",
+            "4",
+            "--calls",
+            "101",
+            "--processes",
+            "2",
+            "--out",
+            "bolt",
+            "--json",
+            "-q",
+        ],
+    );
+    all_ok(&run, 101);
+    let files = place.serve(&["files"]);
+    let url = format!("http://{}/bytes/1KiB", files.address());
+    let run = place.expect_json(
+        0,
+        &[
+            "fetch",
+            &url,
+            "--cold",
+            "--clients",
+            "3",
+            "--calls",
+            "50",
+            "--processes",
+            "3",
+            "--out",
+            "files",
+            "--json",
+            "-q",
+        ],
+    );
+    all_ok(&run, 50);
+}
+
+#[test]
+fn an_interrupt_reaches_all_and_everything_is_written() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "200/s"]);
+    command.args([
+        "--duration",
+        "60s",
+        "--connections",
+        "3",
+        "--processes",
+        "3",
+        "--out",
+        "run",
+        "-q",
+    ]);
+    command
+        .args(SCORE)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 3);
+    signal(&child, Signal::INT);
+    assert_eq!(wait(&mut child), 130);
+    let run = place.run_json("run");
+    assert_eq!(
+        (&run["state"], &run["reason"]),
+        (&"aborted".into(), &"interrupted by a signal".into())
+    );
+    assert_eq!(
+        run["count_check"]["matches"], true,
+        "{}",
+        run["count_check"]
+    );
+    assert!(count(&run["total"]["ok"]) > 100);
+    assert!(
+        parts.iter().all(|pid| !is_there(*pid)),
+        "a process outlived its run"
+    );
+}
+
+#[test]
+fn a_process_that_dies_ends_the_run_and_what_was_measured_stays() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "300/s"]);
+    command.args([
+        "--duration",
+        "60s",
+        "--connections",
+        "3",
+        "--processes",
+        "3",
+        "--out",
+        "run",
+        "-q",
+    ]);
+    command.args(["--objective", "p99 < 10s"]);
+    command
+        .args(SCORE)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 3);
+    kill_process(Pid::from_raw(parts[1]).unwrap(), Signal::KILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(90), "{}", text(&output.stderr));
+    let run = place.run_json("run");
+    assert_eq!(run["state"], "partial");
+    let reason = run["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("process 2 of 3: ended by signal 9"),
+        "{reason}"
+    );
+    assert_eq!(
+        run["count_check"]["matches"], true,
+        "{}",
+        run["count_check"]
+    );
+    assert!(count(&run["total"]["ok"]) > 100);
+    assert!(
+        text(&output.stdout).contains("PARTIAL"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(
+        told(&output).contains("the others are stopped"),
+        "{}",
+        told(&output)
+    );
+    assert!(
+        parts.iter().all(|pid| !is_there(*pid)),
+        "a process outlived its run"
+    );
+}
+
+#[test]
+fn processes_end_with_the_one_that_started_them() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "100/s"]);
+    command.args([
+        "--duration",
+        "60s",
+        "--connections",
+        "2",
+        "--processes",
+        "2",
+        "--out",
+        "run",
+        "-q",
+    ]);
+    command
+        .args(SCORE)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let parts = started(&place, child.id(), 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let end = Instant::now() + Duration::from_secs(10);
+    while parts.iter().any(|pid| is_there(*pid)) {
+        assert!(Instant::now() < end, "a process outlived its run");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // What the killed run had written can be read.
+    let report = place.expect(0, &["report", "run"]);
+    assert!(report.contains("PARTIAL"), "{report}");
+}
+
+#[test]
+fn what_can_not_be_spread_is_told() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let says = |code: i32, more: &[&str], words: &[&str]| {
+        let mut arguments = vec![
+            "grpc",
+            &url,
+            "--clients",
+            "4",
+            "--calls",
+            "10",
+            "--out",
+            "run",
+            "-q",
+        ];
+        arguments.extend(SCORE);
+        arguments.extend(more);
+        let output = place.run(&arguments);
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        for word in words {
+            assert!(told.contains(word), "{told}");
+        }
+        assert!(
+            !place.path("run").exists(),
+            "nothing was measured, so nothing is kept"
+        );
+    };
+    says(
+        2,
+        &["--processes", "3"],
+        &["--processes", "3 for a load that has one connection"],
+    );
+    says(2, &["--processes", "0"], &["processes", "1 to 256"]);
+    let both = [
+        "--clients",
+        "2",
+        "--connections",
+        "2",
+        "--calls",
+        "10",
+        "--processes",
+        "2",
+    ];
+    let secure = url.replace("grpc:", "grpcs:");
+    let mut arguments = vec!["grpc", &secure, "--ca", "missing.crt", "--out", "run", "-q"];
+    arguments.extend(SCORE);
+    arguments.extend(both);
+    let output = place.run(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told(&output).contains("missing.crt"), "{}", told(&output));
+    let closed = "grpc://127.0.0.1:1";
+    let mut arguments = vec!["grpc", closed, "--out", "run", "-q"];
+    arguments.extend(SCORE);
+    arguments.extend(both);
+    let output = place.run(&arguments);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        told(&output).contains("CONNECT_REFUSED"),
+        "{}",
+        told(&output)
+    );
+    assert!(!place.path("run").exists());
+}
+
+/// The processes of a run, once it has measured for more than a second.
+#[track_caller]
+fn started(place: &Place, run: u32, n: usize) -> Vec<i32> {
+    let end = Instant::now() + Duration::from_secs(30);
+    let intervals = place.path("run/intervals.jsonl");
+    while fs::read_to_string(&intervals).map_or(0, |text| text.lines().count()) < 2 {
+        assert!(Instant::now() < end, "the load did not begin");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let parts = children(run);
+    assert_eq!(parts.len(), n);
+    parts
+}
+
+fn is_there(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn a_server_of_several_processes_is_one_server() {
+    let place = Place::new();
+    let server = place.serve(&["orders", "--pool", "4", "--processes", "3"]);
+    let parts = children(server.child.id());
+    assert_eq!(parts.len(), 3);
+    let url = server.plaintext();
+    let mut arguments = vec![
+        "grpc",
+        &url,
+        "--fleet",
+        "60",
+        "--duration",
+        "1500ms",
+        "--think",
+        "20ms",
+    ];
+    arguments.extend(["--out", "run", "--json", "-q"]);
+    arguments.extend(ORDER);
+    let run = place.expect_json(0, &arguments);
+    let calls = count(&run["total"]["ok"]);
+    all_ok(&run, calls);
+    // The figures of the server's end are those of all who listen on the port.
+    let descriptors = |pid: &i32| fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
+    let own: u64 = parts.iter().map(descriptors).sum();
+    let seen = count(&run["total"]["server"]["descriptors_max"]);
+    assert!(seen >= own + 60, "{seen} of {own} and 60 connections");
+    let (code, counts) = server.stop();
+    assert_eq!(code, 0);
+    for part in [
+        format!("processed {calls}").as_str(),
+        "connections 60",
+        "connections at once in a process",
+    ] {
+        assert!(counts.contains(part), "{counts}");
+    }
+    assert!(
+        parts.iter().all(|pid| !is_there(*pid)),
+        "a process outlived its server"
+    );
+}
+
+#[test]
+fn a_server_process_that_dies_ends_the_server() {
+    let place = Place::new();
+    let mut command = place.command(&[
+        "serve",
+        "score",
+        "--listen",
+        "127.0.0.1:0",
+        "--processes",
+        "2",
+    ]);
+    command.stderr(Stdio::piped());
+    let mut server = support::Server::start(&mut command);
+    let parts = children(server.child.id());
+    kill_process(Pid::from_raw(parts[1]).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(wait(&mut server.child), 1);
+    let mut said = String::new();
+    let mut stderr = server.child.stderr.take().unwrap();
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    assert!(said.contains("process 2 of 2 has ended"), "{said}");
+    assert!(!is_there(parts[0]));
+}
+
+#[test]
+fn server_processes_end_with_the_one_that_started_them() {
+    let place = Place::new();
+    let mut server = place.serve(&["score", "--processes", "2"]);
+    let parts = children(server.child.id());
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while parts.iter().any(|pid| is_there(*pid)) {
+        assert!(Instant::now() < end, "a process outlived its server");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_keeps_server_processes_from_listening_is_told_once() {
+    let place = Place::new();
+    let output = place.run(&[
+        "serve",
+        "score",
+        "--listen",
+        "127.0.0.1:0",
+        "--processes",
+        "3",
+        "--tls-cert",
+        "missing.crt",
+        "--tls-key",
+        "missing.key",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        told(&output).matches("missing.crt").count(),
+        1,
+        "{}",
+        told(&output)
+    );
+    let other = place.serve(&["score"]);
+    let output = place.run(&[
+        "serve",
+        "score",
+        "--listen",
+        &other.address(),
+        "--processes",
+        "2",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        told(&output).contains("already in use"),
+        "{}",
+        told(&output)
+    );
+}
