@@ -1,0 +1,227 @@
+//! What sockets say: connections accepted, bytes read and handed over, bytes written.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use plimsoll_model::Time;
+use socket2::{Domain, Socket, Type};
+
+use super::super::count;
+use super::super::link::Got;
+use super::super::poll::Ready;
+use super::{Connection, LOW_WATER, Role, Worker};
+
+const MOST_ACCEPTED: usize = 64;
+const BACKLOG: i32 = 4096;
+
+impl Worker {
+    pub(super) fn serve(&mut self, event: Ready, now: Time) {
+        if event.token & LISTENER != 0 {
+            self.accept((event.token & !LISTENER) as usize, now);
+            return;
+        }
+        let Some(place) = self.place(event.token) else {
+            return;
+        };
+        let Some(mut connection) = self.connections[place].take() else {
+            return;
+        };
+        // Out of the table while it is served, so that others can be reached.
+        let kept = self.serve_one(&mut connection, event, now);
+        let token = connection.token;
+        if kept {
+            self.connections[place] = Some(connection);
+            self.mark(token);
+        } else {
+            self.free.push(place as u32);
+            self.closed(*connection, now);
+        }
+    }
+
+    /// `false`: the connection is to be closed.
+    pub(super) fn serve_one(
+        &mut self,
+        connection: &mut Connection,
+        event: Ready,
+        now: Time,
+    ) -> bool {
+        if connection.connecting && event.writable {
+            match connection.link.socket.take_error() {
+                Ok(None) => {
+                    connection.connecting = false;
+                    if let Role::Up { endpoint, .. }
+                    | Role::Pipe {
+                        endpoint: Some(endpoint),
+                        ..
+                    } = &connection.role
+                    {
+                        self.routes[connection.route].endpoints[*endpoint].failures = 0;
+                    }
+                }
+                Ok(Some(_)) | Err(_) => return false,
+            }
+        }
+        if !event.readable || connection.connecting {
+            return true;
+        }
+        if connection.ended {
+            // Nothing is to be read: what is told is a failure, or the end of both ways.
+            return !connection.finished && connection.link.flush().is_ok();
+        }
+        if connection.paused {
+            return true;
+        }
+        let got = match connection.link.read(&mut self.buffer) {
+            Ok(got) => got,
+            Err(e) => {
+                if connection.link.is_handshaking() {
+                    count(&self.counters(connection.route).handshakes_failed, 1);
+                }
+                tracing::debug!(
+                    "a connection of route {}: {e}",
+                    self.routes[connection.route].route.name
+                );
+                // The alert that says why, where TLS made one.
+                let _ = connection.link.flush();
+                return false;
+            }
+        };
+        connection.last_active = now;
+        let codec = self.routes[connection.route].codec.clone();
+        match (&connection.role, codec) {
+            (Role::Down { .. }, Some(codec)) => {
+                self.take_requests(connection, &codec, now) && got != Got::End
+            }
+            (Role::Up { .. }, Some(codec)) => {
+                self.take_answers(connection, &codec) && got != Got::End
+            }
+            _ => self.through(connection, got),
+        }
+    }
+
+    pub(super) fn accept(&mut self, route: usize, now: Time) {
+        for _ in 0..MOST_ACCEPTED {
+            let state = &self.routes[route];
+            let Some(listener) = &state.listener else {
+                return;
+            };
+            let socket = match listener.accept() {
+                Ok((socket, _)) => socket,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) => {
+                    tracing::warn!("accepting a connection: {e}");
+                    return;
+                }
+            };
+            let taken = socket
+                .set_nonblocking(true)
+                .and_then(|()| socket.set_nodelay(true));
+            let tls = state
+                .listen_tls
+                .as_ref()
+                .map(|identity| identity.connection(""))
+                .transpose();
+            let (Ok(()), Ok(tls)) = (taken, tls) else {
+                continue;
+            };
+            let is_piped = state.codec.is_none();
+            let role = if is_piped {
+                Role::Pipe {
+                    peer: u64::MAX,
+                    endpoint: None,
+                }
+            } else {
+                Role::Down { in_flight: 0 }
+            };
+            let Ok(token) = self.adopt(socket, tls, route, role, false, now) else {
+                continue;
+            };
+            count(&self.counters(route).accepted, 1);
+            count(&self.counters(route).open, 1);
+            if is_piped {
+                self.join(token, route, now);
+            }
+        }
+    }
+
+    pub(super) fn flush_dirty(&mut self, now: Time) {
+        // Closing one may mark others.
+        while !self.dirty.is_empty() {
+            for token in std::mem::take(&mut self.dirty) {
+                self.flush(token, now);
+            }
+        }
+    }
+
+    pub(super) fn flush(&mut self, token: u64, now: Time) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        connection.dirty = false;
+        if connection.connecting {
+            return;
+        }
+        if connection.link.flush().is_err() {
+            self.close(token, now);
+            return;
+        }
+        let is_sent = !connection.link.wants_write() && connection.link.unsent() == 0;
+        if connection.finishing && !connection.finished && is_sent {
+            connection.link.finish();
+            connection.finished = true;
+        }
+        if connection.finished && connection.ended {
+            self.close(token, now);
+            return;
+        }
+        let below = connection.link.unsent() < LOW_WATER;
+        let peer = match connection.role {
+            Role::Pipe { peer, .. } if below => Some(peer),
+            Role::Down { .. } if below => Some(token),
+            _ => None,
+        };
+        if let Some(source) = peer.and_then(|peer| self.live(peer))
+            && source.paused
+        {
+            source.paused = false;
+            let source = source.token;
+            self.watch(source);
+        }
+        self.watch(token);
+    }
+
+    /// Asks epoll for what matters now.
+    pub(super) fn watch(&mut self, token: u64) {
+        let Some(place) = self.place(token) else {
+            return;
+        };
+        let Some(connection) = self.connections[place].as_deref_mut() else {
+            return;
+        };
+        let reads = !connection.paused && !connection.ended;
+        let writes = connection.connecting || connection.link.wants_write();
+        if (reads, writes) != (connection.reads, connection.writes) {
+            (connection.reads, connection.writes) = (reads, writes);
+            if let Err(e) = self
+                .poll
+                .change(&connection.link.socket, token, reads, writes)
+            {
+                tracing::error!("watching a socket: {e}");
+            }
+        }
+    }
+}
+
+/// A listening socket whose port other workers' sockets share.
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        None,
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,130 @@
+//! A worker's connections by their tokens: taken in, found, closed.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+
+use plimsoll_model::Time;
+
+use super::super::count;
+use super::super::link::Link;
+use super::{Connection, Role, Worker};
+
+impl Worker {
+    pub(super) fn place(&self, token: u64) -> Option<usize> {
+        let place = token as u32 as usize;
+        match self.connections.get(place) {
+            Some(Some(connection)) if connection.token == token => Some(place),
+            _ => None,
+        }
+    }
+
+    pub(super) fn live(&mut self, token: u64) -> Option<&mut Connection> {
+        let place = self.place(token)?;
+        self.connections[place].as_deref_mut()
+    }
+
+    pub(super) fn mark(&mut self, token: u64) {
+        if let Some(connection) = self.live(token)
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push(token);
+        }
+    }
+
+    /// Takes a socket in.
+    pub(super) fn adopt(
+        &mut self,
+        socket: TcpStream,
+        tls: Option<rustls::Connection>,
+        route: usize,
+        role: Role,
+        connecting: bool,
+        now: Time,
+    ) -> io::Result<u64> {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            (self.connections.len() - 1) as u32
+        });
+        let generation = self.next_generation;
+        self.next_generation = (self.next_generation + 1) & 0x7fff_ffff;
+        let token = u64::from(generation) << 32 | u64::from(place);
+        if let Err(e) = self.poll.add(&socket, token, true, connecting) {
+            self.free.push(place);
+            return Err(e);
+        }
+        self.connections[place as usize] = Some(Box::new(Connection {
+            link: Link::new(socket, tls),
+            token,
+            route,
+            role,
+            began: now,
+            last_active: now,
+            connecting,
+            reads: true,
+            writes: connecting,
+            paused: false,
+            ended: false,
+            finishing: false,
+            finished: false,
+            dirty: false,
+        }));
+        Ok(token)
+    }
+
+    /// The connection is gone; what depended on it is told.
+    pub(super) fn close(&mut self, token: u64, now: Time) {
+        let Some(place) = self.place(token) else {
+            return;
+        };
+        if let Some(connection) = self.connections[place].take() {
+            self.free.push(place as u32);
+            self.closed(*connection, now);
+        }
+    }
+
+    pub(super) fn closed(&mut self, connection: Connection, now: Time) {
+        let route = connection.route;
+        match connection.role {
+            Role::Down { .. } => {
+                self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
+            }
+            Role::Up {
+                lane,
+                endpoint,
+                mut calls,
+                ..
+            } => {
+                let lane = &mut self.routes[route].lanes[lane];
+                if *lane == Some(connection.token) {
+                    *lane = None;
+                }
+                if connection.connecting || connection.link.is_handshaking() {
+                    self.endpoint_failed(route, endpoint, now);
+                } else {
+                    count(&self.counters(route).upstream_lost, 1);
+                }
+                self.answer_lost(route, &mut calls, connection.connecting);
+            }
+            Role::Pipe { peer, endpoint } => {
+                match endpoint {
+                    Some(endpoint) if connection.connecting => {
+                        self.endpoint_failed(route, endpoint, now);
+                    }
+                    Some(_) => {}
+                    None => {
+                        self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+                // Where this end broke, the other one must not wait for more; where both
+                // had finished, the other is gone already or about to be.
+                if let Some(other) = self.live(peer) {
+                    other.ended = true;
+                    other.finishing = true;
+                    self.mark(peer);
+                }
+            }
+        }
+    }
+}
