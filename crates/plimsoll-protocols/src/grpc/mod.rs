@@ -20,11 +20,13 @@ pub mod schema;
 mod streams;
 #[cfg(feature = "targets")]
 pub mod target;
+mod timeout;
 mod trace;
 mod unary;
 
 pub use driver::{GrpcDriver, GrpcProtocol};
-pub use head::{ContentType, Head, HeadReader, MAX_HEADER_LIST, Texts};
+pub use head::{ContentType, Head, HeadReader, MAX_HEADER_LIST, Texts, field_problem};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};
+pub use timeout::timeout_from_value;
 pub use trace::FrameTracer;

@@ -9,6 +9,7 @@ use super::exchange::Script;
 use super::h2::{DEFAULT_MAX_FRAME, flags, kind, write};
 use super::hpack::Encoder;
 use super::message::PREFIX_LEN;
+use super::timeout::timeout_value;
 
 /// What a connection needs to know of the calls it will carry.
 #[derive(Clone, Copy, Debug)]
@@ -211,34 +212,6 @@ fn check_metadata(name: &str, value: &str) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// `grpc-timeout`: at most eight digits and a unit, in the largest unit that loses
-/// nothing, else rounded up in the smallest that holds it.
-fn timeout_value(deadline: Duration) -> String {
-    const UNITS: [(u128, char); 6] = [
-        (3_600_000_000_000, 'H'),
-        (60_000_000_000, 'M'),
-        (1_000_000_000, 'S'),
-        (1_000_000, 'm'),
-        (1_000, 'u'),
-        (1, 'n'),
-    ];
-    const MAX: u128 = 99_999_999;
-    let nanos = deadline.as_nanos();
-    let exact = UNITS
-        .iter()
-        .find(|(unit, _)| nanos.is_multiple_of(*unit) && nanos / unit <= MAX && nanos > 0);
-    let rounded = || {
-        UNITS
-            .iter()
-            .rev()
-            .find(|(unit, _)| nanos.div_ceil(*unit) <= MAX)
-    };
-    match exact.or_else(rounded) {
-        Some((unit, letter)) => format!("{}{letter}", nanos.div_ceil(*unit)),
-        None => format!("{MAX}H"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,23 +239,6 @@ mod tests {
             secure: false,
             deadline: None,
         })
-    }
-
-    #[test]
-    fn timeouts() {
-        for (nanos, text) in [
-            (1_000_000_000, "1S"),
-            (1_500_000_000, "1500m"),
-            (60_000_000_000, "1M"),
-            (7_200_000_000_000, "2H"),
-            (250_000, "250u"),
-            (0, "0n"),
-            (1_234_567_891, "1234568u"),
-            (99_999_999_000_000_001, "1666667M"),
-        ] {
-            assert_eq!(timeout_value(Duration::from_nanos(nanos)), text, "{nanos}");
-        }
-        assert_eq!(timeout_value(Duration::MAX), "99999999H");
     }
 
     #[test]

@@ -37,13 +37,14 @@ pub struct Route {
     pub listen_tls: Option<TlsFiles>,
     /// TLS towards the upstream.
     pub upstream_tls: Option<TlsFiles>,
-    /// Bolt: connections a worker keeps to the upstream. Default 1.
+    /// Connections a worker keeps to the upstream, with Bolt for each layout. Default 1.
     pub connections: Option<usize>,
-    /// Bolt: calls in flight a connection; one more is answered as busy. Default 4096.
+    /// Calls in flight a connection; one more is answered as busy. Default 4096.
     pub max_in_flight: Option<usize>,
-    /// Bolt: for calls that bring no timeout of their own. Default 60s.
+    /// Bolt: for calls that bring no timeout of their own, default 60s. gRPC: for all calls,
+    /// default none.
     pub timeout: Option<Period>,
-    /// Bolt: silence after which the upstream is tried. Default 15s.
+    /// Silence after which the upstream is tried. Default 15s.
     pub heartbeat: Option<Period>,
 }
 
@@ -52,8 +53,20 @@ pub struct Route {
 pub enum Protocol {
     /// Requests and answers are told apart; many connections share few.
     Bolt,
-    /// A stream of bytes: gRPC and everything else over TCP.
+    /// HTTP/2: streams of many connections share few.
+    Grpc,
+    /// A stream of bytes.
     Tcp,
+}
+
+impl Protocol {
+    /// What TLS agrees on for it.
+    pub(super) fn alpn(self) -> Option<&'static [u8]> {
+        match self {
+            Protocol::Grpc => Some(b"h2"),
+            Protocol::Bolt | Protocol::Tcp => None,
+        }
+    }
 }
 
 /// Certificates (PEM), looked at again every two seconds.
@@ -133,7 +146,7 @@ impl Config {
                     if given {
                         return wrong(
                             key(name),
-                            "only for protocol = \"bolt\": tcp knows no calls",
+                            "only for \"bolt\" and \"grpc\": tcp knows no calls",
                         );
                     }
                 }
@@ -166,6 +179,11 @@ impl Route {
 
     pub(super) fn timeout(&self) -> Duration {
         self.timeout.map_or(Duration::from_secs(60), |p| p.0)
+    }
+
+    /// As it was given: streams of gRPC may go on for ever.
+    pub(super) fn call_timeout(&self) -> Option<Duration> {
+        self.timeout.map(|p| p.0)
     }
 
     pub(super) fn heartbeat(&self) -> Duration {

@@ -3,17 +3,18 @@
 //!
 //! A loop a worker under epoll, nothing shared but counters: each worker has its own
 //! listening sockets (`SO_REUSEPORT`), its own connections upstream and its own timers.
-//! Where a codec tells calls apart (Bolt), many connections downstream share few upstream,
-//! with ids renumbered; everything else passes as a stream of bytes, a connection for a
-//! connection.
+//! Where a codec tells calls apart (Bolt), and over HTTP/2, many connections downstream
+//! share few upstream, with ids renumbered; everything else passes as a stream of bytes, a
+//! connection for a connection.
 //!
-//! Invariant: a request that was told apart and taken is answered exactly once, by the service or
-//! by the sidecar itself with a status that says why.
+//! Invariant: a request that was told apart and taken is answered exactly once, by the
+//! service or by the sidecar itself with a status that says why.
 
 mod admin;
 mod calls;
 mod codec;
 mod config;
+mod http2;
 mod link;
 mod poll;
 mod tls;
@@ -77,6 +78,9 @@ pub(crate) struct Counters {
     pub(crate) no_upstream: AtomicU64,
     pub(crate) timeouts: AtomicU64,
     pub(crate) cut: AtomicU64,
+    /// HTTP/2: reset by the client; by the upstream, or not looked at there.
+    pub(crate) cancelled: AtomicU64,
+    pub(crate) reset: AtomicU64,
     /// Answers to ids that nobody waits for.
     pub(crate) stray: AtomicU64,
     pub(crate) malformed: AtomicU64,
@@ -89,7 +93,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Names as the admin page shows them.
-    pub(crate) fn all(&self) -> [(&'static str, u64); 19] {
+    pub(crate) fn all(&self) -> [(&'static str, u64); 21] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("connections_accepted_total", read(&self.accepted)),
@@ -107,6 +111,8 @@ impl Counters {
             ("answered_no_upstream_total", read(&self.no_upstream)),
             ("answered_timeout_total", read(&self.timeouts)),
             ("answered_connection_closed_total", read(&self.cut)),
+            ("cancelled_by_client_total", read(&self.cancelled)),
+            ("reset_by_upstream_total", read(&self.reset)),
             ("stray_answers_total", read(&self.stray)),
             ("malformed_total", read(&self.malformed)),
             ("handshakes_failed_total", read(&self.handshakes_failed)),

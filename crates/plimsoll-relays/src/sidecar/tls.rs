@@ -36,6 +36,7 @@ enum Made {
 /// One side's certificates in use.
 pub(super) struct Identity {
     route: String,
+    alpn: Alpn,
     files: TlsFiles,
     stamp: Stamp,
     made: Made,
@@ -43,23 +44,37 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Towards those who connect: they must show a certificate of the CA.
-    pub(super) fn server(route: &str, files: &TlsFiles) -> Result<Identity, SidecarError> {
-        Identity::new(route, files, server)
+    pub(super) fn server(
+        route: &str,
+        files: &TlsFiles,
+        alpn: Alpn,
+    ) -> Result<Identity, SidecarError> {
+        Identity::new(route, files, alpn, server)
     }
 
     /// Towards the upstream.
-    pub(super) fn client(route: &str, files: &TlsFiles) -> Result<Identity, SidecarError> {
-        Identity::new(route, files, client)
+    pub(super) fn client(
+        route: &str,
+        files: &TlsFiles,
+        alpn: Alpn,
+    ) -> Result<Identity, SidecarError> {
+        Identity::new(route, files, alpn, client)
     }
 
-    fn new(route: &str, files: &TlsFiles, make: Make) -> Result<Identity, SidecarError> {
+    fn new(
+        route: &str,
+        files: &TlsFiles,
+        alpn: Alpn,
+        make: Make,
+    ) -> Result<Identity, SidecarError> {
         // Taken first: a change while reading shows as a change afterwards.
         let stamp = stamp(files);
         Ok(Identity {
             route: route.to_owned(),
             files: files.clone(),
+            alpn,
             stamp,
-            made: make(files).map_err(|bad| bad.told(route))?,
+            made: make(files, alpn).map_err(|bad| bad.told(route))?,
         })
     }
 
@@ -73,7 +88,7 @@ impl Identity {
             Made::Server(_) => server,
             Made::Client(_) => client,
         };
-        match make(&self.files) {
+        match make(&self.files, self.alpn) {
             Ok(made) => {
                 self.made = made;
                 self.stamp = seen;
@@ -107,7 +122,10 @@ impl Identity {
     }
 }
 
-type Make = fn(&TlsFiles) -> Result<Made, Bad>;
+/// The protocol that TLS agrees on (RFC 7301), where it is asked for.
+pub(super) type Alpn = Option<&'static [u8]>;
+
+type Make = fn(&TlsFiles, Alpn) -> Result<Made, Bad>;
 
 /// What of the files can't be used.
 struct Bad {
@@ -162,28 +180,30 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Bad> {
         .map_err(|e| Bad::new("key", path, format!("holds no PEM private key: {e}")))
 }
 
-fn server(files: &TlsFiles) -> Result<Made, Bad> {
+fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let verifier =
         WebPkiClientVerifier::builder_with_provider(roots(&files.ca)?, Arc::clone(&provider))
             .build()
             .map_err(|e| Bad::new("CA", &files.ca, e))?;
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(certificates("certificate", &files.cert)?, key(&files.key)?)
         .map_err(|e| Bad::new("key", &files.key, e))?;
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Made::Server(Arc::new(config)))
 }
 
-fn client(files: &TlsFiles) -> Result<Made, Bad> {
+fn client(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
         .with_root_certificates(roots(&files.ca)?)
         .with_client_auth_cert(certificates("certificate", &files.cert)?, key(&files.key)?)
         .map_err(|e| Bad::new("key", &files.key, e))?;
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Made::Client(Arc::new(config)))
 }

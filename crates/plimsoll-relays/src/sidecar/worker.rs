@@ -3,6 +3,7 @@
 //!
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
+mod http2;
 mod multiplex;
 mod pipe;
 mod sockets;
@@ -21,10 +22,12 @@ use plimsoll_model::Time;
 use super::calls::Calls;
 use super::codec::Codec;
 use super::config::{Config, Protocol, Route};
+use super::http2::Exchanges;
 use super::link::Link;
 use super::poll::{Events, Poll, Waker};
 use super::tls::Identity;
 use super::{Counters, SidecarError, count};
+use http2::Http2;
 
 const TICK: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -50,6 +53,8 @@ enum Role {
         /// The heartbeat on its way: its id, and when its answer is missed.
         beat: Option<(u64, Time)>,
     },
+    /// HTTP/2, from a client or to an upstream.
+    Http2(Box<Http2>),
     /// One end of a pipe; `endpoint` is given at the end that goes upstream.
     Pipe { peer: u64, endpoint: Option<usize> },
 }
@@ -75,6 +80,14 @@ struct Connection {
     dirty: bool,
 }
 
+impl Connection {
+    /// It can't carry a call yet.
+    fn is_new(&self) -> bool {
+        let untold = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
+        self.connecting || self.link.is_handshaking() || untold
+    }
+}
+
 /// An upstream's address, and when it may be tried again.
 struct Endpoint {
     address: SocketAddr,
@@ -84,7 +97,7 @@ struct Endpoint {
 
 struct RouteState {
     route: Route,
-    /// `None`: a stream of bytes.
+    /// `None`: HTTP/2, or a stream of bytes.
     codec: Option<Codec>,
     address: SocketAddr,
     listener: Option<TcpListener>,
@@ -104,6 +117,8 @@ pub(super) struct Worker {
     counters: Arc<Vec<(String, Counters)>>,
     routes: Vec<RouteState>,
     connections: Vec<Option<Box<Connection>>>,
+    /// Calls over HTTP/2.
+    exchanges: Exchanges,
     free: Vec<u32>,
     next_generation: u32,
     dirty: Vec<u64>,
@@ -143,23 +158,23 @@ impl Worker {
             })?;
             let codec = match route.protocol {
                 Protocol::Bolt => Some(Codec::Bolt),
-                Protocol::Tcp => None,
+                Protocol::Grpc | Protocol::Tcp => None,
             };
-            let layouts = codec.as_ref().map_or(0, Codec::layouts);
+            let layouts = codec.as_ref().map_or(1, Codec::layouts);
             let name = &route.name;
-            let identity = |files: &_, make: fn(&str, &_) -> _| make(name, files);
+            let alpn = route.protocol.alpn();
             routes.push(RouteState {
                 address,
                 listener: Some(listener),
                 listen_tls: route
                     .listen_tls
                     .as_ref()
-                    .map(|f| identity(f, Identity::server))
+                    .map(|files| Identity::server(name, files, alpn))
                     .transpose()?,
                 upstream_tls: route
                     .upstream_tls
                     .as_ref()
-                    .map(|f| identity(f, Identity::client))
+                    .map(|files| Identity::client(name, files, alpn))
                     .transpose()?,
                 endpoints: route
                     .upstream
@@ -184,6 +199,7 @@ impl Worker {
             counters,
             routes,
             connections: Vec::new(),
+            exchanges: Exchanges::default(),
             free: Vec::new(),
             next_generation: 1,
             dirty: Vec::new(),
@@ -220,6 +236,8 @@ impl Worker {
                 for state in &mut self.routes {
                     state.listener = None;
                 }
+                self.say_goodbyes();
+                self.flush_dirty(now);
             }
             if let Some(until) = drain_until
                 && (now >= until || !self.is_busy())
@@ -245,6 +263,9 @@ impl Worker {
                     self.reload();
                 }
                 self.tick(now);
+                if drain_until.is_some() {
+                    self.say_goodbyes();
+                }
                 self.flush_dirty(now);
             }
         }
@@ -255,6 +276,7 @@ impl Worker {
         self.connections.iter().flatten().any(|c| match &c.role {
             Role::Down { in_flight } => *in_flight > 0 || c.link.unsent() > 0,
             Role::Up { .. } => c.link.unsent() > 0,
+            Role::Http2(http2) => http2.is_busy() || c.link.unsent() > 0,
             Role::Pipe { .. } => true,
         })
     }
@@ -278,17 +300,23 @@ impl Worker {
                 continue;
             };
             let token = connection.token;
-            let is_new = connection.connecting || connection.link.is_handshaking();
+            let is_new = connection.is_new();
             if is_new && now >= connection.began + CONNECT_LIMIT {
-                if !connection.connecting {
+                if connection.link.is_handshaking() && !connection.connecting {
                     count(&self.counters(connection.route).handshakes_failed, 1);
                 }
                 self.close(token, now);
                 continue;
             }
-            if matches!(connection.role, Role::Up { .. }) && !self.look_after(place, now) {
+            let keep = match connection.role {
+                Role::Up { .. } => self.look_after(place, now),
+                Role::Http2(_) => self.look_after_http2(place, now),
+                Role::Down { .. } | Role::Pipe { .. } => true,
+            };
+            if !keep {
                 self.close(token, now);
             }
         }
+        self.end_due(now);
     }
 }

@@ -6,7 +6,7 @@
 //! next request is a connection's state: [`PeerTable`].
 
 use super::table::{DynamicTable, STATIC};
-use super::{DEFAULT_TABLE_SIZE, huffman, integer};
+use super::{DEFAULT_TABLE_SIZE, Field, huffman, integer};
 
 /// Encodes with a model of the peer's dynamic table.
 #[derive(Debug)]
@@ -29,22 +29,44 @@ impl Encoder {
     pub fn encode<'a>(&mut self, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
         let mut block = Vec::new();
         for (name, value) in fields {
-            let (exact, by_name) = self.find(name, value);
-            if let Some(index) = exact {
-                integer::encode(index, 7, 0x80, &mut block);
-                continue;
-            }
-            literal(by_name, 6, 0x40, name, value, &mut block);
-            self.table.insert(name.as_bytes(), value.as_bytes());
-            self.used += name.len() + value.len() + super::ENTRY_OVERHEAD;
+            self.field(plain(name, value), true, &mut block);
         }
         block
+    }
+
+    /// Appends one field, by its index where a table has it. Otherwise it goes into the
+    /// dynamic table where `keep` says so, and a sensitive one never (RFC 7541, 6.2.3).
+    /// True: the table has changed.
+    fn field(&mut self, field: Field<'_>, keep: bool, block: &mut Vec<u8>) -> bool {
+        let Field {
+            name,
+            value,
+            sensitive,
+        } = field;
+        let (exact, by_name) = self.find(name, value);
+        if sensitive {
+            literal(by_name, 4, 0x10, name, value, block);
+            return false;
+        }
+        if let Some(index) = exact {
+            integer::encode(index, 7, 0x80, block);
+            return false;
+        }
+        if !keep {
+            literal(by_name, 4, 0, name, value, block);
+            return false;
+        }
+        literal(by_name, 6, 0x40, name, value, block);
+        self.table.insert(name, value);
+        self.used += name.len() + value.len() + super::ENTRY_OVERHEAD;
+        true
     }
 
     /// Encodes `fields` without the dynamic table (RFC 7541, 6.2.2).
     pub fn encode_plain<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
         let mut block = Vec::new();
         for (name, value) in fields {
+            let (name, value) = (name.as_bytes(), value.as_bytes());
             let (exact, by_name) = find_static(name, value);
             match exact {
                 Some(index) => integer::encode(index, 7, 0x80, &mut block),
@@ -60,7 +82,7 @@ impl Encoder {
     }
 
     /// The index of the field, and an index of its name.
-    fn find(&self, name: &str, value: &str) -> (Option<u32>, Option<u32>) {
+    fn find(&self, name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
         let (exact, mut by_name) = find_static(name, value);
         if exact.is_some() {
             return (exact, by_name);
@@ -68,8 +90,8 @@ impl Encoder {
         let mut place = 0;
         while let Some((entry_name, entry_value)) = self.table.entry(place) {
             let index = (STATIC.len() + 1 + place) as u32;
-            if entry_name == name.as_bytes() {
-                if entry_value == value.as_bytes() {
+            if entry_name == name {
+                if entry_value == value {
                     return (Some(index), by_name);
                 }
                 by_name = by_name.or(Some(index));
@@ -80,12 +102,27 @@ impl Encoder {
     }
 }
 
-fn find_static(name: &str, value: &str) -> (Option<u32>, Option<u32>) {
-    let exact = STATIC.iter().position(|entry| *entry == (name, value));
-    let by_name = STATIC.iter().position(|entry| entry.0 == name);
+fn plain<'a>(name: &'a str, value: &'a str) -> Field<'a> {
+    Field {
+        name: name.as_bytes(),
+        value: value.as_bytes(),
+        sensitive: false,
+    }
+}
+
+fn find_static(name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
+    let is_name = |entry: &&(&str, &str)| entry.0.as_bytes() == name;
+    // Entries of one name stand together (RFC 7541, Appendix A).
+    let Some(first) = STATIC.iter().position(|entry| is_name(&entry)) else {
+        return (None, None);
+    };
+    let exact = STATIC[first..]
+        .iter()
+        .take_while(is_name)
+        .position(|entry| entry.1.as_bytes() == value);
     (
-        exact.map(|place| place as u32 + 1),
-        by_name.map(|place| place as u32 + 1),
+        exact.map(|place| (first + place) as u32 + 1),
+        Some(first as u32 + 1),
     )
 }
 
@@ -93,8 +130,8 @@ fn literal(
     index: Option<u32>,
     prefix: u8,
     pattern: u8,
-    name: &str,
-    value: &str,
+    name: &[u8],
+    value: &[u8],
     block: &mut Vec<u8>,
 ) {
     integer::encode(index.unwrap_or(0), prefix, pattern, block);
@@ -105,14 +142,14 @@ fn literal(
 }
 
 /// A string literal in the shorter of its two forms.
-fn string(text: &str, block: &mut Vec<u8>) {
-    let coded = huffman::encoded_len(text.as_bytes());
+fn string(text: &[u8], block: &mut Vec<u8>) {
+    let coded = huffman::encoded_len(text);
     if coded < text.len() {
         integer::encode(coded as u32, 7, 0x80, block);
-        huffman::encode(text.as_bytes(), block);
+        huffman::encode(text, block);
     } else {
         integer::encode(text.len() as u32, 7, 0, block);
-        block.extend_from_slice(text.as_bytes());
+        block.extend_from_slice(text);
     }
 }
 
@@ -171,6 +208,19 @@ impl PeerTable {
         if (self.lowest as usize) < needed {
             self.inserted = false;
         }
+        self.tell(out);
+        if self.inserted {
+            return BlockChoice::Steady;
+        }
+        if (self.allowed as usize) < needed {
+            return BlockChoice::Plain;
+        }
+        self.inserted = true;
+        BlockChoice::First
+    }
+
+    /// Appends the size updates that the next block must begin with (RFC 7541, 4.2).
+    fn tell(&mut self, out: &mut Vec<u8>) {
         if self.lowest < self.signalled {
             integer::encode(self.lowest, 5, 0x20, out);
             self.signalled = self.lowest;
@@ -180,14 +230,48 @@ impl PeerTable {
             self.signalled = self.allowed;
         }
         self.lowest = self.allowed;
-        if self.inserted {
-            return BlockChoice::Steady;
+    }
+}
+
+/// Encodes a connection's field lists, each another, into the dynamic table that its peer
+/// allows: for relays, which don't know beforehand what they will say.
+#[derive(Debug, Default)]
+pub struct ListEncoder {
+    encoder: Encoder,
+    peer: PeerTable,
+}
+
+impl ListEncoder {
+    /// The peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    pub fn allow(&mut self, size: u32) {
+        self.peer.allow(size);
+    }
+
+    /// Appends the block of `fields`; those that `keep` accepts go into the table. False:
+    /// the block changed nothing there, and means the same as long as none does. The
+    /// block must be sent.
+    pub fn encode<'a>(
+        &mut self,
+        fields: impl Iterator<Item = Field<'a>>,
+        keep: impl Fn(&Field<'_>) -> bool,
+        block: &mut Vec<u8>,
+    ) -> bool {
+        let mut changed = !self.is_told();
+        if changed {
+            self.encoder.table.resize(self.peer.lowest);
+            self.encoder.table.resize(self.peer.allowed);
+            self.peer.tell(block);
         }
-        if (self.allowed as usize) < needed {
-            return BlockChoice::Plain;
+        for field in fields {
+            let kept = keep(&field);
+            changed |= self.encoder.field(field, kept, block);
         }
-        self.inserted = true;
-        BlockChoice::First
+        changed
+    }
+
+    /// No size update is due.
+    fn is_told(&self) -> bool {
+        self.peer.signalled == self.peer.lowest && self.peer.signalled == self.peer.allowed
     }
 }
 
@@ -308,6 +392,36 @@ mod tests {
                         prop_assert_eq!(decoded(&mut decoder, &block), owned(&REQUEST));
                     }
                 }
+            }
+        }
+
+        #[test]
+        fn any_lists_come_back_whatever_the_peer_allows(lists in prop::collection::vec((
+            prop::option::of(0u32..600),
+            prop::collection::vec(
+                ("[a-z-]{1,12}", prop::collection::vec(any::<u8>(), 0..60), any::<bool>()),
+                0..8,
+            ),
+        ), 1..20)) {
+            let mut encoder = ListEncoder::default();
+            let mut decoder = Decoder::new(4096, 1 << 16);
+            for (allowed, list) in lists {
+                if let Some(size) = allowed {
+                    encoder.allow(size);
+                }
+                let fields = list.iter().map(|(name, value, sensitive)| Field {
+                    name: name.as_bytes(),
+                    value,
+                    sensitive: *sensitive,
+                });
+                let mut block = Vec::new();
+                encoder.encode(fields.clone(), |field| field.value.len() % 3 > 0, &mut block);
+                let mut at = 0;
+                decoder.decode(&block, |field| {
+                    assert_eq!(field, fields.clone().nth(at).unwrap());
+                    at += 1;
+                }).unwrap();
+                prop_assert_eq!(at, list.len());
             }
         }
 

@@ -2,9 +2,9 @@
 //!
 //! The decoder is complete and bounded: whatever bytes it is given, it ends with fields
 //! or an [`HpackError`]. The encoder is made for requests that repeat: it is run once,
-//! and its blocks are sent over and over.
+//! and its blocks are sent over and over; [`ListEncoder`] is for relays.
 //!
-//! Called by the gRPC driver, the canned server and the tracer.
+//! Called by the gRPC driver, the canned server, the tracer and the sidecar.
 
 mod decoder;
 mod encoder;
@@ -13,7 +13,7 @@ mod integer;
 mod table;
 
 pub use decoder::{DecodedBlock, Decoder, Field};
-pub use encoder::{BlockChoice, Encoder, PeerTable};
+pub use encoder::{BlockChoice, Encoder, ListEncoder, PeerTable};
 pub use huffman::{
     decode as huffman_decode, encode as huffman_encode, encoded_len as huffman_encoded_len,
 };

@@ -6,9 +6,11 @@ use std::net::{SocketAddr, TcpListener};
 use plimsoll_model::Time;
 use socket2::{Domain, Socket, Type};
 
+use super::super::config::Protocol;
 use super::super::count;
 use super::super::link::Got;
 use super::super::poll::Ready;
+use super::http2::Http2;
 use super::{Connection, LOW_WATER, Role, Worker};
 
 const MOST_ACCEPTED: usize = 64;
@@ -30,8 +32,12 @@ impl Worker {
         let kept = self.serve_one(&mut connection, event, now);
         let token = connection.token;
         if kept {
+            let is_http2 = matches!(connection.role, Role::Http2(_));
             self.connections[place] = Some(connection);
             self.mark(token);
+            if is_http2 {
+                self.take_frames(token, now);
+            }
         } else {
             self.free.push(place as u32);
             self.closed(*connection, now);
@@ -49,13 +55,14 @@ impl Worker {
             match connection.link.socket.take_error() {
                 Ok(None) => {
                     connection.connecting = false;
-                    if let Role::Up { endpoint, .. }
-                    | Role::Pipe {
-                        endpoint: Some(endpoint),
-                        ..
-                    } = &connection.role
-                    {
-                        self.routes[connection.route].endpoints[*endpoint].failures = 0;
+                    let endpoint = match &connection.role {
+                        Role::Up { endpoint, .. } => Some(*endpoint),
+                        Role::Http2(http2) => http2.endpoint(),
+                        Role::Pipe { endpoint, .. } => *endpoint,
+                        Role::Down { .. } => None,
+                    };
+                    if let Some(endpoint) = endpoint {
+                        self.routes[connection.route].endpoints[endpoint].failures = 0;
                     }
                 }
                 Ok(Some(_)) | Err(_) => return false,
@@ -95,6 +102,10 @@ impl Worker {
             (Role::Up { .. }, Some(codec)) => {
                 self.take_answers(connection, &codec) && got != Got::End
             }
+            (Role::Http2(_), _) => {
+                connection.ended = got == Got::End;
+                true
+            }
             _ => self.through(connection, got),
         }
     }
@@ -124,22 +135,24 @@ impl Worker {
             let (Ok(()), Ok(tls)) = (taken, tls) else {
                 continue;
             };
-            let is_piped = state.codec.is_none();
-            let role = if is_piped {
-                Role::Pipe {
+            let protocol = state.route.protocol;
+            let role = match protocol {
+                Protocol::Bolt => Role::Down { in_flight: 0 },
+                Protocol::Grpc => Role::Http2(Box::new(Http2::down())),
+                Protocol::Tcp => Role::Pipe {
                     peer: u64::MAX,
                     endpoint: None,
-                }
-            } else {
-                Role::Down { in_flight: 0 }
+                },
             };
             let Ok(token) = self.adopt(socket, tls, route, role, false, now) else {
                 continue;
             };
             count(&self.counters(route).accepted, 1);
             count(&self.counters(route).open, 1);
-            if is_piped {
-                self.join(token, route, now);
+            match protocol {
+                Protocol::Bolt => {}
+                Protocol::Grpc => self.greet(token),
+                Protocol::Tcp => self.join(token, route, now),
             }
         }
     }
@@ -177,15 +190,19 @@ impl Worker {
         let below = connection.link.unsent() < LOW_WATER;
         let peer = match connection.role {
             Role::Pipe { peer, .. } if below => Some(peer),
-            Role::Down { .. } if below => Some(token),
+            Role::Down { .. } | Role::Http2(_) if below => Some(token),
             _ => None,
         };
+        let choked = matches!(&connection.role, Role::Http2(http2) if http2.is_choked());
         if let Some(source) = peer.and_then(|peer| self.live(peer))
             && source.paused
         {
             source.paused = false;
             let source = source.token;
             self.watch(source);
+        }
+        if choked && below {
+            self.send_blocked(token, now);
         }
         self.watch(token);
     }

@@ -20,8 +20,7 @@ impl Worker {
     }
 
     pub(super) fn live(&mut self, token: u64) -> Option<&mut Connection> {
-        let place = self.place(token)?;
-        self.connections[place].as_deref_mut()
+        find(&mut self.connections, token)
     }
 
     pub(super) fn mark(&mut self, token: u64) {
@@ -85,7 +84,7 @@ impl Worker {
     }
 
     pub(super) fn closed(&mut self, connection: Connection, now: Time) {
-        let route = connection.route;
+        let (route, is_new) = (connection.route, connection.is_new());
         match connection.role {
             Role::Down { .. } => {
                 self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
@@ -100,12 +99,22 @@ impl Worker {
                 if *lane == Some(connection.token) {
                     *lane = None;
                 }
-                if connection.connecting || connection.link.is_handshaking() {
+                if is_new {
                     self.endpoint_failed(route, endpoint, now);
                 } else {
                     count(&self.counters(route).upstream_lost, 1);
                 }
                 self.answer_lost(route, &mut calls, connection.connecting);
+            }
+            Role::Http2(http2) => {
+                match http2.endpoint() {
+                    None => {
+                        self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    Some(endpoint) if is_new => self.endpoint_failed(route, endpoint, now),
+                    Some(_) => count(&self.counters(route).upstream_lost, 1),
+                }
+                self.http2_lost(connection.token, route, *http2, now);
             }
             Role::Pipe { peer, endpoint } => {
                 match endpoint {
@@ -126,5 +135,16 @@ impl Worker {
                 }
             }
         }
+    }
+}
+
+/// The connection of `token`, borrowed apart from the rest of the worker.
+pub(super) fn find(
+    connections: &mut [Option<Box<Connection>>],
+    token: u64,
+) -> Option<&mut Connection> {
+    match connections.get_mut(token as u32 as usize) {
+        Some(Some(connection)) if connection.token == token => Some(connection),
+        _ => None,
     }
 }

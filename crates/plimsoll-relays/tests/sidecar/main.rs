@@ -5,6 +5,9 @@
 
 mod support;
 
+mod http2;
+mod http2_peer;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,0 +1,83 @@
+//! `grpc-timeout` (gRPC over HTTP/2, "Requests"): written by the driver, read by the sidecar.
+
+use std::time::Duration;
+
+/// `grpc-timeout`: at most eight digits and a unit, in the largest unit that loses
+/// nothing, else rounded up in the smallest that holds it.
+pub(super) fn timeout_value(deadline: Duration) -> String {
+    const UNITS: [(u128, char); 6] = [
+        (3_600_000_000_000, 'H'),
+        (60_000_000_000, 'M'),
+        (1_000_000_000, 'S'),
+        (1_000_000, 'm'),
+        (1_000, 'u'),
+        (1, 'n'),
+    ];
+    const MAX: u128 = 99_999_999;
+    let nanos = deadline.as_nanos();
+    let exact = UNITS
+        .iter()
+        .find(|(unit, _)| nanos.is_multiple_of(*unit) && nanos / unit <= MAX && nanos > 0);
+    let rounded = || {
+        UNITS
+            .iter()
+            .rev()
+            .find(|(unit, _)| nanos.div_ceil(*unit) <= MAX)
+    };
+    match exact.or_else(rounded) {
+        Some((unit, letter)) => format!("{}{letter}", nanos.div_ceil(*unit)),
+        None => format!("{MAX}H"),
+    }
+}
+
+/// What `grpc-timeout` says; `None`: it is not one.
+pub fn timeout_from_value(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(match unit {
+        b'H' => Duration::from_secs(number * 3600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts() {
+        for (nanos, text) in [
+            (1_000_000_000, "1S"),
+            (1_500_000_000, "1500m"),
+            (60_000_000_000, "1M"),
+            (7_200_000_000_000, "2H"),
+            (250_000, "250u"),
+            (0, "0n"),
+            (1_234_567_891, "1234568u"),
+            (99_999_999_000_000_001, "1666667M"),
+        ] {
+            assert_eq!(timeout_value(Duration::from_nanos(nanos)), text, "{nanos}");
+        }
+        assert_eq!(timeout_value(Duration::MAX), "99999999H");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for nanos in [1, 1_500, 250_000_000, 7_200_000_000_000] {
+            let time = Duration::from_nanos(nanos);
+            let value = timeout_value(time);
+            assert_eq!(timeout_from_value(value.as_bytes()), Some(time), "{value}");
+        }
+        for value in ["", "S", "1", "1s", "123456789S", "-1S", "1 S", "+1S"] {
+            assert_eq!(timeout_from_value(value.as_bytes()), None, "{value}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Calls under way: which stream of a client's connection goes with which one upstream.
+
+use std::sync::Arc;
+
+use plimsoll_model::Time;
+
+use super::{Fields, Queue};
+
+/// Where a call goes at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sidecar) enum Way {
+    Up,
+    Down,
+}
+
+/// One side's stream.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sidecar) struct End {
+    /// The token of its connection.
+    pub(in crate::sidecar) token: u64,
+    /// 0: not opened yet, or over.
+    pub(in crate::sidecar) stream: u32,
+}
+
+/// No connection has this token.
+const NOBODY: u64 = u64::MAX;
+
+impl End {
+    pub(in crate::sidecar) const NONE: End = End {
+        token: NOBODY,
+        stream: 0,
+    };
+}
+
+/// One call.
+#[derive(Debug)]
+pub(in crate::sidecar) struct Exchange {
+    pub(in crate::sidecar) route: usize,
+    pub(in crate::sidecar) down: End,
+    pub(in crate::sidecar) up: End,
+    pub(in crate::sidecar) to_up: Queue,
+    pub(in crate::sidecar) to_down: Queue,
+    pub(in crate::sidecar) request: Arc<Fields>,
+    /// The answer's headers have been passed on.
+    pub(in crate::sidecar) begun: bool,
+    /// How often an upstream was looked for.
+    pub(in crate::sidecar) tries: u8,
+    pub(in crate::sidecar) deadline: Time,
+}
+
+impl Exchange {
+    /// From where, to where, and what waits in between.
+    pub(in crate::sidecar) fn parts(&mut self, way: Way) -> (End, End, &mut Queue) {
+        match way {
+            Way::Up => (self.down, self.up, &mut self.to_up),
+            Way::Down => (self.up, self.down, &mut self.to_down),
+        }
+    }
+
+    /// Which way goes what comes from the connection `token`.
+    pub(in crate::sidecar) fn way_from(&self, token: u64) -> Way {
+        if self.down.token == token {
+            Way::Up
+        } else {
+            Way::Down
+        }
+    }
+}
+
+/// A worker's calls by their keys. A key is not used twice.
+#[derive(Debug, Default)]
+pub(in crate::sidecar) struct Exchanges {
+    places: Vec<(u32, Option<Box<Exchange>>)>,
+    free: Vec<u32>,
+}
+
+impl Exchanges {
+    pub(in crate::sidecar) fn insert(&mut self, exchange: Exchange) -> u64 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push((0, None));
+            (self.places.len() - 1) as u32
+        });
+        let (generation, slot) = &mut self.places[place as usize];
+        *generation = generation.wrapping_add(1);
+        *slot = Some(Box::new(exchange));
+        u64::from(*generation) << 32 | u64::from(place)
+    }
+
+    pub(in crate::sidecar) fn get_mut(&mut self, key: u64) -> Option<&mut Exchange> {
+        match self.places.get_mut(key as u32 as usize) {
+            Some((generation, slot)) if u64::from(*generation) == key >> 32 => slot.as_deref_mut(),
+            _ => None,
+        }
+    }
+
+    pub(in crate::sidecar) fn remove(&mut self, key: u64) -> Option<Box<Exchange>> {
+        self.get_mut(key)?;
+        self.free.push(key as u32);
+        self.places[key as u32 as usize].1.take()
+    }
+
+    /// The keys of those whose time is over at `now`.
+    pub(in crate::sidecar) fn due(&self, now: Time) -> Vec<u64> {
+        let places = self.places.iter().enumerate();
+        places
+            .filter(|(_, (_, slot))| slot.as_ref().is_some_and(|e| e.deadline <= now))
+            .map(|(place, (generation, _))| u64::from(*generation) << 32 | place as u64)
+            .collect()
+    }
+}

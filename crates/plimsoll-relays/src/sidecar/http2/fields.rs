@@ -1,0 +1,366 @@
+//! Field lists on their way through: read from one connection's header block, written as
+//! another's.
+//!
+//! HPACK's tables belong to a connection, so a block can't be passed on as it is. But
+//! lists repeat, and a block that changes no table is a pure function of its list until
+//! one that does: the last few are remembered on both sides and recognised by comparing
+//! bytes, so that in the steady state nothing is decoded or encoded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_protocols::grpc::MAX_HEADER_LIST;
+use plimsoll_protocols::grpc::hpack::{Decoder, Field, HpackError, ListEncoder};
+use plimsoll_protocols::grpc::{field_problem, timeout_from_value};
+
+/// Blocks remembered, on either side.
+const REMEMBERED: usize = 4;
+
+/// The longest list or block remembered. Bytes.
+const LONGEST_REMEMBERED: usize = 1024;
+
+/// Fields whose values differ from call to call: they would push the others out of the
+/// peer's table.
+const CHANGING: [&[u8]; 9] = [
+    b"content-length",
+    b"date",
+    b"grpc-message",
+    b"grpc-status-details-bin",
+    b"grpc-timeout",
+    b"timestamp",
+    b"traceparent",
+    b"tracestate",
+    b"x-request-id",
+];
+
+/// A field list, and what of it matters to a relay.
+#[derive(Clone, Debug, Default)]
+pub(in crate::sidecar) struct Fields {
+    /// Each field: its name's length, its value's, whether it is sensitive; name; value.
+    packed: Vec<u8>,
+    /// A rule of RFC 9113, 8.2 and 8.3, that the list breaks.
+    pub(in crate::sidecar) malformed: Option<&'static str>,
+    /// `content-type` is gRPC's.
+    pub(in crate::sidecar) is_grpc: bool,
+    pub(in crate::sidecar) timeout: Option<Duration>,
+    pub(in crate::sidecar) grpc_status: Option<u8>,
+    /// `:status` begins with 1: more will follow.
+    pub(in crate::sidecar) is_informational: bool,
+    has_method: bool,
+    has_status: bool,
+    has_regular: bool,
+}
+
+/// What the sidecar says of a call itself.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sidecar) struct Verdict {
+    pub(in crate::sidecar) grpc_status: u8,
+    pub(in crate::sidecar) http_status: &'static str,
+    pub(in crate::sidecar) why: &'static str,
+}
+
+const HEAD: usize = 9;
+
+impl Fields {
+    pub(in crate::sidecar) fn iter(&self) -> impl Iterator<Item = Field<'_>> {
+        let mut rest = &self.packed[..];
+        std::iter::from_fn(move || {
+            let (head, after) = rest.split_first_chunk::<HEAD>()?;
+            let [a, b, c, d, e, f, g, h, sensitive] = *head;
+            let (name, after) = after.split_at(u32::from_le_bytes([a, b, c, d]) as usize);
+            let (value, after) = after.split_at(u32::from_le_bytes([e, f, g, h]) as usize);
+            rest = after;
+            Some(Field {
+                name,
+                value,
+                sensitive: sensitive != 0,
+            })
+        })
+    }
+
+    /// A field's value.
+    pub(in crate::sidecar) fn find(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter()
+            .find(|field| field.name == name)
+            .map(|f| f.value)
+    }
+
+    /// Whether it can begin a request.
+    pub(in crate::sidecar) fn request_problem(&self) -> Option<&'static str> {
+        match self.malformed {
+            None if !self.has_method || self.has_status => {
+                Some("a request without :method, or with :status (RFC 9113, 8.3.1)")
+            }
+            other => other,
+        }
+    }
+
+    /// Whether it can begin an answer; `trailers`: whether it can end one, or a request.
+    pub(in crate::sidecar) fn answer_problem(&self, trailers: bool) -> Option<&'static str> {
+        match self.malformed {
+            None if self.has_method || self.has_status == trailers => {
+                Some(":status is missing, or out of place (RFC 9113, 8.1)")
+            }
+            other => other,
+        }
+    }
+
+    /// The answer, or its end where it has begun, that the sidecar gives itself.
+    pub(in crate::sidecar) fn verdict(verdict: Verdict, is_grpc: bool, begun: bool) -> Fields {
+        let mut fields = Fields::default();
+        let mut push = |name: &[u8], value: &[u8]| {
+            fields.push(Field {
+                name,
+                value,
+                sensitive: false,
+            });
+        };
+        match (is_grpc, begun) {
+            (true, false) => {
+                push(b":status", b"200");
+                push(b"content-type", b"application/grpc");
+            }
+            (false, false) => push(b":status", verdict.http_status.as_bytes()),
+            (_, true) => {}
+        }
+        if is_grpc {
+            push(b"grpc-status", verdict.grpc_status.to_string().as_bytes());
+            push(b"grpc-message", verdict.why.as_bytes());
+        }
+        fields
+    }
+
+    fn push(&mut self, field: Field<'_>) {
+        let Field {
+            name,
+            value,
+            sensitive,
+        } = field;
+        self.note(name, value);
+        self.packed
+            .extend_from_slice(&(name.len() as u32).to_le_bytes());
+        self.packed
+            .extend_from_slice(&(value.len() as u32).to_le_bytes());
+        self.packed.push(u8::from(sensitive));
+        self.packed.extend_from_slice(name);
+        self.packed.extend_from_slice(value);
+    }
+
+    fn note(&mut self, name: &[u8], value: &[u8]) {
+        let problem = if name.starts_with(b":") {
+            self.pseudo(name, value)
+        } else {
+            self.has_regular = true;
+            field_problem(name, value)
+        };
+        self.malformed = self.malformed.or(problem);
+        match name {
+            b"content-type" => self.is_grpc = value.starts_with(b"application/grpc"),
+            b"grpc-timeout" => self.timeout = timeout_from_value(value),
+            b"grpc-status" => {
+                let text = std::str::from_utf8(value).ok();
+                self.grpc_status = text.and_then(|text| text.parse().ok());
+            }
+            _ => {}
+        }
+    }
+
+    fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
+        if self.has_regular {
+            return Some("a pseudo-field after a regular one (RFC 9113, 8.3)");
+        }
+        match name {
+            b":method" if !self.has_method => self.has_method = true,
+            b":status" if !self.has_status => {
+                self.has_status = true;
+                self.is_informational = value.starts_with(b"1");
+            }
+            b":path" | b":scheme" | b":authority" => {}
+            _ => return Some("a pseudo-field that is unknown, or there twice (RFC 9113, 8.3)"),
+        }
+        None
+    }
+}
+
+/// A ring of the last few things remembered.
+#[derive(Debug)]
+struct Memo<T> {
+    places: Vec<T>,
+    next: usize,
+}
+
+impl<T> Default for Memo<T> {
+    fn default() -> Memo<T> {
+        Memo {
+            places: Vec::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<T> Memo<T> {
+    fn remember(&mut self, thing: T) {
+        if self.places.len() < REMEMBERED {
+            self.places.push(thing);
+        } else {
+            self.places[self.next % REMEMBERED] = thing;
+            self.next += 1;
+        }
+    }
+}
+
+/// Reads a connection's header blocks.
+#[derive(Debug)]
+pub(super) struct FieldReader {
+    decoder: Decoder,
+    memo: Memo<(Vec<u8>, Arc<Fields>)>,
+}
+
+impl FieldReader {
+    pub(super) fn new() -> FieldReader {
+        FieldReader {
+            decoder: Decoder::new(super::session::TABLE_SIZE, MAX_HEADER_LIST),
+            memo: Memo::default(),
+        }
+    }
+
+    /// # Errors
+    /// The block breaks RFC 7541, and the connection with it.
+    pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<Fields>, HpackError> {
+        if let Some((_, fields)) = self.memo.places.iter().find(|(known, _)| known == block) {
+            return Ok(Arc::clone(fields));
+        }
+        let mut fields = Fields::default();
+        let decoded = self.decoder.decode(block, |field| fields.push(field))?;
+        if decoded.list_too_large {
+            fields.malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
+        }
+        let fields = Arc::new(fields);
+        if decoded.changed_table {
+            self.memo = Memo::default();
+        } else if block.len() <= LONGEST_REMEMBERED {
+            self.memo.remember((block.to_vec(), Arc::clone(&fields)));
+        }
+        Ok(fields)
+    }
+}
+
+/// Writes a connection's header blocks.
+#[derive(Debug, Default)]
+pub(super) struct FieldWriter {
+    encoder: ListEncoder,
+    memo: Memo<(Vec<u8>, Vec<u8>)>,
+    block: Vec<u8>,
+}
+
+impl FieldWriter {
+    /// The peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    pub(super) fn allow(&mut self, size: u32) {
+        self.encoder.allow(size);
+        self.memo = Memo::default();
+    }
+
+    /// The block that says `fields` now; it must be sent.
+    pub(super) fn block(&mut self, fields: &Fields) -> &[u8] {
+        let known = self.memo.places.iter();
+        if let Some(place) = known
+            .into_iter()
+            .position(|(known, _)| *known == fields.packed)
+        {
+            return &self.memo.places[place].1;
+        }
+        self.block.clear();
+        let keep = |field: &Field<'_>| !CHANGING.contains(&field.name);
+        let changed = self.encoder.encode(fields.iter(), keep, &mut self.block);
+        if changed {
+            self.memo = Memo::default();
+        } else if fields.packed.len() <= LONGEST_REMEMBERED {
+            let block = self.block.clone();
+            self.memo.remember((fields.packed.clone(), block));
+        }
+        &self.block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(fields: &[(&str, &str)]) -> Fields {
+        let mut list = Fields::default();
+        for (name, value) in fields {
+            list.push(Field {
+                name: name.as_bytes(),
+                value: value.as_bytes(),
+                sensitive: *name == "authorization",
+            });
+        }
+        list
+    }
+
+    #[test]
+    fn lists_come_through_with_tables_of_any_size() {
+        let calls = [
+            list(&[
+                (":method", "POST"),
+                (":path", "/a.B/C"),
+                ("te", "trailers"),
+                ("authorization", "Bearer x"),
+            ]),
+            list(&[
+                (":method", "POST"),
+                (":path", "/a.B/D"),
+                ("grpc-timeout", "99m"),
+            ]),
+            list(&[(":status", "200"), ("x-bin", "\u{1F600}")]),
+        ];
+        let (mut writer, mut reader) = (FieldWriter::default(), FieldReader::new());
+        for (round, size) in [4096, 4096, 4096, 60, 60, 0, 0, 4096, 4096]
+            .into_iter()
+            .enumerate()
+        {
+            if round % 2 == 1 {
+                writer.allow(size);
+            }
+            for call in [0, 1, 2, 0, 0, 1] {
+                let fields = &calls[call];
+                let read = reader.read(writer.block(fields)).unwrap();
+                assert_eq!(read.packed, fields.packed, "round {round}");
+                assert!(read.iter().eq(fields.iter()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_matters_is_read_and_what_is_wrong_is_seen() {
+        let good = list(&[
+            (":method", "POST"),
+            (":path", "/x"),
+            ("content-type", "application/grpc+proto"),
+            ("grpc-timeout", "250m"),
+        ]);
+        assert_eq!(good.request_problem(), None);
+        assert_eq!(
+            (good.is_grpc, good.timeout),
+            (true, Some(Duration::from_millis(250)))
+        );
+        assert_eq!(good.find(b":path"), Some(&b"/x"[..]));
+        for bad in [
+            &[(":path", "/")][..],
+            &[(":method", "GET"), (":status", "200")],
+            &[(":method", "GET"), ("x", "1"), (":path", "/")],
+            &[(":method", "GET"), ("Upper", "1")],
+            &[(":method", "GET"), ("connection", "close")],
+            &[(":method", "GET"), ("x", "a\r\nb")],
+            &[(":method", "GET"), (":method", "GET")],
+            &[(":method", "GET"), (":proto", "x")],
+        ] {
+            assert!(list(bad).request_problem().is_some(), "{bad:?}");
+        }
+        let answer = list(&[(":status", "200")]);
+        assert_eq!(answer.answer_problem(false), None);
+        assert!(answer.answer_problem(true).is_some());
+        assert_eq!(list(&[("grpc-status", "14")]).grpc_status, Some(14));
+        assert_eq!(list(&[("grpc-status", "14")]).answer_problem(true), None);
+    }
+}

@@ -1,0 +1,221 @@
+use plimsoll_protocols::grpc::hpack::Encoder;
+
+use super::super::Verdict;
+use super::*;
+
+fn fields(list: &[(&str, &str)]) -> Arc<Fields> {
+    let block = Encoder::encode_plain(list.iter().copied());
+    FieldReader::new().read(&block).unwrap()
+}
+
+fn request() -> Arc<Fields> {
+    fields(&[
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/a.B/C"),
+        ("content-type", "application/grpc"),
+    ])
+}
+
+/// What `bytes` come to, told in short.
+fn told(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<String> {
+    let mut input = bytes;
+    let mut events = Vec::new();
+    loop {
+        match session.next(&mut input, out) {
+            Ok(Some(event)) => events.push(match event {
+                Event::Opened {
+                    stream,
+                    fields,
+                    end_stream,
+                } => {
+                    session.adopt(stream, u64::from(stream) + 100, end_stream);
+                    let path = fields.find(b":path").unwrap_or_default();
+                    format!("opened {stream} {} {end_stream}", path.escape_ascii())
+                }
+                Event::Headers {
+                    key, end_stream, ..
+                } => format!("headers {key} {end_stream}"),
+                Event::Data {
+                    key,
+                    data,
+                    end_stream,
+                } => format!("data {key} {} {end_stream}", data.len()),
+                Event::Reset { key, code } => format!("reset {key} {code}"),
+                Event::Room => "room".to_owned(),
+                Event::GoAway { last_stream } => format!("goaway {last_stream}"),
+            }),
+            Ok(None) => break,
+            Err(violation) => {
+                events.push(format!("broken: {violation}"));
+                return events;
+            }
+        }
+    }
+    assert!(input.len() < 16 << 10, "whole frames were left");
+    events
+}
+
+/// A client and a server that have greeted each other.
+fn greeted() -> (Session, Session) {
+    let (mut client, mut server) = (Session::new(Side::Client), Session::new(Side::Server));
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    client.open(&mut up);
+    server.open(&mut down);
+    assert!(!client.has_place());
+    assert_eq!(told(&mut client, &down, &mut up), ["room", "room"]);
+    let mut answer = Vec::new();
+    assert_eq!(told(&mut server, &up, &mut answer), ["room", "room"]);
+    assert!(client.has_place());
+    (client, server)
+}
+
+#[test]
+fn a_call_there_and_back() {
+    let (mut client, mut server) = greeted();
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    assert_eq!(client.begin(7, &request(), false, &mut up), 1);
+    assert_eq!(client.begin(8, &request(), true, &mut up), 3);
+    client.data(1, b"hello", true, &mut up);
+    assert_eq!(
+        told(&mut server, &up, &mut down),
+        [
+            "opened 1 /a.B/C false",
+            "opened 3 /a.B/C true",
+            "data 101 5 true"
+        ]
+    );
+    let verdict = Verdict {
+        grpc_status: 14,
+        http_status: "503",
+        why: "no",
+    };
+    server.headers(3, &Fields::verdict(verdict, true, false), true, &mut down);
+    server.headers(1, &fields(&[(":status", "200")]), false, &mut down);
+    server.data(1, b"answer", false, &mut down);
+    server.headers(1, &Fields::verdict(verdict, true, true), true, &mut down);
+    up.clear();
+    assert_eq!(
+        told(&mut client, &down, &mut up),
+        [
+            "headers 8 true",
+            "headers 7 false",
+            "data 7 6 false",
+            "headers 7 true"
+        ]
+    );
+    assert!(client.forget(1) && client.forget(3));
+    assert_eq!(client.open_streams(), 0);
+}
+
+#[test]
+fn what_is_split_anywhere_comes_to_the_same() {
+    let mut bytes = Vec::new();
+    let mut client = Session::new(Side::Client);
+    client.open(&mut bytes);
+    client.begin(1, &request(), false, &mut bytes);
+    write::data(&mut bytes, 1, b"hello", true);
+    for split in 0..bytes.len() {
+        let (mut server, mut out) = (Session::new(Side::Server), Vec::new());
+        // As in a link: what is no whole frame stays in front of what comes next.
+        let mut kept = bytes[..split].to_vec();
+        let mut input = &kept[..];
+        let mut n = 0;
+        while let Some(event) = server.next(&mut input, &mut out).unwrap() {
+            if let Event::Opened { stream, .. } = event {
+                server.adopt(stream, 101, false);
+            }
+            n += 1;
+        }
+        let left = input.len();
+        kept.drain(..kept.len() - left);
+        kept.extend_from_slice(&bytes[split..]);
+        n += told(&mut server, &kept, &mut out).len();
+        assert_eq!(n, 4, "split at {split}");
+    }
+}
+
+#[test]
+fn windows_hold_and_are_given_back() {
+    let (mut client, mut server) = greeted();
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    client.begin(7, &request(), false, &mut up);
+    let chunk = [0; 16 << 10];
+    let mut sent = 0;
+    while client.room(1) >= chunk.len() {
+        client.data(1, &chunk, false, &mut up);
+        sent += chunk.len();
+    }
+    assert_eq!(sent, STREAM_WINDOW as usize);
+    told(&mut server, &up, &mut down);
+    assert!(down.is_empty(), "nothing was passed on");
+    server.give_back(1, sent / 2, &mut down);
+    assert_eq!(told(&mut client, &down, &mut up), ["room"]);
+    assert_eq!(client.room(1), sent / 2);
+    // More than there is room for ends the stream, and the stream alone.
+    up.clear();
+    for _ in 0..=sent / 2 / chunk.len() {
+        write::data(&mut up, 1, &chunk, false);
+    }
+    let events = told(&mut server, &up, &mut down);
+    assert_eq!(
+        events.last().map(String::as_str),
+        Some("reset 101 FLOW_CONTROL_ERROR")
+    );
+}
+
+#[test]
+fn what_a_peer_must_not_do_ends_the_connection() {
+    let frames: [(&str, &dyn Fn(&mut Vec<u8>)); 7] = [
+        ("never opened", &|out| write::data(out, 5, b"x", false)),
+        ("never opened", &|out| write::window_update(out, 7, 1)),
+        ("COMPRESSION_ERROR", &|out| {
+            write::header_block(out, 1, b"\x80", true)
+        }),
+        ("inside a header block", &|out| {
+            write::head(out, 1, kind::HEADERS, 0, 1);
+            out.push(0x82);
+            write::settings(out, &[]);
+        }),
+        ("push is disabled", &|out| {
+            write::head(out, 4, kind::PUSH_PROMISE, flags::END_HEADERS, 1);
+            out.extend_from_slice(&[0, 0, 0, 2]);
+        }),
+        ("over the limit", &|out| {
+            write::head(out, 1 << 20, kind::DATA, 0, 1)
+        }),
+        ("after no HEADERS", &|out| {
+            write::head(out, 0, kind::CONTINUATION, flags::END_HEADERS, 1)
+        }),
+    ];
+    for (needle, frame) in frames {
+        let (_, mut server) = greeted();
+        let (mut up, mut down) = (Vec::new(), Vec::new());
+        frame(&mut up);
+        let events = told(&mut server, &up, &mut down);
+        assert!(
+            events.len() == 1 && events[0].contains(needle),
+            "{needle}: {events:?}"
+        );
+    }
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0, 0]] {
+        let mut server = Session::new(Side::Server);
+        let events = told(&mut server, garbage, &mut Vec::new());
+        assert!(events[0].contains("preface"), "{events:?}");
+    }
+}
+
+#[test]
+fn streams_that_are_over_are_left_alone() {
+    let (_, mut server) = greeted();
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
+    write::header_block(&mut up, 1, &block, false);
+    told(&mut server, &up, &mut down);
+    server.reset(1, ErrorCode::CANCEL, &mut down);
+    up.clear();
+    write::data(&mut up, 1, b"late", false);
+    write::header_block(&mut up, 1, &block, true);
+    write::reset_stream(&mut up, 1, ErrorCode::CANCEL);
+    assert_eq!(told(&mut server, &up, &mut down), [""; 0]);
+}

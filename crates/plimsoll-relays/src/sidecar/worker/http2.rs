@@ -1,0 +1,283 @@
+//! HTTP/2, and gRPC over it: streams of many connections downstream onto few upstream.
+//!
+//! What comes is passed on frame by frame. A frame that the other side has no room for
+//! waits in its call's queue, and its sender's window stays closed by as much: so a
+//! slow reader holds up its own call, and no other.
+//!
+//! Invariant: a call that was taken ends with an answer, the service's or the sidecar's,
+//! unless its client has reset it; what the service resets is reset.
+
+mod calls;
+mod links;
+
+use std::collections::VecDeque;
+
+use plimsoll_model::Time;
+
+use super::super::count;
+use super::super::http2::{End, Event, Session, Side, Way};
+use super::super::link::Link;
+use super::table::find;
+use super::{Connection, HIGH_WATER, Role, Worker};
+
+/// An HTTP/2 connection, either side.
+pub(super) struct Http2 {
+    pub(super) session: Session,
+    /// Calls whose data waits to be sent here, in turn.
+    blocked: VecDeque<u64>,
+    /// Data waits because too many bytes wait for the socket.
+    choked: bool,
+    /// Of a connection upstream.
+    up: Option<Up>,
+    /// GOAWAY was said, and with the last stream's id.
+    leaving: bool,
+    left: bool,
+}
+
+struct Up {
+    lane: usize,
+    endpoint: usize,
+    /// Calls that have no stream yet: until the upstream has told its limits, and while it
+    /// takes no more.
+    waiting: VecDeque<u64>,
+    /// When the answer to a PING must have come.
+    beat_until: Time,
+}
+
+impl Http2 {
+    pub(super) fn down() -> Http2 {
+        Http2::new(Side::Server, None)
+    }
+
+    fn up(lane: usize, endpoint: usize) -> Http2 {
+        let up = Up {
+            lane,
+            endpoint,
+            waiting: VecDeque::new(),
+            beat_until: Time::NEVER,
+        };
+        Http2::new(Side::Client, Some(up))
+    }
+
+    fn new(side: Side, up: Option<Up>) -> Http2 {
+        Http2 {
+            session: Session::new(side),
+            blocked: VecDeque::new(),
+            choked: false,
+            up,
+            leaving: false,
+            left: false,
+        }
+    }
+
+    /// The upstream that it goes to, by its place.
+    pub(super) fn endpoint(&self) -> Option<usize> {
+        self.up.as_ref().map(|up| up.endpoint)
+    }
+
+    /// Whether a call is under way on it, or its goodbye is.
+    pub(super) fn is_busy(&self) -> bool {
+        let goodbye = self.session.side() == Side::Server && !self.left;
+        goodbye || self.session.open_streams() > 0
+    }
+
+    pub(super) fn is_choked(&self) -> bool {
+        self.choked
+    }
+
+    /// The upstream has not yet said that it speaks HTTP/2.
+    pub(super) fn is_ungreeted(&self) -> bool {
+        self.up.is_some() && !self.session.is_greeted()
+    }
+}
+
+impl Worker {
+    /// Frames that a connection brought.
+    pub(super) fn take_frames(&mut self, token: u64, now: Time) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        if connection.connecting {
+            return;
+        }
+        let (route, input) = (connection.route, std::mem::take(&mut connection.link.input));
+        let (mut rest, mut violation, mut side) = (&input[..], None, Side::Server);
+        while let Some((link, http2)) = http2_of(&mut self.connections, token) {
+            side = http2.session.side();
+            match http2.session.next(&mut rest, &mut link.out) {
+                Ok(Some(event)) => self.event(token, event, now),
+                Ok(None) => break,
+                Err(found) => {
+                    http2.session.fail(&found, &mut link.out);
+                    violation = Some(found);
+                    break;
+                }
+            }
+        }
+        let used = input.len() - rest.len();
+        let counters = self.counters(route);
+        let counter = match side {
+            Side::Server => &counters.bytes_down,
+            Side::Client => &counters.bytes_up,
+        };
+        count(counter, used as u64);
+        if let Some(violation) = &violation {
+            count(&counters.malformed, 1);
+            let name = &self.routes[route].route.name;
+            tracing::warn!("route {name}: closing an HTTP/2 connection: {violation}");
+        }
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        connection.link.input = input;
+        connection.link.consume(used);
+        connection.paused = connection.link.unsent() > HIGH_WATER;
+        if connection.ended || violation.is_some() {
+            // What was said last, GOAWAY with its reason above all.
+            let _ = connection.link.flush();
+            self.close(token, now);
+            return;
+        }
+        self.open_waiting(token, now);
+        self.mark(token);
+    }
+
+    fn event(&mut self, token: u64, event: Event<'_>, now: Time) {
+        match event {
+            Event::Opened {
+                stream,
+                fields,
+                end_stream,
+            } => self.opened(token, stream, fields, end_stream, now),
+            Event::Headers {
+                key,
+                fields,
+                end_stream,
+            } => self.fields(token, key, fields, end_stream, now),
+            Event::Data {
+                key,
+                data,
+                end_stream,
+            } => self.carry(token, key, data, end_stream, now),
+            Event::Reset { key, code } => self.reset_by(token, key, code, now),
+            Event::Room => self.send_blocked(token, now),
+            Event::GoAway { last_stream } => self.upstream_leaves(token, last_stream, now),
+        }
+    }
+
+    // ---- data ----
+
+    /// Passes data on, or keeps it until there is room.
+    fn carry(&mut self, token: u64, key: u64, data: &[u8], end: bool, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let way = exchange.way_from(token);
+        if way == Way::Down && !exchange.begun {
+            self.bad_answer(key, "DATA before HEADERS (RFC 9113, 8.1)", now);
+            return;
+        }
+        let (from, to, queue) = exchange.parts(way);
+        let target = match to.stream {
+            0 => None,
+            _ => http2_of(&mut self.connections, to.token),
+        };
+        let fits = target.filter(|(link, http2)| {
+            queue.is_empty()
+                && http2.session.room(to.stream) >= data.len()
+                && link.out.len() < HIGH_WATER
+        });
+        let Some((link, http2)) = fits else {
+            queue.push(data, end);
+            self.send_queued(key, way, now);
+            return;
+        };
+        let out = &mut link.out;
+        http2.session.data(to.stream, data, end, out);
+        if end {
+            queue.push(b"", true);
+            queue.ended = true;
+        }
+        self.mark(to.token);
+        self.give_back(from, data.len());
+        if end {
+            self.half_over(key, way, now);
+        }
+    }
+
+    /// Sends what waits on a call, one way, as far as there is room.
+    fn send_queued(&mut self, key: u64, way: Way, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let (from, to, queue) = exchange.parts(way);
+        if to.stream == 0 || queue.is_empty() {
+            return;
+        }
+        let Some((link, http2)) = http2_of(&mut self.connections, to.token) else {
+            return;
+        };
+        let out = &mut link.out;
+        let before = out.len();
+        let went = queue.send(&mut http2.session, to.stream, out, HIGH_WATER);
+        let wrote = out.len() > before;
+        if !queue.is_empty() && !queue.listed {
+            queue.listed = true;
+            http2.blocked.push_back(key);
+        }
+        http2.choked |= !queue.is_empty() && out.len() >= HIGH_WATER;
+        let ended = queue.ended;
+        if wrote {
+            self.mark(to.token);
+        }
+        if went > 0 {
+            self.give_back(from, went);
+        }
+        if ended {
+            self.half_over(key, way, now);
+        }
+    }
+
+    /// A connection has room again: what waits for it is sent.
+    pub(super) fn send_blocked(&mut self, token: u64, now: Time) {
+        let Some((_, http2)) = http2_of(&mut self.connections, token) else {
+            return;
+        };
+        http2.choked = false;
+        let way = match http2.session.side() {
+            Side::Server => Way::Down,
+            Side::Client => Way::Up,
+        };
+        for key in std::mem::take(&mut http2.blocked) {
+            if let Some(exchange) = self.exchanges.get_mut(key) {
+                exchange.parts(way).2.listed = false;
+                self.send_queued(key, way, now);
+            }
+        }
+    }
+
+    /// As much as was passed on may come again.
+    fn give_back(&mut self, from: End, length: usize) {
+        let Some((link, http2)) = http2_of(&mut self.connections, from.token) else {
+            return;
+        };
+        let out = &mut link.out;
+        let before = out.len();
+        http2.session.give_back(from.stream, length, out);
+        if out.len() > before {
+            self.mark(from.token);
+        }
+    }
+}
+
+/// A connection's buffers and its HTTP/2 state, apart from the rest of the worker.
+fn http2_of(
+    connections: &mut [Option<Box<Connection>>],
+    token: u64,
+) -> Option<(&mut Link, &mut Http2)> {
+    let connection = find(connections, token)?;
+    match &mut connection.role {
+        Role::Http2(http2) => Some((&mut connection.link, http2)),
+        _ => None,
+    }
+}

@@ -1,0 +1,268 @@
+//! Calls over HTTP/2: begun, answered, refused, reset, over.
+
+use std::sync::Arc;
+
+use plimsoll_model::Time;
+use plimsoll_protocols::grpc::h2::ErrorCode;
+
+use super::super::super::count;
+use super::super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
+use super::{Worker, http2_of};
+
+/// What the sidecar says of calls that it can't pass on, in gRPC's words.
+pub(super) const OVERLOADED: Verdict = Verdict {
+    grpc_status: 14,
+    http_status: "503",
+    why: "sidecar: too many calls in flight",
+};
+pub(super) const NO_UPSTREAM: Verdict = Verdict {
+    grpc_status: 14,
+    http_status: "503",
+    why: "sidecar: no upstream can be reached",
+};
+pub(super) const LOST: Verdict = Verdict {
+    grpc_status: 14,
+    http_status: "502",
+    why: "sidecar: the upstream's connection ended with the call in flight",
+};
+const TIMEOUT: Verdict = Verdict {
+    grpc_status: 4,
+    http_status: "504",
+    why: "sidecar: the call's time has passed",
+};
+const BAD_ANSWER: Verdict = Verdict {
+    grpc_status: 13,
+    http_status: "502",
+    why: "sidecar: the upstream's answer breaks HTTP/2",
+};
+
+impl Worker {
+    /// A client's new stream.
+    pub(super) fn opened(
+        &mut self,
+        token: u64,
+        stream: u32,
+        fields: Arc<Fields>,
+        end_stream: bool,
+        now: Time,
+    ) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        let route = connection.route;
+        let Some((link, http2)) = http2_of(&mut self.connections, token) else {
+            return;
+        };
+        if http2.left {
+            // Above the goodbye's last stream: the client knows that nobody looks at it.
+            return;
+        }
+        if let Some(problem) = fields.request_problem() {
+            http2
+                .session
+                .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut link.out);
+            count(&self.counters(route).malformed, 1);
+            tracing::debug!("a request was refused: {problem}");
+            return;
+        }
+        let limits = [fields.timeout, self.routes[route].route.call_timeout()];
+        let timeout = limits.into_iter().flatten().min();
+        let mut to_up = Queue::default();
+        to_up.push(b"", end_stream);
+        let key = self.exchanges.insert(Exchange {
+            route,
+            down: End { token, stream },
+            up: End::NONE,
+            to_up,
+            to_down: Queue::default(),
+            request: fields,
+            begun: false,
+            tries: 0,
+            deadline: timeout.map_or(Time::NEVER, |timeout| now + timeout),
+        });
+        http2.session.adopt(stream, key, end_stream);
+        count(&self.counters(route).requests, 1);
+        self.dispatch(key, now);
+    }
+
+    /// Header fields on a stream that is known.
+    pub(super) fn fields(
+        &mut self,
+        token: u64,
+        key: u64,
+        fields: Arc<Fields>,
+        end_stream: bool,
+        now: Time,
+    ) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let way = exchange.way_from(token);
+        if way == Way::Up {
+            if end_stream && fields.answer_problem(true).is_none() {
+                exchange.to_up.finish(fields);
+                self.send_queued(key, way, now);
+            } else {
+                count(&self.counters(exchange.route).malformed, 1);
+                self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
+            }
+            return;
+        }
+        if let Some(problem) = fields.answer_problem(exchange.begun) {
+            self.bad_answer(key, problem, now);
+        } else if end_stream {
+            exchange.to_down.finish(fields);
+            self.send_queued(key, way, now);
+        } else if exchange.begun {
+            self.bad_answer(key, "trailers without END_STREAM (RFC 9113, 8.1)", now);
+        } else {
+            exchange.begun = !fields.is_informational;
+            let down = exchange.down;
+            if let Some((link, http2)) = http2_of(&mut self.connections, down.token) {
+                http2
+                    .session
+                    .headers(down.stream, &fields, false, &mut link.out);
+                self.mark(down.token);
+            }
+        }
+    }
+
+    /// What the service answered can't be passed on.
+    pub(super) fn bad_answer(&mut self, key: u64, problem: &str, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let route = exchange.route;
+        count(&self.counters(route).malformed, 1);
+        let name = &self.routes[route].route.name;
+        tracing::warn!("route {name}: an answer was not passed on: {problem}");
+        self.refuse(key, BAD_ANSWER, now);
+    }
+
+    /// The sidecar answers itself, or ends what the service began to answer.
+    pub(super) fn refuse(&mut self, key: u64, verdict: Verdict, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let up = std::mem::replace(&mut exchange.up, End::NONE);
+        let is_grpc = exchange.request.is_grpc;
+        let begun = exchange.begun;
+        if begun && !is_grpc {
+            self.drop_stream(up, ErrorCode::CANCEL, now);
+            self.give_up(key, ErrorCode::INTERNAL_ERROR, now);
+            return;
+        }
+        let fields = Fields::verdict(verdict, is_grpc, begun);
+        exchange.to_down.finish(Arc::new(fields));
+        self.drop_stream(up, ErrorCode::CANCEL, now);
+        self.send_queued(key, Way::Down, now);
+    }
+
+    /// One way has been passed on to its end.
+    pub(super) fn half_over(&mut self, key: u64, way: Way, now: Time) {
+        if way == Way::Down {
+            // Once it is answered a call is over, whatever the client would still say
+            // (RFC 9113, 8.1).
+            self.conclude(key, ErrorCode::NO_ERROR, ErrorCode::CANCEL, now);
+        }
+    }
+
+    /// Resets a call on both sides.
+    pub(super) fn give_up(&mut self, key: u64, code: ErrorCode, now: Time) {
+        self.conclude(key, code, ErrorCode::CANCEL, now);
+    }
+
+    /// The stream at `token` was reset: so is the one at the other side.
+    pub(super) fn reset_by(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let way = exchange.way_from(token);
+        let counters = &self.counters[exchange.route].1;
+        match way {
+            Way::Up => {
+                exchange.down = End::NONE;
+                count(&counters.cancelled, 1);
+                self.conclude(key, code, code, now);
+            }
+            Way::Down => {
+                exchange.up = End::NONE;
+                // An answer that is whole is still passed on.
+                if !exchange.to_down.ends() {
+                    count(&counters.reset, 1);
+                    self.conclude(key, code, code, now);
+                }
+            }
+        }
+    }
+
+    /// Forgets a call; a side that still thinks that it goes on is told otherwise.
+    fn conclude(&mut self, key: u64, tell_down: ErrorCode, tell_up: ErrorCode, now: Time) {
+        let Some(exchange) = self.exchanges.remove(key) else {
+            return;
+        };
+        let Exchange {
+            down,
+            up,
+            to_up,
+            to_down,
+            route,
+            ..
+        } = *exchange;
+        if to_down.ended {
+            count(&self.counters(route).answers, 1);
+        }
+        if let Some((link, http2)) = http2_of(&mut self.connections, down.token) {
+            let is_over = http2.session.forget(down.stream) && to_down.ended;
+            let out = &mut link.out;
+            if !is_over {
+                http2.session.reset(down.stream, tell_down, out);
+            }
+            http2.session.give_back(down.stream, to_up.waiting(), out);
+            self.mark(down.token);
+        }
+        if up.stream == 0 {
+            return;
+        }
+        if let Some((link, http2)) = http2_of(&mut self.connections, up.token) {
+            let is_over = http2.session.forget(up.stream) && to_up.ended;
+            let out = &mut link.out;
+            if !is_over {
+                http2.session.reset(up.stream, tell_up, out);
+            }
+            http2.session.give_back(up.stream, to_down.waiting(), out);
+            self.mark(up.token);
+            self.open_waiting(up.token, now);
+        }
+    }
+
+    /// Resets a stream that its call has let go of.
+    fn drop_stream(&mut self, end: End, code: ErrorCode, now: Time) {
+        if end.stream == 0 {
+            return;
+        }
+        if let Some((link, http2)) = http2_of(&mut self.connections, end.token) {
+            http2.session.reset(end.stream, code, &mut link.out);
+            self.mark(end.token);
+            self.open_waiting(end.token, now);
+        }
+    }
+
+    /// Calls whose time is over.
+    pub(in crate::sidecar::worker) fn end_due(&mut self, now: Time) {
+        for key in self.exchanges.due(now) {
+            let Some(exchange) = self.exchanges.get_mut(key) else {
+                continue;
+            };
+            exchange.deadline = Time::NEVER;
+            let route = exchange.route;
+            if exchange.to_down.ends() {
+                // Answered, and the client does not read it.
+                self.give_up(key, ErrorCode::CANCEL, now);
+            } else {
+                count(&self.counters(route).timeouts, 1);
+                self.refuse(key, TIMEOUT, now);
+            }
+        }
+    }
+}

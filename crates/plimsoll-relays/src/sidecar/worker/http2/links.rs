@@ -1,0 +1,283 @@
+//! Connections upstream: which one takes a call, when it may, and what becomes of calls
+//! when a connection leaves or is lost.
+
+use plimsoll_model::Time;
+use plimsoll_protocols::grpc::h2::ErrorCode;
+
+use super::super::super::count;
+use super::super::super::http2::{End, Side, Way};
+use super::super::HIGH_WATER;
+use super::calls::{LOST, NO_UPSTREAM, OVERLOADED};
+use super::{Http2, Role, Worker, http2_of};
+
+/// How long the answer to a PING may take. Nanoseconds.
+const BEAT_WAIT: u64 = 3_000_000_000;
+
+/// Upstreams that one call is taken to, as long as none has seen it.
+const MOST_TRIES: u8 = 3;
+
+/// Where the next call goes.
+enum Found {
+    Upstream(u64),
+    /// Every connection has as many calls as it may.
+    Full,
+    Nobody,
+}
+
+impl Worker {
+    /// Gives a call a connection upstream, and a stream there as soon as there is one.
+    pub(super) fn dispatch(&mut self, key: u64, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let route = exchange.route;
+        exchange.tries += 1;
+        let (verdict, counter) = match self.find_upstream(route, now) {
+            Found::Upstream(token) => {
+                if let Some(exchange) = self.exchanges.get_mut(key) {
+                    exchange.up = End { token, stream: 0 };
+                }
+                if let Some((_, http2)) = http2_of(&mut self.connections, token)
+                    && let Some(up) = &mut http2.up
+                {
+                    up.waiting.push_back(key);
+                }
+                self.open_waiting(token, now);
+                return;
+            }
+            Found::Full => (OVERLOADED, &self.counters(route).busy),
+            Found::Nobody => (NO_UPSTREAM, &self.counters(route).no_upstream),
+        };
+        count(counter, 1);
+        self.refuse(key, verdict, now);
+    }
+
+    /// The route's connections in turn; one is begun where there is none.
+    fn find_upstream(&mut self, route: usize, now: Time) -> Found {
+        let state = &mut self.routes[route];
+        let (lanes, most) = (state.route.connections(), state.route.max_in_flight());
+        let first = state.next_lane + 1;
+        let mut found = Found::Nobody;
+        for lane in (first..first + lanes).map(|lane| lane % lanes) {
+            let token = match self.routes[route].lanes[lane] {
+                Some(token) => token,
+                None => match self.connect_http2(route, lane, now) {
+                    Some(token) => token,
+                    None => continue,
+                },
+            };
+            let Some((link, http2)) = http2_of(&mut self.connections, token) else {
+                continue;
+            };
+            let waiting = http2.up.as_ref().map_or(0, |up| up.waiting.len());
+            if http2.session.open_streams() + waiting < most && link.unsent() <= HIGH_WATER {
+                self.routes[route].next_lane = lane;
+                return Found::Upstream(token);
+            }
+            found = Found::Full;
+        }
+        found
+    }
+
+    fn connect_http2(&mut self, route: usize, lane: usize, now: Time) -> Option<u64> {
+        let role = |endpoint| Role::Http2(Box::new(Http2::up(lane, endpoint)));
+        let token = self.connect(route, role, now)?;
+        self.greet(token);
+        self.routes[route].lanes[lane] = Some(token);
+        Some(token)
+    }
+
+    /// Says what every HTTP/2 connection begins with.
+    pub(in crate::sidecar::worker) fn greet(&mut self, token: u64) {
+        if let Some((link, http2)) = http2_of(&mut self.connections, token) {
+            http2.session.open(&mut link.out);
+            self.mark(token);
+        }
+    }
+
+    /// Opens streams for the calls that wait for one.
+    pub(super) fn open_waiting(&mut self, token: u64, now: Time) {
+        while let Some((link, http2)) = http2_of(&mut self.connections, token) {
+            let Some(up) = &mut http2.up else {
+                return;
+            };
+            if up.waiting.is_empty() || !http2.session.has_place() {
+                return;
+            }
+            let Some(key) = up.waiting.pop_front() else {
+                return;
+            };
+            // It may have been reset meanwhile.
+            let Some(exchange) = self.exchanges.get_mut(key) else {
+                continue;
+            };
+            if exchange.up.token != token {
+                continue;
+            }
+            let ends = exchange.to_up.is_bare_end();
+            let request = &exchange.request;
+            exchange.up.stream = http2.session.begin(key, request, ends, &mut link.out);
+            exchange.to_up.ended = ends;
+            let (is_used_up, lane) = (http2.session.is_used_up(), up.lane);
+            let route = exchange.route;
+            if is_used_up && self.routes[route].lanes[lane] == Some(token) {
+                self.routes[route].lanes[lane] = None;
+            }
+            self.mark(token);
+            self.send_queued(key, Way::Up, now);
+        }
+    }
+
+    /// GOAWAY: new calls take another connection; so do those that were not looked at, and
+    /// the clients of others that were not do it themselves.
+    pub(super) fn upstream_leaves(&mut self, token: u64, last_stream: u32, now: Time) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        let route = connection.route;
+        let Some((_, http2)) = http2_of(&mut self.connections, token) else {
+            return;
+        };
+        let Some(up) = &mut http2.up else {
+            // A client that leaves: it opens no stream any more.
+            return;
+        };
+        let waiting = std::mem::take(&mut up.waiting);
+        let lane = &mut self.routes[route].lanes[up.lane];
+        if *lane == Some(token) {
+            *lane = None;
+        }
+        for key in http2.session.keys_above(last_stream) {
+            self.reset_unseen(token, key, now);
+        }
+        for key in waiting {
+            self.take_elsewhere(token, key, now);
+        }
+    }
+
+    /// A call that the upstream has not looked at: its client may make it again, and
+    /// gRPC's libraries do so by themselves (RFC 9113, 8.7).
+    fn reset_unseen(&mut self, token: u64, key: u64, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        let (up, begun) = (exchange.up, exchange.begun);
+        if up.token != token || begun {
+            return;
+        }
+        exchange.up = End::NONE;
+        let route = exchange.route;
+        if let Some((_, http2)) = http2_of(&mut self.connections, token) {
+            http2.session.forget(up.stream);
+        }
+        count(&self.counters(route).reset, 1);
+        self.give_up(key, ErrorCode::REFUSED_STREAM, now);
+    }
+
+    fn take_elsewhere(&mut self, token: u64, key: u64, now: Time) {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
+        if exchange.up.token != token {
+            return;
+        }
+        exchange.up = End::NONE;
+        if exchange.tries < MOST_TRIES {
+            self.dispatch(key, now);
+            return;
+        }
+        let route = exchange.route;
+        count(&self.counters(route).no_upstream, 1);
+        self.refuse(key, NO_UPSTREAM, now);
+    }
+
+    /// A connection is gone; its calls end, or go elsewhere.
+    pub(in crate::sidecar::worker) fn http2_lost(
+        &mut self,
+        token: u64,
+        route: usize,
+        http2: Http2,
+        now: Time,
+    ) {
+        let keys = http2.session.keys_above(0);
+        let Some(up) = http2.up else {
+            for key in keys {
+                self.reset_by(token, key, ErrorCode::CANCEL, now);
+            }
+            return;
+        };
+        let lane = &mut self.routes[route].lanes[up.lane];
+        if *lane == Some(token) {
+            *lane = None;
+        }
+        for key in keys {
+            let Some(exchange) = self.exchanges.get_mut(key) else {
+                continue;
+            };
+            exchange.up = End::NONE;
+            if !exchange.to_down.ends() {
+                count(&self.counters(route).cut, 1);
+                self.refuse(key, LOST, now);
+            }
+        }
+        for key in up.waiting {
+            self.take_elsewhere(token, key, now);
+        }
+    }
+
+    /// PINGs on an idle connection upstream, and the end of one that is not used any more;
+    /// `false`: it is to be closed.
+    pub(in crate::sidecar::worker) fn look_after_http2(&mut self, place: usize, now: Time) -> bool {
+        let Some(connection) = self.connections[place].as_deref_mut() else {
+            return true;
+        };
+        let Role::Http2(http2) = &mut connection.role else {
+            return true;
+        };
+        let Some(up) = &mut http2.up else {
+            return true;
+        };
+        let (token, state) = (connection.token, &self.routes[connection.route]);
+        let is_current = state.lanes[up.lane] == Some(token);
+        if !is_current && http2.session.open_streams() == 0 {
+            return false;
+        }
+        if http2.session.is_beating {
+            if now >= up.beat_until {
+                let name = &state.route.name;
+                tracing::warn!("route {name}: an upstream does not answer PING");
+                return false;
+            }
+        } else if http2.session.is_greeted()
+            && now >= connection.last_active + state.route.heartbeat()
+        {
+            http2.session.beat(&mut connection.link.out);
+            up.beat_until = now.plus_nanos(BEAT_WAIT);
+            self.mark(token);
+        }
+        true
+    }
+
+    /// Tells clients that no more calls are taken: first that it will be so, a tick later
+    /// that it is.
+    pub(in crate::sidecar::worker) fn say_goodbyes(&mut self) {
+        for place in 0..self.connections.len() {
+            let Some(connection) = self.connections[place].as_deref_mut() else {
+                continue;
+            };
+            let Role::Http2(http2) = &mut connection.role else {
+                continue;
+            };
+            if http2.session.side() == Side::Client || http2.left {
+                continue;
+            }
+            http2
+                .session
+                .say_goodbye(http2.leaving, &mut connection.link.out);
+            http2.left = http2.leaving;
+            http2.leaving = true;
+            let token = connection.token;
+            self.mark(token);
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! gRPC through sidecars, and peers that do what peers do.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_protocols::grpc::check::{CASES, EchoCheck, run};
+use plimsoll_protocols::grpc::client::{Connection, Server};
+use plimsoll_protocols::grpc::h2::{ErrorCode, setting, write};
+use plimsoll_protocols::grpc::target::echo;
+use plimsoll_protocols::serving::{Listen, runtime};
+
+use super::http2_peer::{Came, Http2Peer};
+use super::{certificates, eventually, files, route, sidecar};
+
+const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn client(address: SocketAddr) -> Http2Peer {
+    Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
+}
+
+fn upstream(listener: &TcpListener, settings: &[(u16, u32)]) -> Http2Peer {
+    Http2Peer::new(listener.accept().unwrap().0, false, settings)
+}
+
+/// grpc.examples.echo.Echo, for as long as the process lives.
+fn echo_server() -> SocketAddr {
+    let listen = Listen {
+        address: ([127, 0, 0, 1], 0).into(),
+        ..Listen::default()
+    };
+    let bound = listen.bind().unwrap();
+    let address = bound.address();
+    thread::spawn(move || {
+        let serving = echo::serve(bound, echo::EchoOptions::default(), std::future::pending());
+        runtime(Some(1)).unwrap().block_on(serving).unwrap();
+    });
+    address
+}
+
+#[test]
+fn every_kind_of_call_passes_through_one_sidecar_and_two() {
+    let folder = certificates();
+    let tls = |key, who| files(key, folder.path(), who);
+    let upstream = echo_server();
+    let (one, plain) = sidecar(&route("grpc", upstream, ""));
+    let (server, middle) = sidecar(&route("grpc", upstream, &tls("listen_tls", "server")));
+    let (outer, pair) = sidecar(&route("grpc", middle, &tls("upstream_tls", "client")));
+    let check = |messages: usize, length: usize| EchoCheck {
+        message: "x".repeat(length),
+        messages: 10,
+        sent: messages,
+        deadline: Duration::from_secs(20),
+    };
+    for address in [plain, pair] {
+        runtime(Some(1)).unwrap().block_on(async {
+            let server = Server {
+                host: address.ip().to_string(),
+                port: address.port(),
+                tls: None,
+                authority: "localhost".to_owned(),
+                connect_timeout: Duration::from_secs(10),
+            };
+            // Two connections that share one upstream.
+            for _ in 0..2 {
+                let connection = Connection::open(&server).await.unwrap();
+                for case in CASES {
+                    for check in [check(10, 20), check(40, 60_000)] {
+                        let result = run(&connection, case, &check).await;
+                        assert_eq!(result.problems, [""; 0], "{case} at {address}");
+                        assert_eq!(result.status, 0);
+                    }
+                }
+            }
+        });
+    }
+    let counted = |name| outer.counter("r", name).unwrap();
+    assert_eq!(counted("connections_accepted_total"), 2);
+    assert_eq!(counted("upstream_connects_total"), 1);
+    assert_eq!(
+        (counted("requests_total"), counted("answers_total")),
+        (16, 16)
+    );
+    assert_eq!(counted("malformed_total"), 0);
+    for sidecar in [one, outer, server] {
+        sidecar.stop();
+    }
+}
+
+#[test]
+fn streams_are_renumbered_and_frames_pass_as_they_come() {
+    let (listener, address) = listener();
+    let (relay, outside) = sidecar(&route("grpc", address, ""));
+    let (mut a, mut b) = (client(outside), client(outside));
+    a.call(1, &[("x-who", "a"), ("grpc-timeout", "5S")], false);
+    let mut service = upstream(&listener, &[]);
+    let first = service.next();
+    assert_eq!((first.stream(), first.field("x-who")), (1, Some("a")));
+    assert_eq!(first.field("grpc-timeout"), Some("5S"));
+    b.call(1, &[("x-who", "b")], false);
+    let second = service.next();
+    assert_eq!((second.stream(), second.field("x-who")), (3, Some("b")));
+    // To and fro, each message before the next is made.
+    for round in 0..3u8 {
+        b.data(1, &[round; 3], round == 2);
+        assert_eq!(
+            service.next(),
+            Came::Data {
+                stream: 3,
+                data: vec![round; 3],
+                end: round == 2
+            }
+        );
+        if round == 0 {
+            service.headers(3, &[ANSWER[0], ANSWER[1], ("timestamp", "now")], false);
+            assert_eq!(b.next().field("timestamp"), Some("now"));
+        }
+        service.data(3, &[round; 5], false);
+        assert_eq!(
+            b.next(),
+            Came::Data {
+                stream: 1,
+                data: vec![round; 5],
+                end: false
+            }
+        );
+    }
+    service.headers(3, &[("grpc-status", "0"), ("timestamp", "then")], true);
+    let trailers = b.next();
+    assert_eq!(trailers.field("timestamp"), Some("then"));
+    assert!(matches!(trailers, Came::Headers { end: true, .. }));
+    // A reset goes through, either way.
+    a.say(|out| write::reset_stream(out, 1, ErrorCode::CANCEL));
+    assert_eq!(service.next(), Came::Reset { stream: 1, code: 8 });
+    a.call(3, &[], false);
+    assert_eq!(service.next().stream(), 5);
+    service.say(|out| write::reset_stream(out, 5, ErrorCode::ENHANCE_YOUR_CALM));
+    assert_eq!(
+        a.next(),
+        Came::Reset {
+            stream: 3,
+            code: 11
+        }
+    );
+    // An answer that ends before the request does.
+    a.call(5, &[], false);
+    assert_eq!(service.next().stream(), 7);
+    service.headers(7, &[ANSWER[0], ANSWER[1], ("grpc-status", "5")], true);
+    assert_eq!(a.next().field("grpc-status"), Some("5"));
+    assert_eq!(a.next(), Came::Reset { stream: 5, code: 0 });
+    assert_eq!(service.next(), Came::Reset { stream: 7, code: 8 });
+    let counted = |name| relay.counter("r", name).unwrap();
+    assert_eq!(counted("cancelled_by_client_total"), 1);
+    assert_eq!(counted("reset_by_upstream_total"), 1);
+    relay.stop();
+}
+
+#[test]
+fn a_reader_that_is_slow_holds_up_its_own_call_alone() {
+    let (listener, address) = listener();
+    let (relay, outside) = sidecar(&route("grpc", address, ""));
+    // A window of its own for each stream, that is not opened.
+    let stream = TcpStream::connect(outside).unwrap();
+    let mut slow = Http2Peer::new(stream, true, &[(setting::INITIAL_WINDOW_SIZE, 10)]);
+    slow.call(1, &[], true);
+    let mut service = upstream(&listener, &[]);
+    assert_eq!(service.next().stream(), 1);
+    service.headers(1, &ANSWER, false);
+    let chunk = vec![7; 10_000];
+    for _ in 0..26 {
+        service.data(1, &chunk, false);
+    }
+    let mut quick = client(outside);
+    quick.call(1, &[], true);
+    assert_eq!(service.next().stream(), 3);
+    service.headers(3, &ANSWER, false);
+    service.data(3, b"at once", false);
+    service.headers(3, &[("grpc-status", "0")], true);
+    assert_eq!(quick.next().field(":status"), Some("200"));
+    assert!(matches!(quick.next(), Came::Data { data, .. } if data == b"at once"));
+    assert_eq!(quick.next().field("grpc-status"), Some("0"));
+    // Now the slow one reads, and all is there in order, its trailers last.
+    service.headers(1, &[("grpc-status", "0")], true);
+    assert_eq!(slow.next().field(":status"), Some("200"));
+    assert!(matches!(slow.next(), Came::Data { data, .. } if data.len() == 10));
+    slow.say(|out| {
+        write::window_update(out, 1, 1 << 20);
+        write::window_update(out, 0, 1 << 20);
+    });
+    let mut received = 10;
+    loop {
+        match slow.next() {
+            Came::Data { data, .. } => received += data.len(),
+            came => {
+                assert_eq!(came.field("grpc-status"), Some("0"));
+                break;
+            }
+        }
+    }
+    assert_eq!(received, 260_000);
+    relay.stop();
+}
+
+#[test]
+fn an_upstream_that_dies_or_is_full_is_told_in_grpcs_words() {
+    let (listener, address) = listener();
+    let (relay, outside) = sidecar(&route("grpc", address, "max_in_flight = 2"));
+    let mut client = client(outside);
+    for stream in [1, 3, 5] {
+        client.call(stream, &[], true);
+    }
+    let refused = client.next();
+    assert_eq!(
+        (refused.stream(), refused.field("grpc-status")),
+        (5, Some("14"))
+    );
+    assert!(refused.field("grpc-message").unwrap().contains("too many"));
+    let mut service = upstream(&listener, &[]);
+    assert_eq!((service.next().stream(), service.next().stream()), (1, 3));
+    // One has begun its answer, the other has not.
+    service.headers(1, &ANSWER, false);
+    service.data(1, b"half", false);
+    assert_eq!(client.next().field(":status"), Some("200"));
+    assert!(matches!(client.next(), Came::Data { .. }));
+    drop(service);
+    let mut ends: Vec<Came> = (0..2).map(|_| client.next()).collect();
+    ends.sort_by_key(Came::stream);
+    for (end, (stream, status)) in ends.iter().zip([(1, None), (3, Some("200"))]) {
+        assert_eq!((end.stream(), end.field(":status")), (stream, status));
+        assert_eq!(end.field("grpc-status"), Some("14"));
+        assert!(matches!(end, Came::Headers { end: true, .. }));
+    }
+    // It comes again, and then for good.
+    client.call(7, &[], true);
+    drop(upstream(&listener, &[]));
+    assert_eq!(client.next().field("grpc-status"), Some("14"));
+    drop(listener);
+    for stream in [9, 11] {
+        client.call(stream, &[], true);
+        assert_eq!(client.next().field("grpc-status"), Some("14"));
+    }
+    // What is not gRPC is told by HTTP's own status.
+    client.headers(13, &[(":method", "GET"), (":path", "/")], true);
+    let answer = client.next();
+    assert_eq!(
+        (answer.field(":status"), answer.field("grpc-status")),
+        (Some("503"), None)
+    );
+    let counted = |name| relay.counter("r", name).unwrap();
+    assert_eq!(counted("answered_busy_total"), 1);
+    assert!(counted("answered_connection_closed_total") >= 2);
+    assert_eq!(
+        (counted("requests_total"), counted("answers_total")),
+        (7, 7)
+    );
+    relay.stop();
+}
+
+#[test]
+fn calls_that_an_upstream_takes_no_more_wait_or_go_elsewhere() {
+    let (listener, address) = listener();
+    let (relay, outside) = sidecar(&route("grpc", address, ""));
+    let mut client = client(outside);
+    for stream in [1, 3, 5] {
+        client.call(stream, &[], true);
+    }
+    // It takes one call at a time.
+    let mut service = upstream(&listener, &[(setting::MAX_CONCURRENT_STREAMS, 1)]);
+    assert_eq!(service.next().stream(), 1);
+    service.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
+    assert_eq!(service.next().stream(), 3);
+    assert_eq!(client.next().stream(), 1);
+    // It leaves, without having looked at the second one: its client may make it again.
+    // The third one, which it never saw, goes to the next connection.
+    service.say(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
+    assert_eq!(client.next(), Came::Reset { stream: 3, code: 7 });
+    let mut next = upstream(&listener, &[]);
+    assert_eq!(next.next().stream(), 1);
+    next.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
+    assert_eq!(client.next().stream(), 5);
+    assert_eq!(service.next(), Came::End, "a connection that nobody uses");
+    // Calls under way end where they are; new ones take another connection.
+    client.call(7, &[], true);
+    assert_eq!(next.next().stream(), 3);
+    next.say(|out| write::goaway(out, (1 << 31) - 1, ErrorCode::NO_ERROR, b""));
+    thread::sleep(Duration::from_millis(50));
+    client.call(9, &[], true);
+    let mut third = upstream(&listener, &[]);
+    assert_eq!(third.next().stream(), 1);
+    next.headers(3, &[ANSWER[0], ("grpc-status", "0")], true);
+    assert_eq!(client.next().stream(), 7);
+    third.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
+    assert_eq!(client.next().stream(), 9);
+    relay.stop();
+}
+
+#[test]
+fn time_that_is_over_and_silence_are_noticed() {
+    let (listener, address) = listener();
+    let more = "timeout = \"400ms\"\nheartbeat = \"200ms\"";
+    let (relay, outside) = sidecar(&route("grpc", address, more));
+    let mut client = client(outside);
+    client.call(1, &[("grpc-timeout", "100m")], true);
+    client.call(3, &[("grpc-timeout", "1H")], true);
+    let mut service = upstream(&listener, &[]);
+    assert_eq!((service.next().stream(), service.next().stream()), (1, 3));
+    for stream in [1, 3] {
+        let answer = client.next();
+        assert_eq!(
+            (answer.stream(), answer.field("grpc-status")),
+            (stream, Some("4"))
+        );
+        let mut came = service.next();
+        while came == Came::Ping {
+            came = service.next();
+        }
+        assert_eq!(came, Came::Reset { stream, code: 8 });
+    }
+    assert_eq!(relay.counter("r", "answered_timeout_total"), Some(2));
+    assert_eq!(service.next(), Came::Ping);
+    relay.stop();
+}
+
+#[test]
+fn a_client_that_leaves_takes_its_calls_along() {
+    let (listener, address) = listener();
+    let (relay, outside) = sidecar(&route("grpc", address, ""));
+    let mut one = client(outside);
+    one.call(1, &[], false);
+    one.call(3, &[], true);
+    let mut service = upstream(&listener, &[]);
+    assert_eq!((service.next().stream(), service.next().stream()), (1, 3));
+    drop(one);
+    let mut reset: Vec<u32> = (0..2).map(|_| service.next().stream()).collect();
+    reset.sort_unstable();
+    assert_eq!(reset, [1, 3]);
+    // Garbage ends its own connection, with a reason where it is HTTP/2.
+    let mut bad = client(outside);
+    bad.data(1, b"before any headers", true);
+    assert_eq!(
+        bad.next(),
+        Came::GoAway {
+            last_stream: 0,
+            code: 1
+        }
+    );
+    assert_eq!(bad.next(), Came::End);
+    let mut worse = TcpStream::connect(outside).unwrap();
+    std::io::Write::write_all(&mut worse, b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    eventually("garbage is counted", || {
+        relay.counter("r", "malformed_total") == Some(2)
+    });
+    // A request that breaks HTTP's rules is refused alone.
+    let mut good = client(outside);
+    good.headers(1, &[(":path", "/no.method")], true);
+    assert_eq!(good.next(), Came::Reset { stream: 1, code: 1 });
+    good.call(3, &[], true);
+    assert_eq!(service.next().stream(), 5);
+    // And so is an answer that does.
+    service.data(5, b"no headers", true);
+    assert_eq!(good.next().field("grpc-status"), Some("13"));
+    relay.stop();
+}
+
+#[test]
+fn a_sidecar_that_stops_lets_calls_end() {
+    let (listener, address) = listener();
+    let (relay, outside) = sidecar(&route("grpc", address, ""));
+    let mut client = client(outside);
+    client.call(1, &[], true);
+    let mut service = upstream(&listener, &[]);
+    assert_eq!(service.next().stream(), 1);
+    let stopping = thread::spawn(move || relay.stop());
+    let announced = client.next();
+    let last_stream = (1 << 31) - 1;
+    assert_eq!(
+        announced,
+        Came::GoAway {
+            last_stream,
+            code: 0
+        }
+    );
+    assert_eq!(
+        client.next(),
+        Came::GoAway {
+            last_stream: 1,
+            code: 0
+        }
+    );
+    // Too late, as the client knows: nobody looks at it.
+    client.call(3, &[], true);
+    service.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
+    assert_eq!(client.next().stream(), 1);
+    stopping.join().unwrap();
+    assert_eq!(client.next(), Came::End);
+}

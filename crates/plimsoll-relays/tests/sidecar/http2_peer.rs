@@ -1,0 +1,186 @@
+//! A bare HTTP/2 endpoint of a test: it says frames, and tells those that come.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use plimsoll_protocols::grpc::h2::{Frame, PREFACE, flags, kind, split, write};
+use plimsoll_protocols::grpc::hpack::{Decoder, Encoder};
+
+/// A frame that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    Headers {
+        stream: u32,
+        fields: Vec<(String, String)>,
+        end: bool,
+    },
+    Data {
+        stream: u32,
+        data: Vec<u8>,
+        end: bool,
+    },
+    Reset {
+        stream: u32,
+        code: u32,
+    },
+    GoAway {
+        last_stream: u32,
+        code: u32,
+    },
+    Ping,
+    /// The connection is over.
+    End,
+}
+
+impl Came {
+    /// The value of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let Came::Headers { fields, .. } = self else {
+            return None;
+        };
+        let found = fields.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn stream(&self) -> u32 {
+        match self {
+            Came::Headers { stream, .. }
+            | Came::Data { stream, .. }
+            | Came::Reset { stream, .. } => *stream,
+            _ => 0,
+        }
+    }
+}
+
+pub(crate) struct Http2Peer {
+    pub(crate) stream: TcpStream,
+    bytes: Vec<u8>,
+    decoder: Decoder,
+}
+
+impl Http2Peer {
+    /// Greets with `settings`.
+    pub(crate) fn new(mut stream: TcpStream, client: bool, settings: &[(u16, u32)]) -> Http2Peer {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        let mut greeting = Vec::new();
+        if client {
+            greeting.extend_from_slice(PREFACE);
+        }
+        write::settings(&mut greeting, settings);
+        stream.write_all(&greeting).unwrap();
+        let mut bytes = Vec::new();
+        if !client {
+            let mut preface = [0; 24];
+            stream.read_exact(&mut preface).unwrap();
+            assert_eq!(&preface, PREFACE);
+            bytes.clear();
+        }
+        Http2Peer {
+            stream,
+            bytes,
+            decoder: Decoder::new(4096, 1 << 16),
+        }
+    }
+
+    pub(crate) fn say(&mut self, frames: impl FnOnce(&mut Vec<u8>)) {
+        let mut out = Vec::new();
+        frames(&mut out);
+        self.stream.write_all(&out).unwrap();
+    }
+
+    pub(crate) fn headers(&mut self, stream: u32, fields: &[(&str, &str)], end: bool) {
+        let block = Encoder::encode_plain(fields.iter().copied());
+        self.say(|out| write::header_block(out, stream, &block, end));
+    }
+
+    /// A gRPC call's beginning.
+    pub(crate) fn call(&mut self, stream: u32, more: &[(&str, &str)], end: bool) {
+        let mut fields = vec![
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/a.B/C"),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+        ];
+        fields.extend_from_slice(more);
+        self.headers(stream, &fields, end);
+    }
+
+    pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: bool) {
+        self.say(|out| write::data(out, stream, data, end));
+    }
+
+    /// The next frame that is about a call, or a PING, which is answered.
+    pub(crate) fn next(&mut self) -> Came {
+        loop {
+            let mut input = &self.bytes[..];
+            let Some((head, payload)) = split(&mut input, 1 << 14).unwrap() else {
+                let mut buffer = [0; 65_536];
+                match self.stream.read(&mut buffer) {
+                    Ok(read @ 1..) => self.bytes.extend_from_slice(&buffer[..read]),
+                    Ok(_) => return Came::End,
+                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return Came::End,
+                    Err(e) => panic!("nothing came: {e}"),
+                }
+                continue;
+            };
+            let left = input.len();
+            let stream = head.stream();
+            let mut answer = Vec::new();
+            let came = match Frame::parse(head, payload).unwrap() {
+                Frame::Headers {
+                    fragment,
+                    end_stream,
+                    end_headers,
+                } => {
+                    assert!(end_headers);
+                    let mut fields = Vec::new();
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    self.decoder
+                        .decode(fragment, |f| fields.push((text(f.name), text(f.value))))
+                        .unwrap();
+                    Some(Came::Headers {
+                        stream,
+                        fields,
+                        end: end_stream,
+                    })
+                }
+                Frame::Data { data, end_stream } => Some(Came::Data {
+                    stream,
+                    data: data.to_vec(),
+                    end: end_stream,
+                }),
+                Frame::ResetStream { code } => Some(Came::Reset {
+                    stream,
+                    code: code.0,
+                }),
+                Frame::GoAway {
+                    last_stream, code, ..
+                } => Some(Came::GoAway {
+                    last_stream,
+                    code: code.0,
+                }),
+                Frame::Settings(_) => {
+                    write::settings_ack(&mut answer);
+                    None
+                }
+                Frame::Ping { data } => {
+                    write::head(&mut answer, 8, kind::PING, flags::ACK, 0);
+                    answer.extend_from_slice(&data);
+                    Some(Came::Ping)
+                }
+                _ => None,
+            };
+            self.bytes.drain(..self.bytes.len() - left);
+            if !answer.is_empty() {
+                self.stream.write_all(&answer).unwrap();
+            }
+            if let Some(came) = came {
+                return came;
+            }
+        }
+    }
+}
