@@ -42,12 +42,13 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
 	fuzz/run.sh $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: setup-bench release ## side by side with h2load, ghz and grpc.aio; pacing; arrivals; fleet
+bench: setup-bench release ## side by side with h2load, ghz and grpc.aio; pacing; arrivals; fleet; Bolt; sidecars
 	bench/grpc.py
 	bench/pacing.py
 	bench/arrivals.py
 	bench/fleet.py
 	bench/bolt.py
+	bench/sidecar.py
 
 .PHONY: release
 release: ## the release binary, target/release/plimsoll

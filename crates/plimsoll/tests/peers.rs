@@ -7,16 +7,12 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
+use support::peers::{LONGEST, peer, python, succeeds, tool};
 use support::{
     CLIENT_MTLS, CLIENT_TLS, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text,
 };
-
-/// No peer here has a reason to take longer.
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// How a link is secured: its name in `run.json`, the server's flags and the client's.
 struct Link {
@@ -52,58 +48,8 @@ impl Link {
     }
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// A file that `make setup` makes.
-#[track_caller]
-fn peer(path: &str) -> PathBuf {
-    let path = root().join(".peers").join(path);
-    assert!(
-        path.exists(),
-        "{} is missing: run `make setup`, which installs the peers that these tests talk to",
-        path.display()
-    );
-    path
-}
-
-/// A program that `make setup` installs.
-#[track_caller]
-fn tool(name: &str) -> Command {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    assert!(
-        std::env::split_paths(&path).any(|dir| dir.join(name).exists()),
-        "{name} is missing: run `make setup`, which installs the peers that these tests talk to"
-    );
-    Command::new(name)
-}
-
-/// A script of `tests/peers`, in the environment that has grpcio.
-#[track_caller]
-fn python(place: &Place, script: &str) -> Command {
-    peer("generated");
-    let mut command = Command::new(peer("venv/bin/python"));
-    command
-        .arg(root().join("tests/peers").join(script))
-        .current_dir(place.path(""));
-    command
-}
-
 fn grpcio_server(place: &Place, link: &Link) -> Server {
     Server::start(python(place, "grpcio_server.py").args(link.server))
-}
-
-#[track_caller]
-fn succeeds(command: &mut Command) -> Output {
-    let output = output(command, LONGEST);
-    assert!(
-        output.status.success(),
-        "{command:?}\n{}\n{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    output
 }
 
 /// Puts a little load on a server: every call must succeed, on connections that are kept

@@ -10,6 +10,8 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+pub(crate) mod peers;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;

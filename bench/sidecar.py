@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""What a sidecar costs: CPU a request a hop, latency added, memory; HAProxy in TCP mode beside it.
+
+Bolt against `plimsoll serve bolt` and gRPC against `plimsoll serve fast`: directly, through
+one sidecar, and through two, in plaintext and with mutual TLS between them. Every path takes
+its turn in every repetition; medians are shown. CPU is that of the relays' processes, by
+/proc, over the requests of a saturated run; latency is that of a slow open-loop run, less
+the same of the direct path in the same repetition.
+
+MOSN is in no registry. With MOSN set to a command that carries Bolt from
+127.0.0.1:$MOSN_LISTEN to 127.0.0.1:$MOSN_UPSTREAM (two ports that you set too) it takes its
+turns as one hop; without it what it is known to cost stands beside.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shlex
+import socket
+import subprocess
+import sys
+import time
+
+import side_by_side as bench
+
+# Of MOSN, measured by its users' tools: µs of CPU a request a hop, µs added, bytes.
+KNOWN = {"cpu": "56 to 68", "p50": "60 to 130", "rss": "55 to 61"}
+GOAL_CPU, GOAL_P50, GOAL_RSS = 10.0, 20.0, 15e6
+TICK = os.sysconf("SC_CLK_TCK")
+
+SIDECAR = """[[route]]
+name = "bench"
+protocol = "{protocol}"
+listen = "127.0.0.1:0"
+upstream = ["127.0.0.1:{upstream}"]
+{more}
+"""
+
+HAPROXY = """global
+    nbthread 1
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+frontend in
+    bind 127.0.0.1:{port}
+    default_backend out
+backend out
+    server one 127.0.0.1:{upstream}
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(port, process, what):
+    for _ in range(200):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        if process.poll() is not None:
+            sys.exit(f"{what} ended with {process.returncode} before it listened on 127.0.0.1:{port}")
+        time.sleep(0.05)
+    sys.exit(f"{what} does not listen on 127.0.0.1:{port} after ten seconds")
+
+
+class Path:
+    """A way to the service: `relays` are the processes on it, `port` where it begins."""
+
+    def __init__(self, name, protocol, port, relays=()):
+        self.name, self.protocol, self.port, self.pids = name, protocol, port, list(relays)
+        self.cpu, self.rates, self.p50, self.p99, self.rss = [], [], [], [], 0
+
+    def spent(self):
+        """Seconds of CPU that its relays have used so far, user and system."""
+        total = 0
+        for pid in self.pids:
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / TICK
+
+    def memory(self):
+        """Of the largest of its relays. Bytes."""
+        sizes = [0]
+        for pid in self.pids:
+            for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+                if line.startswith("VmRSS:"):
+                    sizes.append(int(line.split()[1]) * 1024)
+        return max(sizes)
+
+
+def load(path, args, flags, folder):
+    """Runs one load; every call of it must end well."""
+    call = {
+        "bolt": ["bolt", f"sofa://127.0.0.1:{path.port}"],
+        "grpc": ["grpc", f"grpc://127.0.0.1:{path.port}", "-m", bench.METHOD, "-d", '{"json": "%s"}' % bench.VECTOR],
+    }[path.protocol]
+    measured = bench.measure([bench.plimsoll(), *call, *flags, "--out", folder, "-q"])
+    record = bench.run_record(folder)["total"] if (folder / "run.json").exists() else {"ok": 0, "due": 0}
+    if measured.exit not in (0, 90) or record["ok"] != record["due"] or not record["ok"]:
+        sys.exit(f"{path.name}: exit {measured.exit}, {record['ok']} of {record['due']} calls ok: {measured.errors.strip()[-600:]}")
+    return record
+
+
+def saturate(path, args, folder):
+    before = path.spent()
+    record = load(path, args, ["--connections", 16, "--clients", 512, "--calls", args.calls], folder)
+    path.cpu.append((path.spent() - before) / record["ok"] * 1e6)
+    path.rates.append(record["ok"] / record["elapsed_us"] * 1e6)
+    path.rss = max(path.rss, path.memory())
+
+
+def whisper(path, args, folder):
+    record = load(path, args, ["--connections", 4, "--rate", f"{args.rate}/s", "--duration", f"{args.seconds}s"], folder)
+    path.p50.append(record["response"]["p50_us"])
+    path.p99.append(record["response"]["p99_us"])
+
+
+def sidecar(stack, scratch, name, protocol, upstream, more=""):
+    file = scratch / f"{name}.toml"
+    file.write_text(SIDECAR.format(protocol=protocol, upstream=upstream, more=more), encoding="utf-8")
+    return stack.enter_context(bench.Server([bench.plimsoll(), "relay", "sidecar", file]))
+
+
+def process(stack, command, port, what):
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    stack.callback(lambda: (started.terminate(), started.wait(10)))
+    wait_for(port, started, what)
+    return started
+
+
+def paths_of(stack, scratch, certs, protocol, service):
+    def tls(key, who):
+        names = ", ".join(f'{k} = "{certs}/{file}"' for k, file in [("ca", "ca.crt"), ("cert", f"{who}.crt"), ("key", f"{who}.key")])
+        return f'{key} = {{ {names}, server_name = "localhost" }}'
+
+    paths = [Path(f"{protocol}: direct", protocol, service.port)]
+    one = sidecar(stack, scratch, f"{protocol}-one", protocol, service.port)
+    paths.append(Path(f"{protocol}: one sidecar", protocol, one.port, [one.process.pid]))
+    for name, listen, upstream in [("plaintext", "", ""), ("mutual TLS", tls("listen_tls", "server"), tls("upstream_tls", "client"))]:
+        inner = sidecar(stack, scratch, f"{protocol}-{name[:4]}-in", protocol, service.port, listen)
+        outer = sidecar(stack, scratch, f"{protocol}-{name[:4]}-out", protocol, inner.port, upstream)
+        paths.append(Path(f"{protocol}: two sidecars, {name}", protocol, outer.port, [inner.process.pid, outer.process.pid]))
+    tcp = sidecar(stack, scratch, f"{protocol}-tcp", "tcp", service.port)
+    paths.append(Path(f"{protocol}: one sidecar, as TCP", protocol, tcp.port, [tcp.process.pid]))
+    port = free_port()
+    file = scratch / f"haproxy-{protocol}.cfg"
+    file.write_text(HAPROXY.format(port=port, upstream=service.port), encoding="utf-8")
+    haproxy = process(stack, [bench.tool("haproxy"), "-f", str(file), "-db"], port, "haproxy")
+    paths.append(Path(f"{protocol}: HAProxy, as TCP", protocol, port, [haproxy.pid]))
+    return paths
+
+
+def mosn(stack):
+    if "MOSN" not in os.environ:
+        return []
+    try:
+        listen, upstream = int(os.environ["MOSN_LISTEN"]), int(os.environ["MOSN_UPSTREAM"])
+    except (KeyError, ValueError):
+        sys.exit("MOSN is set: set MOSN_LISTEN and MOSN_UPSTREAM to the ports of its configuration too")
+    stack.enter_context(bench.Server([bench.plimsoll(), "serve", "bolt", "--listen", f"127.0.0.1:{upstream}", "--workers", 1]))
+    started = process(stack, shlex.split(os.environ["MOSN"]), listen, "MOSN")
+    return [Path("bolt: MOSN", "bolt", listen, [started.pid])]
+
+
+def row(path, direct):
+    hops = max(len(path.pids), 1)
+    cpu = bench.median(path.cpu) / hops
+    added = [bench.median([a - b for a, b in zip(mine, other)]) for mine, other in [(path.p50, direct.p50), (path.p99, direct.p99)]]
+    return cpu, added[0] / hops, added[1] / hops
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--protocols", default="bolt,grpc", help="bolt, grpc or both (bolt,grpc)")
+    parser.add_argument("--calls", type=int, default=200_000, help="calls of a saturated run (200000)")
+    parser.add_argument("--rate", type=int, default=500, help="calls a second of a slow run (500)")
+    parser.add_argument("--seconds", type=int, default=4, help="length of a slow run (4)")
+    parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
+    parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed")
+    args = parser.parse_args()
+    protocols = args.protocols.split(",")
+    if not protocols or set(protocols) - {"bolt", "grpc"}:
+        parser.error(f"--protocols: `{args.protocols}`: expected bolt, grpc or bolt,grpc")
+    bench.warn_if_busy()
+
+    with bench.Scratch() as scratch, contextlib.ExitStack() as stack:
+        certs = bench.make_certificates(scratch / "certs")
+        groups = []
+        for protocol in protocols:
+            command = {"bolt": ["bolt"], "grpc": ["fast"]}[protocol]
+            service = stack.enter_context(bench.Server([bench.plimsoll(), "serve", *command, "--listen", "127.0.0.1:0", "--workers", 1]))
+            groups.append(paths_of(stack, scratch, certs, protocol, service))
+        if "bolt" in protocols:
+            groups[0] += mosn(stack)
+        for rep in range(args.reps):
+            for group in groups:
+                for number, path in enumerate(group):
+                    saturate(path, args, scratch / f"{path.protocol}-{number}-{rep}-full")
+                    whisper(path, args, scratch / f"{path.protocol}-{number}-{rep}-slow")
+            print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
+
+    print(f"{bench.machine()}\n")
+    rows, missed = [], []
+    for group in groups:
+        direct = group[0]
+        for path in group:
+            rate = f"{bench.median(path.rates):,.0f}"
+            if path is direct:
+                rows.append([path.name, rate, "–", f"{bench.median(path.p50):.0f} (p50 itself)", f"{bench.median(path.p99):.0f} (p99 itself)", "–"])
+                continue
+            cpu, p50, p99 = row(path, direct)
+            rows.append([path.name, rate, f"{cpu:.2f}", f"{p50:+.0f}", f"{p99:+.0f}", f"{path.rss / 1e6:.1f}"])
+            if "sidecar" in path.name and "as TCP" not in path.name:
+                missed += [f"{path.name}: {what}" for what, over in [
+                    (f"{cpu:.1f} µs CPU", cpu > GOAL_CPU), (f"{p50:.0f} µs at p50", p50 >= GOAL_P50), (f"{path.rss / 1e6:.1f} MB", path.rss >= GOAL_RSS)] if over]
+    if "bolt" in protocols and "MOSN" not in os.environ:
+        rows.append(["bolt: MOSN (known)", "–", KNOWN["cpu"], KNOWN["p50"], "–", KNOWN["rss"]])
+    bench.print_table(["path", "requests a second", "CPU a request a hop, µs", "added a hop at p50, µs", "at p99, µs", "RSS, MB"], rows)
+    print(f"\ngoals: at most {GOAL_CPU:.0f} µs of CPU a request a hop, less than {GOAL_P50:.0f} µs added a hop at p50, less than {GOAL_RSS / 1e6:.0f} MB: ", end="")
+    print("met" if not missed else "MISSED by " + "; ".join(missed))
+    if args.gate and missed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+//! What others wrote, for tests to talk to: `make setup` installs it. Where one is missing
+//! a test fails and says so: a test that was skipped proves nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use super::{Place, output, text};
+
+/// No peer here has a reason to take longer.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A file that `make setup` makes.
+#[track_caller]
+pub(crate) fn peer(path: &str) -> PathBuf {
+    let path = root().join(".peers").join(path);
+    assert!(
+        path.exists(),
+        "{} is missing: run `make setup`, which installs the peers that these tests talk to",
+        path.display()
+    );
+    path
+}
+
+/// A program that `make setup` installs.
+#[track_caller]
+pub(crate) fn tool(name: &str) -> Command {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    assert!(
+        std::env::split_paths(&path).any(|dir| dir.join(name).exists()),
+        "{name} is missing: run `make setup`, which installs the peers that these tests talk to"
+    );
+    Command::new(name)
+}
+
+/// A script of `tests/peers`, in the environment that has grpcio.
+#[track_caller]
+pub(crate) fn python(place: &Place, script: &str) -> Command {
+    peer("generated");
+    let mut command = Command::new(peer("venv/bin/python"));
+    command
+        .arg(root().join("tests/peers").join(script))
+        .current_dir(place.path(""));
+    command
+}
+
+#[track_caller]
+pub(crate) fn succeeds(command: &mut Command) -> Output {
+    let output = output(command, LONGEST);
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}\n{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    output
+}
