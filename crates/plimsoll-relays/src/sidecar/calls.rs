@@ -15,7 +15,10 @@ pub(super) struct Call {
     /// The id that it knows the call by.
     pub(super) id: u64,
     pub(super) manner: Manner,
+    pub(super) began: Time,
     pub(super) deadline: Time,
+    /// Of the request.
+    pub(super) bytes: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,7 +103,9 @@ mod tests {
                 form: Form::V1,
                 codec: 1,
             },
+            began: Time::ZERO,
             deadline: Time(deadline),
+            bytes: 0,
         }
     }
 

@@ -128,6 +128,13 @@ impl Codec {
         Ok(())
     }
 
+    /// How an answer of this manner says that the call ended.
+    pub(super) fn status(&self, frame: &[u8]) -> Option<String> {
+        match self {
+            Codec::Bolt => bolt::status(frame),
+        }
+    }
+
     /// Appends an answer that says why the call came to nothing.
     pub(super) fn refuse(
         &self,

@@ -8,8 +8,10 @@ use plimsoll_model::units::Period;
 use serde::Deserialize;
 
 use super::SidecarError;
+use super::names::Upstream;
 
 const MOST_WORKERS: usize = 64;
+const SHORTEST_LOOKUP: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +22,10 @@ pub struct Config {
     pub workers: Option<usize>,
     /// How long calls in flight may take at the end. Default 10s.
     pub drain: Option<Period>,
+    /// A line for every call, in JSON, to this file; `-`: standard output. Default: none.
+    pub access_log: Option<PathBuf>,
+    /// How often upstreams' names are looked up. Default 30s.
+    pub lookup: Option<Period>,
     #[serde(default)]
     pub route: Vec<Route>,
 }
@@ -32,7 +38,7 @@ pub struct Route {
     pub protocol: Protocol,
     pub listen: SocketAddr,
     /// Where connections go, in turn; an address that can't be reached is left out for a while.
-    pub upstream: Vec<SocketAddr>,
+    pub upstream: Vec<Upstream>,
     /// TLS towards those who connect.
     pub listen_tls: Option<TlsFiles>,
     /// TLS towards the upstream.
@@ -46,6 +52,10 @@ pub struct Route {
     pub timeout: Option<Period>,
     /// Silence after which the upstream is tried. Default 15s.
     pub heartbeat: Option<Period>,
+    /// Calls in a row that an upstream must fail to be left out. Default 5.
+    pub eject_after: Option<u32>,
+    /// For how long. Default 10s.
+    pub eject_for: Option<Period>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -103,6 +113,10 @@ impl Config {
         self.drain.map_or(Duration::from_secs(10), |p| p.0)
     }
 
+    pub(super) fn lookup(&self) -> Duration {
+        self.lookup.map_or(Duration::from_secs(30), |p| p.0)
+    }
+
     pub(super) fn check(&self) -> Result<(), SidecarError> {
         let wrong = |key: String, problem: &str| {
             Err(SidecarError::Config {
@@ -125,6 +139,9 @@ impl Config {
                 "not a loopback address: metrics are for this machine, use 127.0.0.1:PORT",
             );
         }
+        if self.lookup() < SHORTEST_LOOKUP {
+            return wrong("lookup".to_owned(), "too often: use 100ms or more");
+        }
         for (i, route) in self.route.iter().enumerate() {
             let key = |name: &str| format!("route {}: {name}", route.name);
             if self.route[..i].iter().any(|other| other.name == route.name) {
@@ -142,6 +159,8 @@ impl Config {
                     ("max_in_flight", route.max_in_flight.is_some()),
                     ("timeout", route.timeout.is_some()),
                     ("heartbeat", route.heartbeat.is_some()),
+                    ("eject_after", route.eject_after.is_some()),
+                    ("eject_for", route.eject_for.is_some()),
                 ] {
                     if given {
                         return wrong(
@@ -156,6 +175,9 @@ impl Config {
             }
             if !(1..1 << 20).contains(&route.max_in_flight()) {
                 return wrong(key("max_in_flight"), "out of range: use 1 to 1048575");
+            }
+            if route.eject_after == Some(0) {
+                return wrong(key("eject_after"), "out of range: use 1 or more");
             }
             if route.timeout().is_zero() || route.heartbeat().is_zero() {
                 return wrong(
@@ -184,6 +206,14 @@ impl Route {
     /// As it was given: streams of gRPC may go on for ever.
     pub(super) fn call_timeout(&self) -> Option<Duration> {
         self.timeout.map(|p| p.0)
+    }
+
+    pub(super) fn eject_after(&self) -> u32 {
+        self.eject_after.unwrap_or(5)
+    }
+
+    pub(super) fn eject_for(&self) -> Duration {
+        self.eject_for.map_or(Duration::from_secs(10), |p| p.0)
     }
 
     pub(super) fn heartbeat(&self) -> Duration {
@@ -215,9 +245,12 @@ mod tests {
             (format!("{route}connections = 0\n"), "1 to 1024"),
             (
                 format!("{}timeout = \"1s\"\n", route.replace("bolt", "tcp")),
-                "only for protocol",
+                "tcp knows no calls",
             ),
             (format!("{route}heartbeat = \"0s\"\n"), "no time"),
+            (format!("{route}eject_after = 0\n"), "use 1 or more"),
+            (format!("lookup = \"1ms\"\n{route}"), "too often"),
+            (route.replace(":1\"", "\""), "the port is missing"),
             (route.replace("bolt", "http3"), "unknown variant `http3`"),
         ] {
             let error = Config::read(&text).unwrap_err().to_string();

@@ -10,12 +10,14 @@
 //! Invariant: a request that was told apart and taken is answered exactly once, by the
 //! service or by the sidecar itself with a status that says why.
 
+mod access_log;
 mod admin;
 mod calls;
 mod codec;
 mod config;
 mod http2;
 mod link;
+mod names;
 mod poll;
 mod tls;
 mod worker;
@@ -29,8 +31,11 @@ use std::thread::{self, JoinHandle};
 
 use plimsoll_engine::Clock;
 
+use access_log::AccessLog;
 pub use config::{Config, Protocol, Route, TlsFiles};
-use worker::Worker;
+use names::Names;
+pub use names::Upstream;
+use worker::{Shared, Worker};
 
 /// Why a sidecar can't start, or could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +60,8 @@ pub enum SidecarError {
         path: PathBuf,
         problem: String,
     },
+    #[error("access_log {}: {source}", path.display())]
+    AccessLog { path: PathBuf, source: io::Error },
     #[error("{doing}: {source}")]
     Io {
         doing: &'static str,
@@ -87,13 +94,18 @@ pub(crate) struct Counters {
     pub(crate) handshakes_failed: AtomicU64,
     pub(crate) bytes_down: AtomicU64,
     pub(crate) bytes_up: AtomicU64,
+    /// Upstreams left out because their calls failed.
+    pub(crate) ejections: AtomicU64,
+    pub(crate) lookup_failures: AtomicU64,
+    /// Lines that the access log had no room for.
+    pub(crate) lines_lost: AtomicU64,
     pub(crate) reloads: AtomicU64,
     pub(crate) reload_failures: AtomicU64,
 }
 
 impl Counters {
     /// Names as the admin page shows them.
-    pub(crate) fn all(&self) -> [(&'static str, u64); 21] {
+    pub(crate) fn all(&self) -> [(&'static str, u64); 24] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("connections_accepted_total", read(&self.accepted)),
@@ -118,6 +130,12 @@ impl Counters {
             ("handshakes_failed_total", read(&self.handshakes_failed)),
             ("bytes_from_downstream_total", read(&self.bytes_down)),
             ("bytes_from_upstream_total", read(&self.bytes_up)),
+            ("upstream_ejections_total", read(&self.ejections)),
+            (
+                "upstream_lookup_failures_total",
+                read(&self.lookup_failures),
+            ),
+            ("access_log_lines_lost_total", read(&self.lines_lost)),
             ("certificate_reloads_total", read(&self.reloads)),
             (
                 "certificate_reload_failures_total",
@@ -139,6 +157,7 @@ pub struct Sidecar {
     listening: Vec<(String, SocketAddr)>,
     admin: Option<SocketAddr>,
     counters: Arc<Vec<(String, Counters)>>,
+    access_log: Option<access_log::Writer>,
 }
 
 impl Sidecar {
@@ -156,15 +175,29 @@ impl Sidecar {
                 .collect(),
         );
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
+        let (access_log, writer) = match &config.access_log {
+            Some(path) => {
+                let (log, writer) = AccessLog::open(path)?;
+                (Some(log), Some(writer))
+            }
+            None => (None, None),
+        };
+        let routes = config.route.iter().map(|route| &route.upstream[..]);
+        let names = Arc::new(Names::new(routes));
+        names.look_up(&counters);
         let mut listening: Vec<(String, SocketAddr)> = Vec::new();
         let mut ready = Vec::new();
         for index in 0..config.workers() {
             let worker = Worker::new(
                 config,
                 &listening,
-                Arc::clone(&counters),
-                Arc::clone(&stop),
-                clock,
+                Shared {
+                    counters: Arc::clone(&counters),
+                    stop: Arc::clone(&stop),
+                    names: Arc::clone(&names),
+                    access_log: access_log.clone(),
+                    clock,
+                },
             )?;
             if index == 0 {
                 listening = worker.listening();
@@ -179,6 +212,7 @@ impl Sidecar {
             )?),
             None => None,
         };
+        names.keep_looking(config.lookup(), Arc::clone(&counters), Arc::clone(&stop));
         let wakers = ready.iter().map(Worker::waker).collect();
         let workers = ready
             .into_iter()
@@ -191,6 +225,7 @@ impl Sidecar {
             listening,
             admin,
             counters,
+            access_log: writer,
         })
     }
 
@@ -222,6 +257,9 @@ impl Sidecar {
         for worker in self.workers {
             // A worker that panicked has told so already.
             let _ = worker.join();
+        }
+        if let Some(writer) = self.access_log {
+            writer.finish();
         }
     }
 }

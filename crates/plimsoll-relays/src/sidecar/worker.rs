@@ -4,6 +4,7 @@
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
 mod http2;
+mod lines;
 mod multiplex;
 mod pipe;
 mod sockets;
@@ -19,15 +20,18 @@ use std::time::Duration;
 use plimsoll_engine::Clock;
 use plimsoll_model::Time;
 
+use super::access_log::AccessLog;
 use super::calls::Calls;
 use super::codec::Codec;
 use super::config::{Config, Protocol, Route};
 use super::http2::Exchanges;
 use super::link::Link;
+use super::names::Names;
 use super::poll::{Events, Poll, Waker};
 use super::tls::Identity;
 use super::{Counters, SidecarError, count};
 use http2::Http2;
+use upstream::Endpoint;
 
 const TICK: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -66,6 +70,9 @@ struct Connection {
     role: Role,
     began: Time,
     last_active: Time,
+    /// Bytes that a pipe brought from here, and to here.
+    came: u64,
+    went: u64,
     connecting: bool,
     /// What epoll was asked for.
     reads: bool,
@@ -81,6 +88,16 @@ struct Connection {
 }
 
 impl Connection {
+    /// The upstream that it goes to, by its place.
+    fn endpoint(&self) -> Option<usize> {
+        match &self.role {
+            Role::Up { endpoint, .. } => Some(*endpoint),
+            Role::Http2(http2) => http2.endpoint(),
+            Role::Pipe { endpoint, .. } => *endpoint,
+            Role::Down { .. } => None,
+        }
+    }
+
     /// It can't carry a call yet.
     fn is_new(&self) -> bool {
         let untold = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
@@ -88,11 +105,14 @@ impl Connection {
     }
 }
 
-/// An upstream's address, and when it may be tried again.
-struct Endpoint {
-    address: SocketAddr,
-    failures: u32,
-    retry_at: Time,
+/// What workers have in common.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) counters: Arc<Vec<(String, Counters)>>,
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) names: Arc<Names>,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) clock: Clock,
 }
 
 struct RouteState {
@@ -112,9 +132,9 @@ struct RouteState {
 
 pub(super) struct Worker {
     poll: Poll,
-    clock: Clock,
-    stop: Arc<AtomicBool>,
-    counters: Arc<Vec<(String, Counters)>>,
+    shared: Shared,
+    /// Of the upstreams' names, as this worker knows them.
+    names_version: u64,
     routes: Vec<RouteState>,
     connections: Vec<Option<Box<Connection>>>,
     /// Calls over HTTP/2.
@@ -131,9 +151,7 @@ impl Worker {
     pub(super) fn new(
         config: &Config,
         taken: &[(String, SocketAddr)],
-        counters: Arc<Vec<(String, Counters)>>,
-        stop: Arc<AtomicBool>,
-        clock: Clock,
+        shared: Shared,
     ) -> Result<Worker, SidecarError> {
         let failed = |source| SidecarError::Io {
             doing: "making an epoll instance",
@@ -176,15 +194,7 @@ impl Worker {
                     .as_ref()
                     .map(|files| Identity::client(name, files, alpn))
                     .transpose()?,
-                endpoints: route
-                    .upstream
-                    .iter()
-                    .map(|address| Endpoint {
-                        address: *address,
-                        failures: 0,
-                        retry_at: Time::ZERO,
-                    })
-                    .collect(),
+                endpoints: Vec::new(),
                 next_endpoint: 0,
                 lanes: vec![None; route.connections() * layouts],
                 next_lane: 0,
@@ -194,9 +204,8 @@ impl Worker {
         }
         Ok(Worker {
             poll,
-            clock,
-            stop,
-            counters,
+            names_version: 0,
+            shared,
             routes,
             connections: Vec::new(),
             exchanges: Exchanges::default(),
@@ -220,18 +229,19 @@ impl Worker {
     }
 
     fn counters(&self, route: usize) -> &Counters {
-        &self.counters[route].1
+        &self.shared.counters[route].1
     }
 
     /// Until told to stop, and nothing is in flight any more.
     pub(super) fn run(mut self) {
         let (mut events, mut ready) = (Events::new(), Vec::new());
-        let mut next_tick = self.clock.now() + TICK;
-        let mut next_reload = self.clock.now() + RELOAD_EVERY;
+        self.learn_names();
+        let mut next_tick = self.shared.clock.now() + TICK;
+        let mut next_reload = self.shared.clock.now() + RELOAD_EVERY;
         let mut drain_until = None;
         loop {
-            let now = self.clock.now();
-            if drain_until.is_none() && self.stop.load(Ordering::Relaxed) {
+            let now = self.shared.clock.now();
+            if drain_until.is_none() && self.shared.stop.load(Ordering::Relaxed) {
                 drain_until = Some(now + self.drain);
                 for state in &mut self.routes {
                     state.listener = None;
@@ -251,7 +261,7 @@ impl Worker {
                 tracing::error!("waiting for sockets: {e}");
                 return;
             }
-            let now = self.clock.now();
+            let now = self.shared.clock.now();
             for event in ready.drain(..) {
                 self.serve(event, now);
             }
@@ -283,7 +293,7 @@ impl Worker {
 
     fn reload(&mut self) {
         for (place, state) in self.routes.iter_mut().enumerate() {
-            let counters = &self.counters[place].1;
+            let counters = &self.shared.counters[place].1;
             for identity in [&mut state.listen_tls, &mut state.upstream_tls] {
                 match identity.as_mut().and_then(Identity::reload) {
                     Some(true) => count(&counters.reloads, 1),
@@ -295,6 +305,7 @@ impl Worker {
     }
 
     fn tick(&mut self, now: Time) {
+        self.learn_names();
         for place in 0..self.connections.len() {
             let Some(connection) = self.connections[place].as_deref() else {
                 continue;

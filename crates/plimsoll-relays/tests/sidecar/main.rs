@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../support/mod.rs"]
 mod support;
 
 mod http2;
 mod http2_peer;
+mod upstreams;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -94,6 +94,17 @@ pub(super) fn refuse(form: Form, codec: u8, id: u64, why: Why, out: &mut Vec<u8>
     Frame::bare_response(form.without_switches(), narrow(id), codec, status).write(out);
 }
 
+pub(super) fn status(frame: &[u8]) -> Option<String> {
+    let (frame, _) = Frame::parse(frame, MAX_CONTENT).ok()??;
+    let BoltKind::Response { status } = frame.kind else {
+        return None;
+    };
+    Some(match Status::from_number(status) {
+        Some(status) => status.name().to_owned(),
+        None => format!("{status:#06x}"),
+    })
+}
+
 /// Ids of Bolt have 32 bits: those read from its frames, and those that calls are given.
 #[inline]
 fn narrow(id: u64) -> u32 {

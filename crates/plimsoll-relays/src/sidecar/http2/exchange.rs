@@ -45,7 +45,17 @@ pub(in crate::sidecar) struct Exchange {
     pub(in crate::sidecar) begun: bool,
     /// How often an upstream was looked for.
     pub(in crate::sidecar) tries: u8,
+    pub(in crate::sidecar) began: Time,
     pub(in crate::sidecar) deadline: Time,
+    /// The upstream that it went to, by its place.
+    pub(in crate::sidecar) endpoint: Option<usize>,
+    /// How it ended, in a word, where that is known.
+    pub(in crate::sidecar) status: Option<String>,
+    /// The sidecar said so.
+    pub(in crate::sidecar) by_sidecar: bool,
+    /// Of data.
+    pub(in crate::sidecar) bytes_up: u64,
+    pub(in crate::sidecar) bytes_down: u64,
 }
 
 impl Exchange {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_model::Outcome;
 use plimsoll_protocols::grpc::MAX_HEADER_LIST;
 use plimsoll_protocols::grpc::hpack::{Decoder, Field, HpackError, ListEncoder};
 use plimsoll_protocols::grpc::{field_problem, timeout_from_value};
@@ -59,6 +60,24 @@ pub(in crate::sidecar) struct Verdict {
     pub(in crate::sidecar) why: &'static str,
 }
 
+impl Verdict {
+    /// As the access log has it.
+    pub(in crate::sidecar) fn status(self, is_grpc: bool) -> String {
+        match is_grpc {
+            true => grpc_status(self.grpc_status),
+            false => self.http_status.to_owned(),
+        }
+    }
+}
+
+/// gRPC's name of a status, or its number.
+fn grpc_status(status: u8) -> String {
+    match status {
+        0..=16 => Outcome::from_grpc_status(status.into()).code().to_owned(),
+        _ => status.to_string(),
+    }
+}
+
 const HEAD: usize = 9;
 
 impl Fields {
@@ -83,6 +102,15 @@ impl Fields {
         self.iter()
             .find(|field| field.name == name)
             .map(|f| f.value)
+    }
+
+    /// How a call ended whose answer these are, or are the trailers of.
+    pub(in crate::sidecar) fn status(&self) -> Option<String> {
+        if let Some(status) = self.grpc_status {
+            return Some(grpc_status(status));
+        }
+        let status = self.find(b":status").filter(|_| !self.is_grpc)?;
+        Some(String::from_utf8_lossy(status).into_owned())
     }
 
     /// Whether it can begin a request.

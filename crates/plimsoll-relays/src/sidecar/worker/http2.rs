@@ -177,6 +177,10 @@ impl Worker {
             self.bad_answer(key, "DATA before HEADERS (RFC 9113, 8.1)", now);
             return;
         }
+        match way {
+            Way::Up => exchange.bytes_up += data.len() as u64,
+            Way::Down => exchange.bytes_down += data.len() as u64,
+        }
         let (from, to, queue) = exchange.parts(way);
         let target = match to.stream {
             0 => None,

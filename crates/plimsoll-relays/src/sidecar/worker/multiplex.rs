@@ -9,6 +9,7 @@ use plimsoll_model::Time;
 use super::super::calls::{Call, Calls};
 use super::super::codec::{Broken, Codec, From, Kind, Seen, Why};
 use super::super::count;
+use super::lines::Told;
 use super::{Connection, HIGH_WATER, Role, Worker};
 
 /// How long the answer to a heartbeat may take: three times as long as SOFABolt's own
@@ -106,7 +107,9 @@ impl Worker {
                     from: from.token,
                     id: seen.id,
                     manner: seen.manner,
+                    began: now,
                     deadline: now + patience,
+                    bytes: bytes.len() as u32,
                 };
                 match self.pass_on(up, codec, call, wants_answer, bytes)? {
                     Passed::On if wants_answer => {
@@ -129,8 +132,22 @@ impl Worker {
             },
             1,
         );
+        let before = from.link.out.len();
         if wants_answer {
             codec.refuse(seen.id, seen.manner, refused, &mut from.link.out)?;
+        }
+        if self.logs() {
+            let answer = &from.link.out[before..];
+            let told = Told {
+                client: from.link.socket.peer_addr().ok(),
+                call: Some(seen.id.to_string()),
+                status: codec.status(answer),
+                by_sidecar: true,
+                bytes_up: bytes.len() as u64,
+                bytes_down: answer.len() as u64,
+                ..Told::default()
+            };
+            self.log(route, now, told);
         }
         Ok(Taken::Over)
     }
@@ -230,11 +247,15 @@ impl Worker {
         bytes: &[u8],
     ) -> Result<(), Broken> {
         let Role::Up {
-            lane, calls, beat, ..
+            lane,
+            calls,
+            beat,
+            endpoint,
         } = &mut up.role
         else {
             return Ok(());
         };
+        let endpoint = *endpoint;
         match seen.kind {
             Kind::HeartbeatAck => {
                 if beat.is_some_and(|(id, _)| id == seen.id) {
@@ -243,13 +264,14 @@ impl Worker {
             }
             Kind::Response => match calls.take(seen.id) {
                 Some(call) => {
-                    let delivered = self.deliver(up.route, &call, |out| {
+                    self.call_answered(up.route, endpoint);
+                    let delivered = self.deliver(up.route, &call, Some(endpoint), false, |out| {
                         codec.renumber(bytes, seen.manner, call.id, out)
                     });
                     if delivered.is_err() {
                         // The call must not wait for an answer that has come.
                         count(&self.counters(up.route).cut, 1);
-                        self.refuse(up.route, &call, Why::Cut);
+                        self.refuse(up.route, &call, Some(endpoint), Why::Cut);
                     }
                     delivered?;
                 }
@@ -277,28 +299,47 @@ impl Worker {
         &mut self,
         route: usize,
         call: &Call,
+        endpoint: Option<usize>,
+        by_sidecar: bool,
         write: impl FnOnce(&mut Vec<u8>) -> Result<(), Broken>,
     ) -> Result<(), Broken> {
+        let codec = self.routes[route].codec.clone().filter(|_| self.logs());
         let Some(client) = self.live(call.from) else {
             count(&self.counters(route).stray, 1);
             return Ok(());
         };
+        let before = client.link.out.len();
         write(&mut client.link.out)?;
         if let Role::Down { in_flight } = &mut client.role {
             *in_flight = in_flight.saturating_sub(1);
         }
         // A client that does not read gets no more taken from it.
         client.paused |= client.link.unsent() > HIGH_WATER;
+        let told = codec.map(|codec| {
+            let answer = &client.link.out[before..];
+            Told {
+                client: client.link.socket.peer_addr().ok(),
+                endpoint,
+                call: Some(call.id.to_string()),
+                status: codec.status(answer),
+                by_sidecar,
+                bytes_up: call.bytes.into(),
+                bytes_down: answer.len() as u64,
+            }
+        });
+        if let Some(told) = told {
+            self.log(route, call.began, told);
+        }
         self.mark(call.from);
         count(&self.counters(route).answers, 1);
         Ok(())
     }
 
-    fn refuse(&mut self, route: usize, call: &Call, why: Why) {
+    fn refuse(&mut self, route: usize, call: &Call, endpoint: Option<usize>, why: Why) {
         let Some(codec) = self.routes[route].codec.clone() else {
             return;
         };
-        let refused = self.deliver(route, call, |out| {
+        let refused = self.deliver(route, call, endpoint, true, |out| {
             codec.refuse(call.id, call.manner, why, out)
         });
         if let Err(Broken(problem)) = refused {
@@ -315,8 +356,14 @@ impl Worker {
         }
     }
 
-    /// An upstream's connection is gone: its calls end here.
-    pub(super) fn answer_lost(&mut self, route: usize, calls: &mut Calls, was_connecting: bool) {
+    /// An upstream's connection is gone: its calls end here. How many there were.
+    pub(super) fn answer_lost(
+        &mut self,
+        route: usize,
+        endpoint: usize,
+        calls: &mut Calls,
+        was_connecting: bool,
+    ) -> usize {
         let mut lost = Vec::new();
         calls.take_due(Time::NEVER, &mut lost);
         let (why, counter) = if was_connecting {
@@ -326,8 +373,9 @@ impl Worker {
         };
         count(counter, lost.len() as u64);
         for call in &lost {
-            self.refuse(route, call, why);
+            self.refuse(route, call, Some(endpoint), why);
         }
+        lost.len()
     }
 
     /// Timeouts and heartbeats of an upstream's connection; `false`: it is to be closed.
@@ -337,11 +385,15 @@ impl Worker {
         };
         let (route, token) = (connection.route, connection.token);
         let Role::Up {
-            lane, calls, beat, ..
+            lane,
+            calls,
+            beat,
+            endpoint,
         } = &mut connection.role
         else {
             return true;
         };
+        let endpoint = *endpoint;
         let mut due = Vec::new();
         calls.take_due(now, &mut due);
         let lane = *lane;
@@ -376,7 +428,10 @@ impl Worker {
         }
         count(&self.counters(route).timeouts, due.len() as u64);
         for call in &due {
-            self.refuse(route, call, Why::Timeout);
+            self.refuse(route, call, Some(endpoint), Why::Timeout);
+        }
+        if !due.is_empty() {
+            self.calls_failed(route, endpoint, due.len(), now);
         }
         keep
     }

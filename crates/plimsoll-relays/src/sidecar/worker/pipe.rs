@@ -43,11 +43,14 @@ impl Worker {
         } else {
             &counters.bytes_up
         };
-        count(counter, connection.link.input.len() as u64);
+        let came = connection.link.input.len() as u64;
+        count(counter, came);
         let ended = got == Got::End;
         let Some(other) = self.live(peer) else {
             return false;
         };
+        connection.came += came;
+        other.went += came;
         if other.link.out.is_empty() {
             // The buffers change places: nothing is copied.
             std::mem::swap(&mut other.link.out, &mut connection.link.input);

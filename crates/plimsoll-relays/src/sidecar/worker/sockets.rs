@@ -11,7 +11,7 @@ use super::super::count;
 use super::super::link::Got;
 use super::super::poll::Ready;
 use super::http2::Http2;
-use super::{Connection, LOW_WATER, Role, Worker};
+use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
 
 const MOST_ACCEPTED: usize = 64;
 const BACKLOG: i32 = 4096;
@@ -55,14 +55,8 @@ impl Worker {
             match connection.link.socket.take_error() {
                 Ok(None) => {
                     connection.connecting = false;
-                    let endpoint = match &connection.role {
-                        Role::Up { endpoint, .. } => Some(*endpoint),
-                        Role::Http2(http2) => http2.endpoint(),
-                        Role::Pipe { endpoint, .. } => *endpoint,
-                        Role::Down { .. } => None,
-                    };
-                    if let Some(endpoint) = endpoint {
-                        self.routes[connection.route].endpoints[endpoint].failures = 0;
+                    if let Some(endpoint) = connection.endpoint() {
+                        self.connected(connection.route, endpoint);
                     }
                 }
                 Ok(Some(_)) | Err(_) => return false,

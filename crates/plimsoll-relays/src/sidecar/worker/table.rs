@@ -8,6 +8,7 @@ use plimsoll_model::Time;
 
 use super::super::count;
 use super::super::link::Link;
+use super::lines::Told;
 use super::{Connection, Role, Worker};
 
 impl Worker {
@@ -60,6 +61,8 @@ impl Worker {
             role,
             began: now,
             last_active: now,
+            came: 0,
+            went: 0,
             connecting,
             reads: true,
             writes: connecting,
@@ -104,7 +107,10 @@ impl Worker {
                 } else {
                     count(&self.counters(route).upstream_lost, 1);
                 }
-                self.answer_lost(route, &mut calls, connection.connecting);
+                let lost = self.answer_lost(route, endpoint, &mut calls, connection.connecting);
+                if !connection.connecting {
+                    self.calls_failed(route, endpoint, lost, now);
+                }
             }
             Role::Http2(http2) => {
                 match http2.endpoint() {
@@ -124,6 +130,16 @@ impl Worker {
                     Some(_) => {}
                     None => {
                         self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
+                        if self.logs() {
+                            let told = Told {
+                                client: connection.link.socket.peer_addr().ok(),
+                                endpoint: self.live(peer).and_then(|other| other.endpoint()),
+                                bytes_up: connection.came,
+                                bytes_down: connection.went,
+                                ..Told::default()
+                            };
+                            self.log(route, connection.began, told);
+                        }
                     }
                 }
                 // Where this end broke, the other one must not wait for more; where both

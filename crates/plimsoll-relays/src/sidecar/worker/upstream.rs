@@ -9,12 +9,132 @@ use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
 use super::super::count;
+use super::super::names::Place;
 use super::{Role, Worker};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Upstreams of a route that are remembered after their names lead elsewhere.
+const MOST_REMEMBERED: usize = 256;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// One of a route's upstreams, and when it may be tried again.
+pub(super) struct Endpoint {
+    place: Place,
+    /// Its name leads there no more.
+    gone: bool,
+    /// Connections in a row that could not be made.
+    failures: u32,
+    /// Calls in a row that failed.
+    bad_calls: u32,
+    retry_at: Time,
+}
+
+impl Endpoint {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.place.address
+    }
+
+    fn is_usable(&self, now: Time) -> bool {
+        !self.gone && self.retry_at <= now
+    }
+}
+
 impl Worker {
+    /// Takes over what was looked up since the last time.
+    pub(super) fn learn_names(&mut self) {
+        let version = self.shared.names.version();
+        if version == self.names_version {
+            return;
+        }
+        self.names_version = version;
+        for route in 0..self.routes.len() {
+            let places = self.shared.names.places(route);
+            let endpoints = &mut self.routes[route].endpoints;
+            let mut left = Vec::new();
+            for (number, endpoint) in endpoints.iter_mut().enumerate() {
+                let gone = !places.contains(&endpoint.place);
+                if gone && !std::mem::replace(&mut endpoint.gone, gone) {
+                    left.push(number);
+                }
+                endpoint.gone = gone;
+            }
+            for place in places {
+                if endpoints.iter().any(|known| known.place == place) {
+                    continue;
+                }
+                let endpoint = Endpoint {
+                    place,
+                    gone: false,
+                    failures: 0,
+                    bad_calls: 0,
+                    retry_at: Time::ZERO,
+                };
+                // Places are remembered by their number, and used again when many are.
+                let reused = match endpoints.len() < MOST_REMEMBERED {
+                    true => None,
+                    false => endpoints.iter_mut().find(|known| known.gone),
+                };
+                match reused {
+                    Some(old) => *old = endpoint,
+                    None => endpoints.push(endpoint),
+                }
+            }
+            for endpoint in left {
+                self.leave(route, endpoint);
+            }
+        }
+    }
+
+    /// No new calls go over the connections to this upstream; those under way end there.
+    fn leave(&mut self, route: usize, endpoint: usize) {
+        for lane in 0..self.routes[route].lanes.len() {
+            if let Some(token) = self.routes[route].lanes[lane]
+                && self.live(token).and_then(|c| c.endpoint()) == Some(endpoint)
+            {
+                self.routes[route].lanes[lane] = None;
+            }
+        }
+    }
+
+    /// Calls that an upstream has lost or has not answered in time. After several in a row
+    /// it is left out for a while, unless it is the only one.
+    pub(super) fn calls_failed(&mut self, route: usize, endpoint: usize, calls: usize, now: Time) {
+        let state = &mut self.routes[route];
+        let (after, pause) = (state.route.eject_after(), state.route.eject_for());
+        let failed = &mut state.endpoints[endpoint];
+        failed.bad_calls = failed.bad_calls.saturating_add(calls as u32);
+        if failed.bad_calls < after || !failed.is_usable(now) {
+            return;
+        }
+        let address = failed.address();
+        let others = state.endpoints.iter().enumerate();
+        if !others
+            .into_iter()
+            .any(|(n, other)| n != endpoint && other.is_usable(now))
+        {
+            return;
+        }
+        let failed = &mut state.endpoints[endpoint];
+        failed.bad_calls = 0;
+        failed.retry_at = now + pause;
+        let name = &state.route.name;
+        tracing::warn!(
+            "route {name}: {address} failed {after} calls in a row, left out for {pause:?}"
+        );
+        count(&self.counters(route).ejections, 1);
+        self.leave(route, endpoint);
+    }
+
+    /// An upstream has answered a call.
+    pub(super) fn call_answered(&mut self, route: usize, endpoint: usize) {
+        self.routes[route].endpoints[endpoint].bad_calls = 0;
+    }
+
+    /// An upstream has taken a connection.
+    pub(super) fn connected(&mut self, route: usize, endpoint: usize) {
+        self.routes[route].endpoints[endpoint].failures = 0;
+    }
+
     pub(super) fn endpoint_failed(&mut self, route: usize, endpoint: usize, now: Time) {
         count(&self.counters(route).upstream_failures, 1);
         let endpoint = &mut self.routes[route].endpoints[endpoint];
@@ -35,16 +155,12 @@ impl Worker {
         let n = state.endpoints.len();
         let endpoint = (0..n)
             .map(|i| (state.next_endpoint + i) % n)
-            .find(|i| state.endpoints[*i].retry_at <= now)?;
+            .find(|i| state.endpoints[*i].is_usable(now))?;
         state.next_endpoint = (endpoint + 1) % n;
-        let address = state.endpoints[endpoint].address;
+        let Place { host, address } = state.endpoints[endpoint].place.clone();
         let begun = (|| -> io::Result<(TcpStream, Option<rustls::Connection>)> {
             let tls = match &state.upstream_tls {
-                Some(identity) => Some(
-                    identity
-                        .connection(&address.ip().to_string())
-                        .map_err(io::Error::other)?,
-                ),
+                Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
                 None => None,
             };
             Ok((begin(address)?, tls))

@@ -166,25 +166,26 @@ fn windows_hold_and_are_given_back() {
 
 #[test]
 fn what_a_peer_must_not_do_ends_the_connection() {
-    let frames: [(&str, &dyn Fn(&mut Vec<u8>)); 7] = [
-        ("never opened", &|out| write::data(out, 5, b"x", false)),
-        ("never opened", &|out| write::window_update(out, 7, 1)),
-        ("COMPRESSION_ERROR", &|out| {
+    type Say = fn(&mut Vec<u8>);
+    let frames: [(&str, Say); 7] = [
+        ("never opened", |out| write::data(out, 5, b"x", false)),
+        ("never opened", |out| write::window_update(out, 7, 1)),
+        ("COMPRESSION_ERROR", |out| {
             write::header_block(out, 1, b"\x80", true)
         }),
-        ("inside a header block", &|out| {
+        ("inside a header block", |out| {
             write::head(out, 1, kind::HEADERS, 0, 1);
             out.push(0x82);
             write::settings(out, &[]);
         }),
-        ("push is disabled", &|out| {
+        ("push is disabled", |out| {
             write::head(out, 4, kind::PUSH_PROMISE, flags::END_HEADERS, 1);
             out.extend_from_slice(&[0, 0, 0, 2]);
         }),
-        ("over the limit", &|out| {
+        ("over the limit", |out| {
             write::head(out, 1 << 20, kind::DATA, 0, 1)
         }),
-        ("after no HEADERS", &|out| {
+        ("after no HEADERS", |out| {
             write::head(out, 0, kind::CONTINUATION, flags::END_HEADERS, 1)
         }),
     ];

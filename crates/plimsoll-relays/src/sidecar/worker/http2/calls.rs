@@ -7,6 +7,7 @@ use plimsoll_protocols::grpc::h2::ErrorCode;
 
 use super::super::super::count;
 use super::super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
+use super::super::lines::Told;
 use super::{Worker, http2_of};
 
 /// What the sidecar says of calls that it can't pass on, in gRPC's words.
@@ -78,6 +79,12 @@ impl Worker {
             request: fields,
             begun: false,
             tries: 0,
+            began: now,
+            endpoint: None,
+            status: None,
+            by_sidecar: false,
+            bytes_up: 0,
+            bytes_down: 0,
             deadline: timeout.map_or(Time::NEVER, |timeout| now + timeout),
         });
         http2.session.adopt(stream, key, end_stream);
@@ -94,6 +101,7 @@ impl Worker {
         end_stream: bool,
         now: Time,
     ) {
+        let logs = self.logs();
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -103,11 +111,22 @@ impl Worker {
                 exchange.to_up.finish(fields);
                 self.send_queued(key, way, now);
             } else {
-                count(&self.counters(exchange.route).malformed, 1);
+                let route = exchange.route;
+                count(&self.counters(route).malformed, 1);
                 self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
             }
             return;
         }
+        let (route, endpoint) = (exchange.route, exchange.endpoint);
+        if logs && exchange.status.is_none() {
+            exchange.status = fields.status();
+        }
+        if let Some(endpoint) = endpoint {
+            self.call_answered(route, endpoint);
+        }
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
         if let Some(problem) = fields.answer_problem(exchange.begun) {
             self.bad_answer(key, problem, now);
         } else if end_stream {
@@ -136,15 +155,17 @@ impl Worker {
         count(&self.counters(route).malformed, 1);
         let name = &self.routes[route].route.name;
         tracing::warn!("route {name}: an answer was not passed on: {problem}");
-        self.refuse(key, BAD_ANSWER, now);
+        self.refuse_call(key, BAD_ANSWER, now);
     }
 
     /// The sidecar answers itself, or ends what the service began to answer.
-    pub(super) fn refuse(&mut self, key: u64, verdict: Verdict, now: Time) {
+    pub(super) fn refuse_call(&mut self, key: u64, verdict: Verdict, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         let up = std::mem::replace(&mut exchange.up, End::NONE);
+        exchange.by_sidecar = true;
+        exchange.status = Some(verdict.status(exchange.request.is_grpc));
         let is_grpc = exchange.request.is_grpc;
         let begun = exchange.begun;
         if begun && !is_grpc {
@@ -178,9 +199,10 @@ impl Worker {
             return;
         };
         let way = exchange.way_from(token);
-        let counters = &self.counters[exchange.route].1;
+        let counters = &self.shared.counters[exchange.route].1;
         match way {
             Way::Up => {
+                exchange.status = Some(format!("RESET BY CLIENT: {code}"));
                 exchange.down = End::NONE;
                 count(&counters.cancelled, 1);
                 self.conclude(key, code, code, now);
@@ -189,6 +211,7 @@ impl Worker {
                 exchange.up = End::NONE;
                 // An answer that is whole is still passed on.
                 if !exchange.to_down.ends() {
+                    exchange.status = Some(format!("RESET BY UPSTREAM: {code}"));
                     count(&counters.reset, 1);
                     self.conclude(key, code, code, now);
                 }
@@ -201,6 +224,9 @@ impl Worker {
         let Some(exchange) = self.exchanges.remove(key) else {
             return;
         };
+        if self.logs() {
+            self.log_exchange(&exchange);
+        }
         let Exchange {
             down,
             up,
@@ -236,6 +262,21 @@ impl Worker {
         }
     }
 
+    fn log_exchange(&mut self, exchange: &Exchange) {
+        let client = self.live(exchange.down.token);
+        let path = exchange.request.find(b":path").unwrap_or_default();
+        let told = Told {
+            client: client.and_then(|client| client.link.socket.peer_addr().ok()),
+            endpoint: exchange.endpoint,
+            call: Some(String::from_utf8_lossy(path).into_owned()),
+            status: exchange.status.clone(),
+            by_sidecar: exchange.by_sidecar,
+            bytes_up: exchange.bytes_up,
+            bytes_down: exchange.bytes_down,
+        };
+        self.log(exchange.route, exchange.began, told);
+    }
+
     /// Resets a stream that its call has let go of.
     fn drop_stream(&mut self, end: End, code: ErrorCode, now: Time) {
         if end.stream == 0 {
@@ -255,13 +296,16 @@ impl Worker {
                 continue;
             };
             exchange.deadline = Time::NEVER;
-            let route = exchange.route;
+            let (route, endpoint) = (exchange.route, exchange.endpoint);
             if exchange.to_down.ends() {
                 // Answered, and the client does not read it.
                 self.give_up(key, ErrorCode::CANCEL, now);
             } else {
                 count(&self.counters(route).timeouts, 1);
-                self.refuse(key, TIMEOUT, now);
+                self.refuse_call(key, TIMEOUT, now);
+                if let Some(endpoint) = endpoint {
+                    self.calls_failed(route, endpoint, 1, now);
+                }
             }
         }
     }

@@ -34,12 +34,12 @@ impl Worker {
         exchange.tries += 1;
         let (verdict, counter) = match self.find_upstream(route, now) {
             Found::Upstream(token) => {
-                if let Some(exchange) = self.exchanges.get_mut(key) {
-                    exchange.up = End { token, stream: 0 };
-                }
                 if let Some((_, http2)) = http2_of(&mut self.connections, token)
                     && let Some(up) = &mut http2.up
+                    && let Some(exchange) = self.exchanges.get_mut(key)
                 {
+                    exchange.up = End { token, stream: 0 };
+                    exchange.endpoint = Some(up.endpoint);
                     up.waiting.push_back(key);
                 }
                 self.open_waiting(token, now);
@@ -49,7 +49,7 @@ impl Worker {
             Found::Nobody => (NO_UPSTREAM, &self.counters(route).no_upstream),
         };
         count(counter, 1);
-        self.refuse(key, verdict, now);
+        self.refuse_call(key, verdict, now);
     }
 
     /// The route's connections in turn; one is begun where there is none.
@@ -166,6 +166,7 @@ impl Worker {
             return;
         }
         exchange.up = End::NONE;
+        exchange.status = Some("NOT LOOKED AT BY UPSTREAM".to_owned());
         let route = exchange.route;
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.session.forget(up.stream);
@@ -188,7 +189,7 @@ impl Worker {
         }
         let route = exchange.route;
         count(&self.counters(route).no_upstream, 1);
-        self.refuse(key, NO_UPSTREAM, now);
+        self.refuse_call(key, NO_UPSTREAM, now);
     }
 
     /// A connection is gone; its calls end, or go elsewhere.
@@ -210,15 +211,20 @@ impl Worker {
         if *lane == Some(token) {
             *lane = None;
         }
+        let mut lost = 0;
         for key in keys {
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
             };
             exchange.up = End::NONE;
             if !exchange.to_down.ends() {
+                lost += 1;
                 count(&self.counters(route).cut, 1);
-                self.refuse(key, LOST, now);
+                self.refuse_call(key, LOST, now);
             }
+        }
+        if lost > 0 {
+            self.calls_failed(route, up.endpoint, lost, now);
         }
         for key in up.waiting {
             self.take_elsewhere(token, key, now);

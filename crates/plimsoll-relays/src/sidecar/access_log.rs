@@ -1,0 +1,114 @@
+//! A line for every call that ended, or every connection of a TCP route: off by default.
+//!
+//! Lines are JSON, written by a thread of their own, since a file can keep its writer
+//! waiting and the data must not. What that thread can't keep up with is left out and
+//! counted: the log never holds a call up.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::SidecarError;
+
+/// Lines that wait to be written, at most.
+const MOST_WAITING: usize = 16_384;
+
+/// How long a line may stay in a buffer.
+const FLUSH_EVERY: Duration = Duration::from_millis(500);
+
+/// One line. What is not known, or means nothing for the protocol, is left out.
+#[derive(Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) time: Timestamp,
+    pub(super) route: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) client: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) upstream: Option<SocketAddr>,
+    /// gRPC: the path. Bolt: the id that the client gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) call: Option<String>,
+    /// How it ended, in the protocol's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<String>,
+    /// The sidecar answered, not the service.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) by_sidecar: bool,
+    pub(super) took_us: u64,
+    pub(super) bytes_up: u64,
+    pub(super) bytes_down: u64,
+}
+
+/// Where workers put their lines.
+#[derive(Clone, Debug)]
+pub(super) struct AccessLog(SyncSender<Line>);
+
+/// Writes until every [`AccessLog`] is gone.
+pub(super) struct Writer(JoinHandle<()>);
+
+impl AccessLog {
+    /// `-`: standard output. A file is appended to.
+    ///
+    /// # Errors
+    /// When the file can't be opened.
+    pub(super) fn open(path: &Path) -> Result<(AccessLog, Writer), SidecarError> {
+        let out: Box<dyn Write + Send> = if path == Path::new("-") {
+            Box::new(io::stdout())
+        } else {
+            let opened = File::options().create(true).append(true).open(path);
+            Box::new(opened.map_err(|source| SidecarError::AccessLog {
+                path: path.to_owned(),
+                source,
+            })?)
+        };
+        let (log, lines) = sync_channel(MOST_WAITING);
+        let path = path.to_owned();
+        let writer = thread::spawn(move || write(&lines, BufWriter::new(out), &path));
+        Ok((AccessLog(log), Writer(writer)))
+    }
+
+    /// `false`: there was no room for it.
+    pub(super) fn tell(&self, line: Line) -> bool {
+        match self.0.try_send(line) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+impl Writer {
+    /// Waits until what was told is written.
+    pub(super) fn finish(self) {
+        // A thread that panicked has told so already.
+        let _ = self.0.join();
+    }
+}
+
+fn write(lines: &Receiver<Line>, mut out: BufWriter<Box<dyn Write + Send>>, path: &Path) {
+    let mut failed = false;
+    let mut written = |result: io::Result<()>| {
+        if let Err(e) = result
+            && !std::mem::replace(&mut failed, true)
+        {
+            tracing::error!("access log {}: {e}: lines are lost", path.display());
+        }
+    };
+    loop {
+        match lines.recv_timeout(FLUSH_EVERY) {
+            Ok(line) => {
+                let text = serde_json::to_string(&line).unwrap_or_default();
+                written(writeln!(out, "{text}"));
+            }
+            Err(RecvTimeoutError::Timeout) => written(out.flush()),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    written(out.flush());
+}
