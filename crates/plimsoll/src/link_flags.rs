@@ -134,7 +134,7 @@ fn server(
                 suites: Vec::new(),
                 groups: Vec::new(),
                 resume: false,
-                records: RecordLayer::Library,
+                records: RecordLayer::Own,
             };
             Some(TlsClient::new(&plan, &target, Some(b"h2"))?)
         }

@@ -14,12 +14,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use serde_json::Value;
 use support::{Place, SCORE, aloud};
 
@@ -40,7 +41,16 @@ struct Frozen {
     freeze_after: u64,
     freeze: u64,
     /// Calls that may be in flight at once.
-    streams: Option<usize>,
+    streams: Option<u32>,
+    server: Server,
+}
+
+/// Who answers.
+enum Server {
+    /// [`Exact`]: nothing but the delay and the freeze, to some microseconds.
+    Exact,
+    /// `plimsoll serve score`, which needs a while for the answers that the freeze held up.
+    Score,
 }
 
 /// What every call takes, sorted.
@@ -67,7 +77,7 @@ impl Frozen {
                 busy.pop();
             }
             let sent = match self.streams {
-                Some(streams) if busy.len() >= streams => {
+                Some(streams) if busy.len() >= streams as usize => {
                     let Reverse(free) = busy.pop().expect("there is at least one stream");
                     free.max(due)
                 }
@@ -91,17 +101,28 @@ impl Frozen {
     /// Runs it. What the tool reports of it, and how busy the machine was.
     fn run(&self) -> (Value, Quiet) {
         let place = Place::new();
-        let ms = |ns: u64| format!("{}ms", ns / MS);
-        let server = place.serve(&[
-            "score",
-            "--delay",
-            &ms(self.delay),
-            "--stall",
-            &format!("{}@{}", ms(self.freeze), ms(self.freeze_after)),
-            "--max-streams",
-            &self.streams.unwrap_or(0).to_string(),
-        ]);
-        let url = server.plaintext();
+        let (url, _server) = match self.server {
+            Server::Exact => {
+                let freeze = self.freeze_after..self.freeze_after + self.freeze;
+                let exact = Exact::start(self.delay, freeze, self.streams);
+                (format!("grpc://127.0.0.1:{}", exact.port), None)
+            }
+            Server::Score => {
+                let ms = |ns: u64| format!("{}ms", ns / MS);
+                let stall = format!("{}@{}", ms(self.freeze), ms(self.freeze_after));
+                let streams = self.streams.unwrap_or(0).to_string();
+                let server = place.serve(&[
+                    "score",
+                    "--delay",
+                    &ms(self.delay),
+                    "--stall",
+                    &stall,
+                    "--max-streams",
+                    &streams,
+                ]);
+                (server.plaintext(), Some(server))
+            }
+        };
         let (rate, seconds) = (format!("{}/s", self.rate), format!("{}s", self.seconds));
         let mut arguments = vec![
             "grpc",
@@ -252,6 +273,7 @@ fn a_freeze_of_half_a_second_is_in_the_percentiles() {
         freeze_after: 5000 * MS,
         freeze: 500 * MS,
         streams: None,
+        server: Server::Exact,
     };
     let expected = frozen.by_arithmetic().response;
     assert_eq!(percentile(&expected, 0.5), 5 * MS);
@@ -283,6 +305,7 @@ fn what_waits_for_a_stream_waits_in_the_response_time_only() {
         freeze_after: 3000 * MS,
         freeze: 500 * MS,
         streams: Some(100),
+        server: Server::Exact,
     };
     let expected = frozen.by_arithmetic();
     assert_eq!(percentile(&expected.service, 0.99), 5 * MS);
@@ -328,6 +351,7 @@ fn a_freeze_of_a_second_is_in_the_percentiles() {
         freeze_after: 3000 * MS,
         freeze: 1000 * MS,
         streams: None,
+        server: Server::Score,
     };
     let expected = frozen.by_arithmetic().response;
     assert_eq!(percentile(&expected, 0.99) / MS, 905);
@@ -341,53 +365,136 @@ fn a_freeze_of_a_second_is_in_the_percentiles() {
     );
 }
 
-/// A server that answers at once and remembers when each request came out of the socket.
-struct Recorder {
+/// A server that remembers when each request came out of the socket. It answers a set time
+/// later, or, where that falls into its freeze, at the freeze's end: all that is due in one
+/// write, so that it adds as little of its own as a server can.
+struct Exact {
     port: u16,
     arrivals: Arc<Mutex<Vec<Duration>>>,
 }
 
+/// What the two threads of a connection share: one reads, the other answers.
+struct Answering {
+    connection: CannedConnection,
+    stream: TcpStream,
+    out: Vec<u8>,
+}
+
+impl Answering {
+    fn flush(&mut self) -> Option<()> {
+        self.stream.write_all(&self.out).ok()?;
+        self.out.clear();
+        Some(())
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "a test measures in real time")]
-impl Recorder {
-    fn start() -> Recorder {
+impl Exact {
+    /// Times in nanoseconds, those of `freeze` since the first request.
+    fn start(delay: u64, freeze: Range<u64>, streams: Option<u32>) -> Exact {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let arrivals = Arc::default();
         let kept = Arc::clone(&arrivals);
+        let options = CannedOptions {
+            hold: true,
+            max_concurrent_streams: streams,
+            ..CannedOptions::default()
+        };
         thread::spawn(move || {
-            let begin = Instant::now();
             for stream in listener.incoming().flatten() {
-                let kept = Arc::clone(&kept);
-                thread::spawn(move || Recorder::serve(stream, begin, &kept));
+                let (kept, options) = (Arc::clone(&kept), options.clone());
+                let (due, ready) = mpsc::channel();
+                let answering = Answering {
+                    connection: Canned::new(options).connection(),
+                    stream: stream.try_clone().expect("a descriptor"),
+                    out: Vec::new(),
+                };
+                let answering = Arc::new(Mutex::new(answering));
+                let shared = Arc::clone(&answering);
+                thread::spawn(move || Exact::answer(&ready, &shared));
+                let leaves = {
+                    let freeze = freeze.clone();
+                    move |arrived: Duration| {
+                        let ready = arrived.as_nanos() as u64 + delay;
+                        Duration::from_nanos(match freeze.contains(&ready) {
+                            true => freeze.end,
+                            false => ready,
+                        })
+                    }
+                };
+                thread::spawn(move || Exact::read(stream, &answering, &kept, leaves, &due));
             }
         });
-        Recorder { port, arrivals }
+        Exact { port, arrivals }
     }
 
     /// Until the client closes.
-    fn serve(mut stream: TcpStream, begin: Instant, arrivals: &Mutex<Vec<Duration>>) -> Option<()> {
+    fn read(
+        mut stream: TcpStream,
+        answering: &Mutex<Answering>,
+        arrivals: &Mutex<Vec<Duration>>,
+        leaves: impl Fn(Duration) -> Duration,
+        due: &mpsc::Sender<(Instant, u32)>,
+    ) -> Option<()> {
         stream.set_nodelay(true).ok()?;
-        let mut connection = Canned::new(CannedOptions {
-            hold: true,
-            ..CannedOptions::default()
-        })
-        .connection();
-        let (mut out, mut held) = (Vec::new(), Vec::new());
-        connection.open(&mut out);
+        let mut held = Vec::new();
         let mut buffer = vec![0; 64 << 10];
+        let mut first = None;
+        {
+            let mut answering = answering.lock().ok()?;
+            let Answering {
+                connection, out, ..
+            } = &mut *answering;
+            connection.open(out);
+            answering.flush()?;
+        }
         loop {
-            stream.write_all(&out).ok()?;
-            out.clear();
             let n = stream.read(&mut buffer).ok().filter(|n| *n > 0)?;
-            let at = begin.elapsed();
-            connection.receive(&buffer[..n], &mut out, &mut held).ok()?;
-            arrivals
-                .lock()
-                .expect("nothing panics with it")
-                .extend(held.iter().map(|_| at));
-            for stream in held.drain(..) {
-                connection.complete(stream, &mut out);
+            let now = Instant::now();
+            let mut answering = answering.lock().ok()?;
+            let Answering {
+                connection, out, ..
+            } = &mut *answering;
+            connection.receive(&buffer[..n], out, &mut held).ok()?;
+            answering.flush()?;
+            drop(answering);
+            if held.is_empty() {
+                continue;
             }
+            let begin = *first.get_or_insert(now);
+            let at = now - begin;
+            arrivals.lock().ok()?.extend(held.iter().map(|_| at));
+            let ready = begin + leaves(at);
+            for stream in held.drain(..) {
+                due.send((ready, stream)).ok()?;
+            }
+        }
+    }
+
+    /// One delay for all, so what came first is due first.
+    fn answer(due: &mpsc::Receiver<(Instant, u32)>, answering: &Mutex<Answering>) -> Option<()> {
+        let mut next = None;
+        loop {
+            let (ready, stream) = match next.take() {
+                Some(next) => next,
+                None => due.recv().ok()?,
+            };
+            thread::sleep(ready.saturating_duration_since(Instant::now()));
+            let mut answering = answering.lock().ok()?;
+            let Answering {
+                connection, out, ..
+            } = &mut *answering;
+            connection.complete(stream, out);
+            let now = Instant::now();
+            while let Ok((ready, stream)) = due.try_recv() {
+                if ready > now {
+                    next = Some((ready, stream));
+                    break;
+                }
+                connection.complete(stream, out);
+            }
+            answering.flush()?;
         }
     }
 }
@@ -412,7 +519,7 @@ fn unevenness(arrivals: &[Duration], from: Duration, milliseconds: usize) -> f64
 #[test]
 fn arrivals_are_even() {
     let _alone = alone();
-    let recorder = Recorder::start();
+    let recorder = Exact::start(0, 0..0, None);
     let place = Place::new();
     let url = format!("grpc://127.0.0.1:{}", recorder.port);
     let mut arguments = vec![

@@ -191,6 +191,16 @@ impl<D: Driver, S> Connection<D, S> {
         true
     }
 
+    /// An outbox for what is about to be written: one that has grown already, if there is one.
+    #[inline]
+    pub(crate) fn borrow_outbox(&mut self, spare: &mut Vec<Vec<u8>>) {
+        if self.out.capacity() == 0
+            && let Some(outbox) = spare.pop()
+        {
+            self.out = outbox;
+        }
+    }
+
     /// Calls that may start now; none while much is waiting to be written, so that a
     /// peer that does not read shows as waiting calls and not as memory.
     #[inline]

@@ -183,11 +183,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let id = self.calls.insert(Call::new(number, due, now, index, stage));
-        if connection.out.capacity() == 0
-            && let Some(outbox) = self.spare_outboxes.pop()
-        {
-            connection.out = outbox;
-        }
+        connection.borrow_outbox(&mut self.spare_outboxes);
         connection
             .driver
             .start(id, number, now, &mut connection.out);

@@ -173,6 +173,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if ready.readable || ready.hangup {
+            // What comes may be answered (a PING, a window), and calls follow it.
+            connection.borrow_outbox(&mut self.spare_outboxes);
             let received = connection.receive(
                 &mut self.network,
                 &mut self.buffer,

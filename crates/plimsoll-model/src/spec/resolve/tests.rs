@@ -2,8 +2,9 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::super::{locate, read};
+use super::load::stage;
 use super::*;
-use crate::plan::{Metric, Target};
+use crate::plan::{Group, Metric, Pace, RecordLayer, Spacing, Suite, Target, TlsPlan};
 use crate::schedule::Schedule;
 
 struct World;
@@ -136,7 +137,7 @@ fn the_defaults_are_those_documented() {
             ],
             groups: vec![Group::X25519, Group::Secp256r1, Group::Secp384r1],
             resume: false,
-            records: RecordLayer::Library,
+            records: RecordLayer::Own,
         })
     );
     assert_eq!(

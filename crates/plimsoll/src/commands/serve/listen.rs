@@ -12,8 +12,9 @@ use clap::Args;
 use plimsoll_model::plan::{Group, Suite};
 use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::{Bound, ConnectionStats, Listen, Reserved, Tls, runtime};
+use plimsoll_protocols::serving::{Bound, Listen, Reserved, Tls, runtime};
 
+use super::Counted;
 use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::descriptors;
@@ -188,11 +189,8 @@ impl ListenFlags {
     }
 
     /// Tells what the server counted.
-    pub(super) fn conclude(
-        &self,
-        connections: &ConnectionStats,
-        counts: &[(&str, u64)],
-    ) -> Result<(), Failure> {
+    pub(super) fn conclude(&self, counted: &Counted) -> Result<(), Failure> {
+        let connections = &counted.connections;
         let all = [
             ("connections", connections.accepted),
             ("connections at once", connections.most_at_once),
@@ -200,7 +198,7 @@ impl ListenFlags {
             ("connections broken", connections.broken),
             ("connections cut off", connections.cut_off),
         ];
-        let all: Vec<(&str, u64)> = counts.iter().copied().chain(all).collect();
+        let all: Vec<(&str, u64)> = counted.counts.iter().copied().chain(all).collect();
         self.tell(&all)
     }
 

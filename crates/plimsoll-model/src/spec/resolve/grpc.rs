@@ -1,0 +1,263 @@
+//! `[call.grpc]` → plan.
+
+use base64::Engine as _;
+
+use super::{EncodedCall, Problems, Surroundings, is_visible};
+use crate::plan::{CallPlan, GrpcCall, MethodKind, Pace, StreamPlan};
+use crate::spec::{GrpcSpec, MetadataSpec, PaceSpec};
+use crate::units::Size;
+
+/// What gRPC clients accept unless told otherwise.
+const MAX_MESSAGE: Size = Size(4 << 20);
+
+impl Problems {
+    pub(super) fn grpc_call(
+        &mut self,
+        call: &GrpcSpec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<CallPlan> {
+        if call.descriptor_set.is_some() && call.proto.is_some() {
+            self.add(
+                "call.grpc.descriptor_set",
+                "given beside call.grpc.proto: use one of the two",
+            );
+        }
+        if call.reflection == Some(true) && (call.proto.is_some() || call.descriptor_set.is_some())
+        {
+            self.add(
+                "call.grpc.reflection",
+                "given beside call.grpc.proto or call.grpc.descriptor_set: use one of them",
+            );
+        }
+        if call.import_path.is_some() && call.proto.is_none() {
+            self.add("call.grpc.import_path", "used only with call.grpc.proto");
+        }
+        let metadata = self.metadata(call, surroundings);
+        let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
+        let max_message = if (1..=1 << 31).contains(&max_message) {
+            max_message as usize
+        } else {
+            self.add("call.grpc.max_message", "out of range: use 1B to 2GiB");
+            0
+        };
+        if let Some(authority) = &call.authority
+            && !is_visible(authority)
+        {
+            self.add(
+                "call.grpc.authority",
+                format!("`{authority}` is not a host or host:port"),
+            );
+        }
+        let Some(method) = &call.method else {
+            self.add("call.grpc.method", "missing: write package.Service/Method");
+            return None;
+        };
+        let json = self.message(call, surroundings)?;
+        let encoded = match surroundings.encode_grpc(call, method, json.as_deref().unwrap_or("{}"))
+        {
+            Ok(encoded) => encoded,
+            Err(problem) => {
+                self.0.push(problem);
+                return None;
+            }
+        };
+        let stream = self.stream(call, &encoded);
+        Some(CallPlan::Grpc(GrpcCall {
+            method: encoded.method,
+            message: match encoded.kind {
+                MethodKind::Unary => encoded.messages.into_iter().next().unwrap_or_default(),
+                _ => Vec::new(),
+            },
+            stream,
+            message_json: json,
+            metadata,
+            authority: call.authority.clone(),
+            max_message,
+        }))
+    }
+
+    /// What a call that carries several messages does.
+    fn stream(&mut self, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
+        let kind = encoded.kind;
+        let given = [
+            (
+                "messages",
+                call.messages.is_some(),
+                kind.client_streams(),
+                "streams of requests",
+            ),
+            (
+                "pace",
+                call.pace.is_some(),
+                kind.client_streams(),
+                "streams of requests",
+            ),
+            (
+                "expect",
+                call.expect.is_some(),
+                kind.server_streams(),
+                "streams of answers",
+            ),
+            (
+                "cancel_after",
+                call.cancel_after.is_some(),
+                kind != MethodKind::Unary,
+                "streams",
+            ),
+        ];
+        for (key, given, fits, what) in given {
+            if given && !fits {
+                self.add(
+                    format!("call.grpc.{key}"),
+                    format!("for {what}, and {} is {kind}", encoded.method),
+                );
+            }
+        }
+        if kind == MethodKind::Unary {
+            return None;
+        }
+        let pace = match call.pace {
+            None | Some(PaceSpec::None) => Pace::None,
+            Some(PaceSpec::Answers) if kind == MethodKind::Bidirectional => Pace::Answers,
+            Some(PaceSpec::Answers) => {
+                self.add(
+                    "call.grpc.pace",
+                    format!(
+                        "\"answers\" needs answers while it sends, and {} is {kind}",
+                        encoded.method
+                    ),
+                );
+                Pace::None
+            }
+            Some(PaceSpec::Every(period)) if period.0.is_zero() => Pace::None,
+            Some(PaceSpec::Every(period)) => Pace::Every(period.0),
+        };
+        let count = match kind.client_streams() {
+            true => call.messages.unwrap_or(encoded.messages.len() as u32),
+            false => 1,
+        };
+        if count > 0 && encoded.messages.is_empty() {
+            self.add(
+                "call.grpc.messages",
+                format!("{count} messages to send, and the list of messages is empty"),
+            );
+        }
+        Some(StreamPlan {
+            kind,
+            messages: encoded.messages.clone(),
+            count,
+            pace,
+            expect: call.expect,
+            cancel_after: call.cancel_after,
+        })
+    }
+
+    /// The message's JSON; `Some(None)`: the empty message.
+    fn message(
+        &mut self,
+        call: &GrpcSpec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<Option<String>> {
+        let (key, json) = match (&call.message, &call.message_file) {
+            (Some(_), Some(_)) => {
+                self.add(
+                    "call.grpc.message_file",
+                    "given beside call.grpc.message: use one of the two",
+                );
+                return None;
+            }
+            (Some(message), None) => ("call.grpc.message", message.0.clone()),
+            (None, Some(path)) => {
+                let key = "call.grpc.message_file";
+                let text = surroundings
+                    .read(path)
+                    .map_err(|e| format!("can't read {}: {e}", path.display()));
+                (key, self.keep(key, text)?)
+            }
+            (None, None) => return Some(None),
+        };
+        // Sending the braces as they are would look like success.
+        if json.contains("{{")
+            && ["seq", "uuid", "random"].iter().any(|name| {
+                json.split("{{")
+                    .skip(1)
+                    .any(|after| after.trim_start().starts_with(name))
+            })
+        {
+            self.add(
+                key,
+                "templates such as {{seq}} are not supported: every call sends the same message",
+            );
+            return None;
+        }
+        Some(Some(json))
+    }
+
+    fn metadata(
+        &mut self,
+        call: &GrpcSpec,
+        surroundings: &dyn Surroundings,
+    ) -> Vec<(String, String)> {
+        let mut metadata = Vec::new();
+        for (name, value) in &call.metadata {
+            let key = format!("call.grpc.metadata.{name}");
+            let lower = name.to_ascii_lowercase();
+            if lower.is_empty()
+                || !lower
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b))
+            {
+                self.add(&*key, "not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
+                continue;
+            }
+            if lower.starts_with("grpc-")
+                || [
+                    "te",
+                    "content-type",
+                    "user-agent",
+                    "host",
+                    "connection",
+                    "content-length",
+                    "transfer-encoding",
+                ]
+                .contains(&lower.as_str())
+            {
+                self.add(&*key, "set by gRPC itself: take it out");
+                continue;
+            }
+            let value = match value {
+                MetadataSpec::Text(text) => Ok(text.clone()),
+                MetadataSpec::Env(variable) => surroundings
+                    .variable(variable)
+                    .ok_or_else(|| format!("the environment variable {variable} is not set")),
+                MetadataSpec::File(path) => surroundings
+                    .read(path)
+                    .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
+                    .map_err(|e| format!("can't read {}: {e}", path.display())),
+            };
+            let Some(value) = self.keep(&key, value) else {
+                continue;
+            };
+            if lower.ends_with("-bin") {
+                let standard = base64::engine::GeneralPurpose::new(
+                    &base64::alphabet::STANDARD,
+                    base64::engine::GeneralPurposeConfig::new()
+                        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
+                );
+                if standard.decode(&value).is_err() {
+                    self.add(&*key, "not base64: the value of a name that ends in -bin is binary, typed in base64");
+                    continue;
+                }
+            } else if !value.bytes().all(|b| (0x20..=0x7e).contains(&b)) || value.trim() != value {
+                // The value may be secret: it is not shown.
+                self.add(
+                    &*key,
+                    "not a metadata value: use printable ASCII without blanks at its ends",
+                );
+                continue;
+            }
+            metadata.push((lower, value));
+        }
+        metadata
+    }
+}

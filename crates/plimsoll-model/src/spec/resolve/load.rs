@@ -1,0 +1,382 @@
+//! `[load]` → plan: arrivals, stages, connections.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::{DEADLINE, Problems};
+use crate::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use crate::spec::{Limit, LoadSpec, Problem, RateSpec, Spec, StepSpec};
+use crate::units::Period;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const DRAIN_MOST: Duration = Duration::from_secs(10);
+const SPIN: Duration = Duration::from_micros(50);
+/// More would only take each other's cores.
+const MOST_PROCESSES: u16 = 256;
+const MOST_SOURCE_ADDRESSES: u32 = 65_536;
+
+impl Problems {
+    pub(super) fn load(&mut self, spec: &Spec) -> Option<Load> {
+        let load = &spec.load;
+        let before = self.0.len();
+        let (arrivals, stages) = self.arrivals(load);
+        let reuse = match load.reuse.as_deref() {
+            None | Some("always") => Reuse::Always,
+            Some("never") => Reuse::Never,
+            Some(other) => {
+                self.add(
+                    "load.reuse",
+                    format!("`{other}` is unknown: use \"always\" or \"never\""),
+                );
+                Reuse::Always
+            }
+        };
+        if reuse == Reuse::Never && load.connections.is_some() {
+            self.add(
+                "load.connections",
+                "not used with reuse = \"never\", where every call makes its own: take one out",
+            );
+        }
+        if load.connections == Some(0) {
+            self.add(
+                "load.connections",
+                "0 connections carry nothing: use 1 or more",
+            );
+        }
+        if load.calls == Some(0) {
+            self.add("load.calls", "0 calls measure nothing: use 1 or more");
+        }
+        if load.processes.is_some_and(|n| n == 0 || n > MOST_PROCESSES) {
+            self.add(
+                "load.processes",
+                format!("a load is spread over 1 to {MOST_PROCESSES} processes"),
+            );
+        }
+        if load.workers == Some(0) {
+            self.add(
+                "load.workers",
+                "0 workers do nothing: use 1 or more, or leave it out",
+            );
+        }
+        let call = &spec.call;
+        let (section, call_deadline) = match (&call.grpc, &call.bolt, &call.fetch) {
+            (_, Some(call), _) => ("bolt", call.deadline),
+            (_, None, Some(call)) => ("fetch", call.deadline),
+            (Some(call), None, None) => ("grpc", call.deadline),
+            (None, None, None) => ("grpc", None),
+        };
+        let call_key = format!("call.{section}.deadline");
+        if call_deadline.is_some() && load.deadline.is_some() {
+            self.add(
+                "load.deadline",
+                format!("given beside {call_key}: use one of the two"),
+            );
+        }
+        let deadline = match load.deadline.or(call_deadline) {
+            None => Some(DEADLINE),
+            Some(Limit::None) => None,
+            Some(Limit::After(period)) => {
+                let key = if load.deadline.is_some() {
+                    "load.deadline"
+                } else {
+                    call_key.as_str()
+                };
+                if period.0.is_zero() {
+                    self.add(
+                        key,
+                        "a deadline of 0 fails every call: use a duration, or \"none\"",
+                    );
+                }
+                Some(period.0)
+            }
+        };
+        let connect_timeout = load.connect_timeout.map_or(CONNECT_TIMEOUT, |p| p.0);
+        if connect_timeout.is_zero() {
+            self.add(
+                "load.connect_timeout",
+                "0 fails every connection: use a duration such as \"10s\"",
+            );
+        }
+        if load.connect_rate.is_some_and(|rate| rate.0 <= 0.0) {
+            self.add(
+                "load.connect_rate",
+                "a rate of 0 never connects: use \"1000/s\", or leave it out",
+            );
+        }
+        let spin = load.spin.map_or(SPIN, |p| p.0);
+        if spin > Duration::from_millis(100) {
+            self.add(
+                "load.spin",
+                "longer than 100ms: a spin only covers the inaccuracy of the timer, about \"50us\"",
+            );
+        }
+        let source_addresses =
+            self.source_addresses(load.source_addresses.as_deref().unwrap_or(&[]));
+        if self.0.len() > before {
+            return None;
+        }
+        Some(Load {
+            arrivals: arrivals?,
+            stages,
+            connections: load.connections.unwrap_or(1),
+            reuse,
+            calls: load.calls,
+            deadline,
+            connect_timeout,
+            connect_rate: load.connect_rate.map(|rate| rate.0),
+            drain: load
+                .drain
+                .map_or(deadline.map_or(DRAIN_MOST, |d| d.min(DRAIN_MOST)), |p| p.0),
+            processes: load.processes,
+            workers: load.workers,
+            spin,
+            source_addresses,
+        })
+    }
+
+    /// Who starts calls, and the stages: the warm-up first.
+    fn arrivals(&mut self, load: &LoadSpec) -> (Option<Arrivals>, Vec<Stage>) {
+        let spacing = match load.arrivals.as_deref() {
+            None | Some("constant") => Spacing::Constant,
+            Some("poisson") => Spacing::Poisson,
+            Some(other) => {
+                self.add(
+                    "load.arrivals",
+                    format!("`{other}` is unknown: use \"constant\" or \"poisson\""),
+                );
+                Spacing::Constant
+            }
+        };
+        let positive = |period: &Option<Period>| period.map(|p| p.0).filter(|d| !d.is_zero());
+        if load.duration.is_some_and(|p| p.0.is_zero()) {
+            self.add(
+                "load.duration",
+                "0 measures nothing: use a duration such as \"30s\"",
+            );
+        }
+        let duration = positive(&load.duration);
+        let warmup = positive(&load.warmup);
+        let given: Vec<&str> = [
+            ("rate", load.rate.is_some()),
+            ("steps", load.steps.is_some()),
+            ("clients", load.clients.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(key, given)| given.then_some(key))
+        .collect();
+        if let [first, second, ..] = given.as_slice() {
+            self.0.push(
+                Problem::new(format!("load.{second}"), format!("given beside load.{first}: use one of the two"))
+                    .help("`rate` and `steps` are an open loop (calls are due whatever the target does), `clients` a closed one (a client waits for its answer)"),
+            );
+            return (None, Vec::new());
+        }
+        if load.clients.is_none() && load.think.is_some() {
+            self.add(
+                "load.think",
+                "a pause between a client's calls, so it needs load.clients",
+            );
+        }
+        let mut stages = Vec::new();
+        if let Some(clients) = load.clients {
+            if clients == 0 {
+                self.add("load.clients", "0 clients send nothing: use 1 or more");
+            }
+            if load.arrivals.is_some() {
+                self.add("load.arrivals", "arrivals belong to an open loop (load.rate); with load.clients each client decides");
+            }
+            if duration.is_none() && load.calls.is_none() && load.duration.is_none() {
+                self.missing_end();
+            }
+            stages.extend(warmup.map(|length| stage("warmup", true, Some(length), 0.0, 0.0)));
+            stages.push(stage("clients", false, duration, 0.0, 0.0));
+            let think = load.think.map_or(Duration::ZERO, |p| p.0);
+            return (Some(Arrivals::Closed { clients, think }), stages);
+        }
+        match (&load.rate, &load.steps) {
+            (Some(RateSpec::Steady(rate)), _) => {
+                if rate.0 <= 0.0 {
+                    self.add(
+                        "load.rate",
+                        "a rate of 0 sends nothing: use \"1000/s\" or the like",
+                    );
+                    return (None, stages);
+                }
+                let length = match (duration, load.calls) {
+                    (Some(length), _) => length,
+                    (None, Some(calls)) => length_of(calls, rate.0, spacing),
+                    (None, None) => {
+                        if load.duration.is_none() {
+                            self.missing_end();
+                        }
+                        return (None, stages);
+                    }
+                };
+                stages.push(stage("steady", false, Some(length), rate.0, rate.0));
+            }
+            (Some(RateSpec::Ramp(ramp)), _) => {
+                let over = ramp.over.0;
+                if over.is_zero() {
+                    self.add(
+                        "load.rate.over",
+                        "a ramp needs time: use a duration such as \"30s\"",
+                    );
+                }
+                if ramp.from.0 <= 0.0 && ramp.to.0 <= 0.0 {
+                    self.add(
+                        "load.rate",
+                        "a ramp from 0 to 0 sends nothing: use \"1000/s\" or the like",
+                    );
+                }
+                stages.push(stage("ramp", false, Some(over), ramp.from.0, ramp.to.0));
+                match duration {
+                    Some(length) if length < over => self.add(
+                        "load.duration",
+                        format!(
+                            "{} is shorter than the ramp ({})",
+                            Period(length),
+                            ramp.over
+                        ),
+                    ),
+                    Some(length) if length > over => {
+                        stages.push(stage(
+                            "hold",
+                            false,
+                            Some(length - over),
+                            ramp.to.0,
+                            ramp.to.0,
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+            (None, Some(steps)) => self.steps(load, steps, &mut stages),
+            (None, None) => {
+                self.add("load", "neither a rate nor clients: write rate = \"1000/s\" (open loop) or clients = 100 (closed loop)");
+                return (None, stages);
+            }
+        }
+        if let Some(length) = warmup {
+            // A warm-up at rate 0 would warm nothing up.
+            let rate = stages
+                .iter()
+                .flat_map(|s| [s.rate_from, s.rate_to])
+                .find(|rate| *rate > 0.0)
+                .unwrap_or(0.0);
+            stages.insert(0, stage("warmup", true, Some(length), rate, rate));
+        }
+        (Some(Arrivals::Open(spacing)), stages)
+    }
+
+    fn missing_end(&mut self) {
+        self.add(
+            "load.duration",
+            "missing: write duration = \"30s\", or calls = 100000",
+        );
+    }
+
+    fn steps(&mut self, load: &LoadSpec, steps: &[StepSpec], stages: &mut Vec<Stage>) {
+        if load.duration.is_some() {
+            self.add(
+                "load.duration",
+                "not used with load.steps, where each step says `for` how long",
+            );
+        }
+        if steps.is_empty() {
+            self.add(
+                "load.steps",
+                "no step: write steps = [{ rate = \"500/s\", for = \"10s\" }]",
+            );
+        }
+        if steps.len() > 250 {
+            self.add(
+                "load.steps",
+                format!("{} steps are too many: at most 250", steps.len()),
+            );
+        }
+        let mut highest = 0.0f64;
+        for (i, step) in steps.iter().enumerate() {
+            let key = format!("load.steps.{i}");
+            let (from, to) = match (step.rate, step.from, step.to) {
+                (Some(rate), None, None) => (rate.0, rate.0),
+                (None, Some(from), Some(to)) => (from.0, to.0),
+                _ => {
+                    self.add(&*key, "a step has either a `rate`, or both `from` and `to`");
+                    continue;
+                }
+            };
+            let Some(length) = step.length.filter(|p| !p.0.is_zero()) else {
+                self.add(&*key, "a step says `for` how long: for = \"10s\"");
+                continue;
+            };
+            highest = highest.max(from).max(to);
+            stages.push(stage(
+                &format!("step {}", i + 1),
+                false,
+                Some(length.0),
+                from,
+                to,
+            ));
+        }
+        if !steps.is_empty() && stages.len() == steps.len() && highest <= 0.0 {
+            self.add(
+                "load.steps",
+                "a rate of 0 in every step sends nothing: use \"1000/s\" or the like",
+            );
+        }
+    }
+
+    fn source_addresses(&mut self, typed: &[String]) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for (i, text) in typed.iter().enumerate() {
+            let key = format!("load.source_addresses.{i}");
+            match text.split_once('-') {
+                None => match text.trim().parse() {
+                    Ok(address) => addresses.push(address),
+                    Err(_) => self.add(key, format!("`{text}` is not an IP address, nor a range such as \"127.0.0.2-127.0.0.9\"")),
+                },
+                Some((first, last)) => {
+                    let (Ok(first), Ok(last)) = (first.trim().parse::<Ipv4Addr>(), last.trim().parse::<Ipv4Addr>()) else {
+                        self.add(key, format!("`{text}` is not a range of IPv4 addresses, such as \"127.0.0.2-127.0.0.9\""));
+                        continue;
+                    };
+                    let (first, last) = (u32::from(first), u32::from(last));
+                    if first > last {
+                        self.add(key, format!("`{text}` ends before it begins"));
+                    } else if last - first >= MOST_SOURCE_ADDRESSES {
+                        self.add(key, format!("`{text}` is too long: at most {MOST_SOURCE_ADDRESSES} addresses"));
+                    } else {
+                        addresses.extend((first..=last).map(|n| IpAddr::V4(Ipv4Addr::from(n))));
+                    }
+                }
+            }
+        }
+        addresses
+    }
+}
+
+pub(super) fn stage(
+    name: &str,
+    warmup: bool,
+    duration: Option<Duration>,
+    from: f64,
+    to: f64,
+) -> Stage {
+    Stage {
+        name: name.into(),
+        warmup,
+        duration,
+        rate_from: from,
+        rate_to: to,
+    }
+}
+
+/// How long an open loop takes to issue `calls` arrivals.
+fn length_of(calls: u64, rate: f64, spacing: Spacing) -> Duration {
+    let arrivals = match spacing {
+        Spacing::Constant => calls as f64,
+        // Long enough that the count is reached but once in a thousand million runs; it ends there.
+        Spacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
+    };
+    Duration::from_nanos((arrivals / rate * 1e9).ceil() as u64)
+}

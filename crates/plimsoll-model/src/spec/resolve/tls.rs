@@ -1,0 +1,136 @@
+//! `[tls]` → plan: which handshake, with which suites and groups.
+
+use super::Problems;
+use crate::plan::{Group, Identity, RecordLayer, Suite, TlsPlan};
+use crate::spec::{Problem, TlsSpec, suggest};
+
+pub(in crate::spec) const SUITES: [(&str, Suite); 3] = [
+    ("TLS_AES_128_GCM_SHA256", Suite::Aes128GcmSha256),
+    ("TLS_AES_256_GCM_SHA384", Suite::Aes256GcmSha384),
+    (
+        "TLS_CHACHA20_POLY1305_SHA256",
+        Suite::Chacha20Poly1305Sha256,
+    ),
+];
+
+pub(in crate::spec) const GROUPS: [(&str, Group); 4] = [
+    ("X25519", Group::X25519),
+    ("secp256r1", Group::Secp256r1),
+    ("secp384r1", Group::Secp384r1),
+    ("X25519MLKEM768", Group::X25519Mlkem768),
+];
+
+/// A cipher suite by its name, in any case.
+///
+/// # Errors
+/// The names there are.
+pub fn suite_named(name: &str) -> Result<Suite, String> {
+    named(name, &SUITES)
+}
+
+/// A key-exchange group by its name, in any case.
+///
+/// # Errors
+/// The names there are.
+pub fn group_named(name: &str) -> Result<Group, String> {
+    named(name, &GROUPS)
+}
+
+fn named<T: Copy>(name: &str, known: &[(&'static str, T)]) -> Result<T, String> {
+    known
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, value)| *value)
+        .ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+            match suggest(name, &names) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => format!("use {}", names.join(", ")),
+            }
+        })
+}
+
+/// The post-quantum group is not among them: it changes what a handshake costs, so it is
+/// asked for by name.
+const DEFAULT_GROUPS: [Group; 3] = [Group::X25519, Group::Secp256r1, Group::Secp384r1];
+
+impl Problems {
+    pub(super) fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
+        let given = spec.is_some_and(|tls| *tls != TlsSpec::default());
+        if secured == Some(false) && given {
+            self.0.push(
+                Problem::new("tls", "TLS settings for a plaintext target")
+                    .help("write the target with a secured scheme (grpcs://, sofas://, https://), or take the TLS settings out"),
+            );
+        }
+        let spec = spec.cloned().unwrap_or_default();
+        let identity = match (spec.cert, spec.key) {
+            (Some(cert), Some(key)) => Some(Identity { cert, key }),
+            (Some(_), None) => {
+                self.add(
+                    "tls.key",
+                    "missing: a client certificate (tls.cert) needs its private key",
+                );
+                None
+            }
+            (None, Some(_)) => {
+                self.add(
+                    "tls.cert",
+                    "missing: a private key (tls.key) needs its certificate",
+                );
+                None
+            }
+            (None, None) => None,
+        };
+        let suites = self.named("tls.suites", spec.suites, &SUITES, "a TLS 1.3 cipher suite");
+        let groups = self.named("tls.groups", spec.groups, &GROUPS, "a key-exchange group");
+        let records = match spec.records.as_deref() {
+            None | Some("own") => RecordLayer::Own,
+            Some("library") => RecordLayer::Library,
+            Some(other) => {
+                self.add(
+                    "tls.records",
+                    format!("`{other}` is unknown: use \"own\" or \"library\""),
+                );
+                RecordLayer::Library
+            }
+        };
+        if secured != Some(true) {
+            return None;
+        }
+        Some(TlsPlan {
+            ca: spec.ca,
+            identity,
+            server_name: spec.server_name,
+            suites: suites.unwrap_or_else(|| SUITES.iter().map(|(_, suite)| *suite).collect()),
+            groups: groups.unwrap_or_else(|| DEFAULT_GROUPS.to_vec()),
+            resume: spec.resume.unwrap_or(false),
+            records,
+        })
+    }
+
+    /// Values by their names, whatever their case.
+    fn named<T: Copy>(
+        &mut self,
+        key: &str,
+        typed: Option<Vec<String>>,
+        known: &[(&'static str, T)],
+        what: &str,
+    ) -> Option<Vec<T>> {
+        let typed = typed?;
+        if typed.is_empty() {
+            self.add(key, "empty: name at least one, or leave it out");
+        }
+        let mut values = Vec::new();
+        for (i, name) in typed.iter().enumerate() {
+            match named(name, known) {
+                Ok(value) => values.push(value),
+                Err(help) => self.0.push(
+                    Problem::new(format!("{key}.{i}"), format!("`{name}` is not {what}"))
+                        .help(help),
+                ),
+            }
+        }
+        Some(values)
+    }
+}

@@ -1,0 +1,72 @@
+//! `plimsoll serve files`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_protocols::fetch::target as files;
+
+use super::listen::ListenFlags;
+use super::{Counted, ReferenceServer, Serving};
+use crate::arguments::boolish;
+use crate::failure::Failure;
+
+/// Files of a folder and bodies of any size, over HTTP/1.1.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: TLS 1.3 with session tickets; then fetch /bytes/1KiB, /bytes/512MiB, /index.html\n  \
+    plimsoll serve files site --listen 127.0.0.1:4433 --tls-cert certs/server.crt --tls-key certs/server.key"
+)]
+pub(super) struct Arguments {
+    /// The folder to serve; /bytes/SIZE is answered with SIZE bytes in any case.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// A folder of NAME.crt and NAME.key (PEM): who asks for NAME (SNI) gets that certificate.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_CERTS",
+        value_name = "DIR",
+        help_heading = "TLS"
+    )]
+    tls_certs: Option<PathBuf>,
+
+    /// Send no session tickets: nothing can be resumed.
+    #[arg(long, env = "PLIMSOLL_NO_TICKETS", value_parser = boolish(), help_heading = "TLS")]
+    no_tickets: bool,
+
+    #[command(flatten)]
+    listen: ListenFlags,
+}
+
+impl ReferenceServer for Arguments {
+    const NAME: &str = "files";
+
+    fn listen(&self) -> &ListenFlags {
+        &self.listen
+    }
+
+    async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
+        let options = files::FilesOptions {
+            root: self.dir.clone(),
+            certificates: self.tls_certs.clone(),
+            no_tickets: self.no_tickets,
+        };
+        // A broken certificate is told before anybody hears that the server is there.
+        let server = files::Files::new(serving.bound, &options).map_err(Failure::error)?;
+        serving.listen.announce(Self::NAME, server.bound())?;
+        let stats = server
+            .serve(serving.stopped)
+            .await
+            .map_err(Failure::error)?;
+        Ok(Counted {
+            connections: stats.connections,
+            counts: vec![
+                ("served", stats.served),
+                ("refused", stats.refused),
+                ("bytes", stats.bytes),
+                ("full handshakes", stats.full_handshakes),
+                ("resumed handshakes", stats.resumed_handshakes),
+            ],
+        })
+    }
+}
