@@ -171,8 +171,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_RESUME", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) resume: bool,
 
-    /// Who opens and seals TLS records: own (in place) or library [default: own to fetch
-    /// files, else library].
+    /// Who opens and seals TLS records: own (in place) or library [default: own].
     #[arg(
         long,
         env = "PLIMSOLL_RECORDS",
