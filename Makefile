@@ -42,13 +42,15 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
 	fuzz/run.sh $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: setup-bench release ## side by side with h2load, ghz and grpc.aio; pacing; arrivals; fleet; Bolt; sidecars
+bench: setup-bench release ## side by side with h2load, ghz, k6 and grpc.aio; pacing; arrivals; fleet; Bolt; sidecars; streams
 	bench/grpc.py
 	bench/pacing.py
 	bench/arrivals.py
 	bench/fleet.py
 	bench/bolt.py
 	bench/sidecar.py
+	bench/streams.py
+	bench/varying.py
 
 .PHONY: release
 release: ## the release binary, target/release/plimsoll

@@ -19,6 +19,7 @@ tests | bench) ;;
 esac
 
 ghz_version=v0.121.0
+k6_version=v1.8.1
 # Its module holds the server of the interoperability tests.
 grpc_go_version=v1.75.1
 peers=$PWD/.peers
@@ -129,6 +130,12 @@ if [[ $scope == bench ]] && { ! fresh ghz "$ghz_version" || [[ ! -x $peers/bin/g
     say "building ghz $ghz_version"
     GOBIN=$peers/bin go install "github.com/bojand/ghz/cmd/ghz@$ghz_version" || fail "go install ghz@$ghz_version failed (is the Go module proxy within reach?)"
     stamp ghz "$ghz_version"
+fi
+
+if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 ]]; }; then
+    say "building k6 $k6_version"
+    GOBIN=$peers/bin go install "go.k6.io/k6@$k6_version" || fail "go install k6@$k6_version failed (is the Go module proxy within reach?)"
+    stamp k6 "$k6_version"
 fi
 
 say "everything for '$scope' is there"

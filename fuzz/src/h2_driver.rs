@@ -2,14 +2,15 @@
 //! call, sends whole frames only, and comes to the same end for every split.
 //!
 //! The first bytes of the input choose: 0 the number of calls; 1 whether the greeting is
-//! made for it (even) or is part of the input (odd); 2 the size of the requests; 3 the
+//! made for it (even) or is part of the input (odd), and whether gzip is offered (2 or 3
+//! modulo 4); 2 the size of the requests; 3 the
 //! size of the pieces; 4 which call is cancelled. The rest is what the server sends.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, ProtocolError, Tracer};
-use plimsoll_model::plan::GrpcCall;
+use plimsoll_model::plan::{Compression, GrpcCall};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::h2::{self, Frame, write};
 use plimsoll_protocols::grpc::{FrameTracer, GrpcProtocol, GrpcRequest};
@@ -40,11 +41,9 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let call = GrpcCall {
         method: "a.S/M".to_owned(),
         message: vec![0; if size == 255 { 100_000 } else { size as usize }],
-        message_json: None,
-        metadata: Vec::new(),
-        authority: None,
+        compression: (greeting & 2 != 0).then_some(Compression::Gzip),
         max_message: 100,
-        stream: None,
+        ..GrpcCall::default()
     };
     let request = GrpcRequest {
         call: &call,

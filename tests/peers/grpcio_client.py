@@ -5,6 +5,8 @@ Makes the calls asked for, checks every answer, and exits 0 only if all were as 
 
     grpcio_client.py score  ADDRESS [--ca F [--cert F --key F]] [--calls N]
     grpcio_client.py orders ADDRESS …
+    grpcio_client.py echo   ADDRESS …                        (a call is one of each kind)
+    grpcio_client.py echo   ADDRESS --gzip                   (packs what it sends)
     grpcio_client.py score  ADDRESS --expect UNAVAILABLE     (the call must fail like that)
 """
 
@@ -16,6 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".peers" / "generated"))
 
 try:
+    import echo_pb2
+    import echo_pb2_grpc
     import grpc
     import orders_pb2
     import orders_pb2_grpc
@@ -33,6 +37,8 @@ def read(path):
 def channel_to(args):
     # Fail at once rather than hide a refused handshake behind back-off.
     options = [("grpc.enable_retries", 0)]
+    if args.gzip:
+        options.append(("grpc.default_compression_algorithm", grpc.Compression.Gzip.value))
     if args.server_name:
         options.append(("grpc.ssl_target_name_override", args.server_name))
     if not args.ca:
@@ -75,15 +81,47 @@ def order(channel, number, timeout):
     check(answer.received, f"call {number}: received is false: expected true")
 
 
+def echo(channel, number, timeout):
+    """One call of each kind: messages, their number, and metadata at both ends."""
+    stub = echo_pb2_grpc.EchoStub(channel)
+    text = f"message {number} " + "x" * 1000
+    message = echo_pb2.EchoRequest(message=text)
+
+    def stamped(call, what):
+        for name, metadata in (("headers", call.initial_metadata()), ("trailers", call.trailing_metadata())):
+            check("timestamp" in dict(metadata), f"{what}: no timestamp in the {name}")
+        check("location" in dict(call.initial_metadata()), f"{what}: no location in the headers")
+
+    answer, call = stub.UnaryEcho.with_call(message, timeout=timeout)
+    check(answer.message == text, f"UnaryEcho: {answer.message!r}: expected what was sent")
+    stamped(call, "UnaryEcho")
+
+    call = stub.ServerStreamingEcho(message, timeout=timeout)
+    answers = [answer.message for answer in call]
+    check(answers == [text] * 10, f"ServerStreamingEcho: {len(answers)} messages: expected 10, each what was sent")
+    stamped(call, "ServerStreamingEcho")
+
+    many = [echo_pb2.EchoRequest(message=f"{text} {i}") for i in range(25)]
+    answer, call = stub.ClientStreamingEcho.with_call(iter(many), timeout=timeout)
+    check(answer.message == many[-1].message, f"ClientStreamingEcho: {answer.message!r}: expected the last of 25")
+    stamped(call, "ClientStreamingEcho")
+
+    call = stub.BidirectionalStreamingEcho(iter(many), timeout=timeout)
+    answers = [answer.message for answer in call]
+    check(answers == [m.message for m in many], f"BidirectionalStreamingEcho: {len(answers)} messages: expected the 25 that were sent")
+    stamped(call, "BidirectionalStreamingEcho")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("service", choices=["score", "orders"])
+    parser.add_argument("service", choices=["score", "orders", "echo"])
     parser.add_argument("address", help="host:port")
     parser.add_argument("--ca", help="trusted CA (PEM); without it: plaintext")
     parser.add_argument("--cert", help="client certificate chain (PEM)")
     parser.add_argument("--key", help="its key (PEM)")
     parser.add_argument("--server-name", help="name to check the certificate against")
     parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--gzip", action="store_true", help="pack requests, which asks for packed answers")
     parser.add_argument("--timeout", type=float, default=5.0, help="seconds a call")
     parser.add_argument("--expect", metavar="CODE", help="the first call must fail with this gRPC status")
     args = parser.parse_args()
@@ -91,7 +129,7 @@ def main():
         parser.error("--cert and --key go together")
 
     with channel_to(args) as channel:
-        call = score if args.service == "score" else order
+        call = {"score": score, "orders": order, "echo": echo}[args.service]
         if args.expect:
             try:
                 call(channel, 0, args.timeout)

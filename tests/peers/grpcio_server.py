@@ -104,6 +104,7 @@ def main():
     parser.add_argument("--tls-key", help="its key (PEM)")
     parser.add_argument("--tls-client-ca", help="ask clients for a certificate of this CA (PEM)")
     parser.add_argument("--delay-ms", type=float, default=0.0, help="wait before every score")
+    parser.add_argument("--gzip", action="store_true", help="pack every answer, asked for or not")
     parser.add_argument("--threads", type=int, default=8, help="calls answered at a time")
     args = parser.parse_args()
     if bool(args.tls_cert) != bool(args.tls_key):
@@ -111,7 +112,8 @@ def main():
     if args.tls_client_ca and not args.tls_cert:
         parser.error("--tls-client-ca needs --tls-cert and --tls-key")
 
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=args.threads))
+    packing = grpc.Compression.Gzip if args.gzip else None
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=args.threads), compression=packing)
     score_pb2_grpc.add_ScoreServiceServicer_to_server(Score(args.delay_ms / 1000), server)
     orders_pb2_grpc.add_OrderServiceServicer_to_server(Orders(), server)
     echo_pb2_grpc.add_EchoServicer_to_server(Echo(), server)

@@ -1,7 +1,7 @@
 //! The one clock of a run: monotonic, shared by all workers of a process, and, where a run
 //! is spread over several processes of a machine, by all of them.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plimsoll_model::Time;
 use rustix::time::{ClockId, clock_gettime};
@@ -33,6 +33,15 @@ impl Clock {
     /// Where this clock begins, on the clock of the machine that all processes see.
     pub fn origin_ns(&self) -> u64 {
         monotonic_ns().saturating_sub(self.now().0)
+    }
+
+    /// What the clocks on walls showed at [`Time::ZERO`]: nanoseconds since 1970, as of now.
+    pub fn unix_zero(&self) -> u64 {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = since_1970.map_or(0, |since| since.as_nanos());
+        u64::try_from(nanos)
+            .unwrap_or(u64::MAX)
+            .saturating_sub(self.now().0)
     }
 
     #[inline]

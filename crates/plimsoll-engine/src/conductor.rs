@@ -348,6 +348,7 @@ fn work<P: Protocol>(
     let index = share.index;
     let carry = |hands: &mut Hands| -> io::Result<()> {
         let network = OsNetwork::new(clock, &target.host, target.port, options, index as usize)?;
+        protocol.clock_began(clock.unix_zero());
         let mut worker = Worker::new(share, network, protocol, tls);
         let established = worker.establish(hands)?;
         // The conductor is gone only when the run is given up.

@@ -132,6 +132,10 @@ pub trait Protocol: Send + Sync + 'static {
     /// The ALPN protocol id to ask for over TLS (RFC 7301).
     fn alpn(&self) -> Option<&'static [u8]>;
 
+    /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970; told
+    /// before the first connection, and never where time is simulated.
+    fn clock_began(&self, _unix_ns: u64) {}
+
     /// A driver for a new connection.
     fn driver(&self) -> Self::Driver;
 

@@ -16,6 +16,7 @@ pub mod schedule;
 pub mod search;
 pub mod spec;
 pub mod statistics;
+pub mod template;
 pub mod time;
 pub mod units;
 

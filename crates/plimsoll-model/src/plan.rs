@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::template::Varying;
+
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -166,13 +168,15 @@ pub struct SessionCall {
 }
 
 /// One kind of gRPC call, its message encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrpcCall {
     /// `package.Service/Method`, without the leading slash.
     pub method: String,
     /// The request message in the protobuf encoding, without the gRPC prefix. Streams
-    /// have theirs in `stream`.
+    /// have theirs in `stream`. Where messages vary: as the first call has it.
     pub message: Vec<u8>,
+    /// `None`: every call sends the same.
+    pub varying: Option<Varying>,
     /// The message as typed, for the record.
     pub message_json: Option<String>,
     /// ASCII metadata in order; `-bin` values already in base64. Values may be secret:
@@ -180,10 +184,21 @@ pub struct GrpcCall {
     pub metadata: Vec<(String, String)>,
     /// `:authority`; `None`: host:port of the target.
     pub authority: Option<String>,
-    /// Answers with a message larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    /// `user-agent`; `None`: this program and its version.
+    pub user_agent: Option<String>,
+    /// Of requests, and offered for answers.
+    pub compression: Option<Compression>,
+    /// Answers with a message larger than this fail with `MESSAGE_TOO_LARGE`, unpacked
+    /// where it was compressed. Bytes.
     pub max_message: usize,
     /// `None`: the call is unary.
     pub stream: Option<StreamPlan>,
+}
+
+/// How messages are packed (gRPC over HTTP/2, "Message-Encoding").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    Gzip,
 }
 
 /// Which sides of a call send a stream of messages.

@@ -92,6 +92,8 @@ pub struct Spec {
     /// Keep one record a call in the run directory. Default false.
     pub requests: Option<bool>,
     pub tls: Option<TlsSpec>,
+    /// A file of rows for what varies in the call's data.
+    pub rows: Option<RowsSpec>,
     pub call: CallSpec,
     pub load: LoadSpec,
     /// What the target is held to: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`.
@@ -137,6 +139,17 @@ pub struct TlsSpec {
     pub records: Option<String>,
 }
 
+/// A file of rows, whose columns stand in the data as `{{row.NAME}}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RowsSpec {
+    /// CSV with names in the first line, or a JSON object a line.
+    pub file: Option<PathBuf>,
+    /// Which row a call has: `"round-robin"` (the default), `"random"`, or `"unique"`: no
+    /// row is used twice.
+    pub order: Option<String>,
+}
+
 /// What one call is: one section, named after its protocol.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -180,7 +193,8 @@ pub struct GrpcSpec {
     /// Ask the server what the method is (server reflection). Default: where the method is
     /// none of the built-in services', and neither `proto` nor `descriptor_set` is given.
     pub reflection: Option<bool>,
-    /// The request message: a table, or its JSON text. Default: the empty message.
+    /// The request message: a table, or its JSON text, with fields such as `{{seq}}` where
+    /// it varies from call to call. Default: the empty message.
     pub message: Option<MessageSpec>,
     /// Streams: messages that the client sends on a call. Default: as many as are given.
     pub messages: Option<u32>,
@@ -198,6 +212,10 @@ pub struct GrpcSpec {
     pub metadata: BTreeMap<String, MetadataSpec>,
     /// `:authority`. Default: host:port of the target.
     pub authority: Option<String>,
+    /// `user-agent`. Default: this program and its version.
+    pub user_agent: Option<String>,
+    /// `"gzip"`: requests are packed, and answers may be. Default `"none"`.
+    pub compression: Option<String>,
     /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default 4MiB.
     pub max_message: Option<Size>,
     /// The call's deadline, or "none". Default 10s.

@@ -1,8 +1,9 @@
-//! What a unary call costs in the client driver, without sockets: start and answer of
-//! 100 calls a batch on one connection, and of 10 on each of 10. The canned server runs
+//! What a unary call costs in the client driver, without sockets, with a message that is
+//! always the same and with ones that vary: start and answer of 100 calls a batch on one
+//! connection, and of 10 on each of 10. The canned server runs
 //! between the stopwatch's readings.
 //!
-//! `cargo bench -p plimsoll-protocols --no-default-features --bench grpc_call`
+//! `cargo bench -p plimsoll-protocols --no-default-features --features schema --bench grpc_call`
 
 #![expect(
     clippy::disallowed_methods,
@@ -16,7 +17,9 @@ use std::time::{Duration, Instant};
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol};
 use plimsoll_model::Time;
 use plimsoll_model::plan::GrpcCall;
+use plimsoll_model::template::{Order, Variation, Varying};
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_protocols::grpc::schema::Schema;
 use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
 
 const ROUNDS: usize = 2_000;
@@ -68,8 +71,9 @@ fn measure(protocol: &GrpcProtocol, connections: usize, calls: u32) -> (f64, f64
                 .filter(|event| matches!(event, Event::Done(d) if d.outcome.is_ok()))
                 .count();
             for call in 0..calls {
+                let number = (round as u64) << 8 | u64::from(call);
                 link.driver
-                    .start(CallId(call), 0, Time(round as u64), &mut link.out);
+                    .start(CallId(call), number, Time(round as u64), &mut link.out);
             }
             let middle = Instant::now();
             link.to_client.clear();
@@ -92,15 +96,21 @@ fn measure(protocol: &GrpcProtocol, connections: usize, calls: u32) -> (f64, f64
     (per_call(client_time), per_call(server_time))
 }
 
-fn main() {
+/// A call whose score vector is `json`.
+fn protocol(json: &str) -> GrpcProtocol {
+    let schema = Schema::builtin().expect("the built-in protos");
+    let method = schema.method("score.ScoreService/GetScore");
+    let method = method.expect("a built-in method");
+    let requests = schema.encode_all(&method, json, None).expect("good data");
     let call = GrpcCall {
-        method: "score.ScoreService/GetScore".to_owned(),
-        message: vec![1; 128],
-        message_json: None,
-        metadata: Vec::new(),
-        authority: None,
+        method: method.path(),
+        message: requests.messages[0].clone(),
+        varying: (!requests.varying.is_empty()).then(|| Varying {
+            variation: Variation::new(1, 100, 0, Order::RoundRobin),
+            messages: requests.varying,
+        }),
         max_message: 1 << 22,
-        stream: None,
+        ..GrpcCall::default()
     };
     let authority = "localhost:50051";
     let request = GrpcRequest {
@@ -109,18 +119,30 @@ fn main() {
         secure: false,
         deadline: None,
     };
-    let protocol = GrpcProtocol::new(&request).expect("a good call");
-    for (connections, calls) in [(1, 100), (10, 10), (1, 1)] {
-        // The least of many short runs is what the code costs; the rest is the machine's.
-        let runs: Vec<_> = (0..RUNS)
-            .map(|_| measure(&protocol, connections, calls))
-            .collect();
-        let least =
-            |pick: fn(&(f64, f64)) -> f64| runs.iter().map(pick).fold(f64::INFINITY, f64::min);
-        println!(
-            "{connections}x{calls}: client driver {:.1} ns a call, canned server {:.1} ns",
-            least(|run| run.0),
-            least(|run| run.1)
-        );
+    GrpcProtocol::new(&request).expect("a good call")
+}
+
+fn main() {
+    let filling = "0.5, ".repeat(20);
+    for (what, field) in [
+        ("constant", "17"),
+        ("seq", "{{seq}}"),
+        ("random", "{{random 0.0000 0.9999}}"),
+        ("seq, random and uuid", "{{seq}} {{random 1 100}} {{uuid}}"),
+    ] {
+        let protocol = protocol(&format!(r#"{{"json": "[{filling}{field}]"}}"#));
+        for (connections, calls) in [(1, 100), (10, 10), (1, 1)] {
+            // The least of many short runs is what the code costs; the rest is the machine's.
+            let runs: Vec<_> = (0..RUNS)
+                .map(|_| measure(&protocol, connections, calls))
+                .collect();
+            let least =
+                |pick: fn(&(f64, f64)) -> f64| runs.iter().map(pick).fold(f64::INFINITY, f64::min);
+            println!(
+                "{what}, {connections}x{calls}: client driver {:.1} ns a call, canned server {:.1} ns",
+                least(|run| run.0),
+                least(|run| run.1)
+            );
+        }
     }
 }

@@ -202,11 +202,10 @@ impl Interop {
         let call = GrpcCall {
             method: method.path(),
             message: messages.into_iter().next().unwrap_or_default(),
-            message_json: None,
             metadata: case.metadata,
-            authority: None,
             max_message: 1 << 22,
             stream,
+            ..GrpcCall::default()
         };
         let protocol = GrpcProtocol::new(&GrpcRequest {
             call: &call,

@@ -240,24 +240,24 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         }
         row(out, "rate", &text, options);
     }
-    if t.bytes_sent + t.bytes_received > 0 {
-        let text = format!(
-            "{} sent, {} received",
-            bytes(t.bytes_sent),
-            bytes(t.bytes_received)
-        );
-        row(out, "messages", &text, options);
-    }
+    let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
     if let Some(messages) = &t.messages {
         let mut text = format!(
-            "{} messages sent, {} received",
+            "{} sent ({sent}), {} received ({received})",
             count(messages.sent),
             count(messages.received)
         );
         if let Some(received) = messages.received_per_s {
-            let _ = write!(text, ", {} received", rate(received));
+            let _ = write!(text, " at {}", rate(received));
         }
-        row(out, "streams", &text, options);
+        row(out, "messages", &text, options);
+    } else if t.bytes_sent + t.bytes_received > 0 {
+        row(
+            out,
+            "messages",
+            &format!("{sent} sent, {received} received"),
+            options,
+        );
     }
     // Shared connections are made before the first call, mostly in warm-up: count them all.
     let stages = &run.summary.stages;
@@ -393,6 +393,12 @@ fn times(out: &mut String, run: &Run, options: &Options) {
     }
     out.push_str(&side_by_side(&rows, &beside, options));
     dash(out, columns[0].1.count, options);
+    if t.messages.is_some() {
+        let _ = writeln!(
+            out,
+            "a call is a whole stream: response and service time end with its status"
+        );
+    }
     if let Some(delay) = options.overhead_over {
         let o = overhead(run, delay);
         let what = if run.header.cold {

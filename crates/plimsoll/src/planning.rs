@@ -7,6 +7,7 @@ use plimsoll_model::Plan;
 use plimsoll_model::spec::{
     self, BoltSpec, EncodedBolt, EncodedCall, GrpcSpec, Problem, Spec, Surroundings,
 };
+use plimsoll_model::template::Rows;
 use plimsoll_protocols::bolt::typed;
 use plimsoll_protocols::grpc::schema::{Schema, SchemaError};
 
@@ -52,6 +53,7 @@ impl Surroundings for World<'_> {
         call: &GrpcSpec,
         method: &str,
         json: &str,
+        rows: Option<&Rows>,
     ) -> Result<EncodedCall, Problem> {
         let wrong = |key: &str| {
             let key = format!("call.grpc.{key}");
@@ -74,18 +76,19 @@ impl Surroundings for World<'_> {
                 _ => problem,
             }
         })?;
-        let messages =
-            schema
-                .encode_all(&method, json)
-                .map_err(wrong(if call.message_file.is_some() {
-                    "message_file"
-                } else {
-                    "message"
-                }))?;
+        let requests = schema.encode_all(&method, json, rows).map_err(|e| {
+            let key = match (&e, call.message_file.is_some()) {
+                (SchemaError::Row { .. }, _) => return Problem::new("rows.file", e.to_string()),
+                (_, true) => "message_file",
+                (_, false) => "message",
+            };
+            wrong(key)(e)
+        })?;
         Ok(EncodedCall {
             method: method.path(),
             kind: method.kind(),
-            messages,
+            messages: requests.messages,
+            varying: requests.varying,
         })
     }
 

@@ -115,8 +115,15 @@ fn ready_plans_run() {
     let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
+    // What plans name is relative to the folder above them.
+    fs::create_dir(place.path("plans")).expect("writable");
+    let rows = "instruments.csv";
+    fs::copy(plans.join(rows), place.path("plans").join(rows)).expect("writable");
     for entry in fs::read_dir(plans).expect("plans/ is there") {
         let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
         let name = path
             .file_stem()
             .expect("a name")
@@ -146,6 +153,11 @@ fn ready_plans_run() {
                 orders.plaintext(),
                 &["--fleet", "20", "--calls", "2000"],
                 2000,
+            ),
+            "orders-varied" => (
+                orders.plaintext(),
+                &["--rate", "200/s", "--warmup", "100ms", "--calls", "100"],
+                100,
             ),
             "score-ladder" | "score-hops" | "score-find" => (
                 score.tls(),

@@ -220,7 +220,7 @@ fn grpcio_calls_our_servers() {
     let place = Place::new();
     place.certificates();
     for link in &LINKS {
-        for service in ["score", "orders"] {
+        for service in ["score", "orders", "echo"] {
             let server = place.serve(&[&[service], link.server].concat());
             // The client's flags are named like ours; certificates are for the name.
             let address = format!("localhost:{}", server.port);
@@ -234,10 +234,76 @@ fn grpcio_calls_our_servers() {
             let counted = match service {
                 // One call more has a vector that is none.
                 "score" => "scored 50, invalid 1",
+                // Of each kind one a call, with 1, 10, 1 and 25 answers.
+                "echo" => "messages sent 1850",
                 _ => "processed 50",
             };
             assert!(said.contains(counted), "{said}");
         }
+    }
+}
+
+#[test]
+fn messages_are_packed_both_ways_with_grpcio_and_grpc_go() {
+    let place = Place::new();
+    // A message that gzip makes much smaller.
+    let data = format!(r#"{{"message": "{}"}}"#, "hi ".repeat(1000));
+    let gzip = ["--compression", "gzip"];
+    let server = Server::start(python(&place, "grpcio_server.py").arg("--gzip"));
+    let url = server.plaintext();
+    let echo = |code: i32, method: &str, flags: &[&str]| {
+        let method = format!("grpc.examples.echo.Echo/{method}");
+        let mut arguments = vec!["grpc", &url, "-q", "--json", "-m", &method, "-d", &data];
+        arguments.extend(["--clients", "4", "--calls", "40"]);
+        arguments.extend(flags);
+        place.expect_json(code, &arguments)
+    };
+    for (method, flags, messages) in [
+        ("UnaryEcho", &[][..], 40),
+        ("ServerStreamingEcho", &["--expect", "10"], 400),
+        (
+            "BidirectionalStreamingEcho",
+            &["--messages", "5", "--expect", "5"],
+            200,
+        ),
+    ] {
+        let run = echo(0, method, &[&gzip, flags].concat());
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        let bytes = run["total"]["bytes_received"].as_u64().expect("bytes");
+        assert!(bytes < messages * 200, "{method}: {bytes}");
+    }
+    // This server packs for whoever calls; where that was not offered it is told.
+    let run = echo(1, "UnaryEcho", &[]);
+    let errors = &run["total"]["errors_by_code"];
+    assert_eq!(errors[0]["code"], "COMPRESSION_UNSUPPORTED", "{run}");
+    assert_eq!(errors[0]["count"], 40, "{run}");
+    drop(server);
+
+    // grpc-go packs its answers as the request was.
+    let server = Server::start(&mut Command::new(peer("bin/go-health")));
+    let url = server.plaintext();
+    let health = [
+        "grpc",
+        &url,
+        "-q",
+        "--json",
+        "-m",
+        "grpc.health.v1.Health/Check",
+    ];
+    let load = ["--clients", "4", "--calls", "40"];
+    let run = place.expect_json(0, &[&health[..], &load, &gzip].concat());
+    assert_eq!(run["total"]["ok"], 40, "{run}");
+    // Two bytes, were they not packed.
+    let bytes = run["total"]["bytes_received"].as_u64().expect("bytes");
+    assert!(bytes > 40 * 20, "{bytes}");
+
+    // Our servers with a client that packs.
+    for service in ["score", "orders", "echo"] {
+        let server = place.serve(&[service]);
+        let address = format!("localhost:{}", server.port);
+        succeeds(
+            python(&place, "grpcio_client.py").args([service, &address, "--calls", "5", "--gzip"]),
+        );
     }
 }
 

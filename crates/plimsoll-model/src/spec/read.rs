@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     BoltSpec, CallSpec, FetchSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec,
-    SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
+    RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -135,6 +135,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "call.bolt" => keys_of::<BoltSpec>(),
         "call.fetch" => keys_of::<FetchSpec>(),
         "call.session" => keys_of::<SessionSpec>(),
+        "rows" => keys_of::<RowsSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
@@ -192,6 +193,7 @@ fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
         "call.fetch",
         "call.session",
         "tls",
+        "rows",
         "watch",
         "find",
     ];
@@ -237,8 +239,8 @@ mod tests {
                 "targt = \"x\"\n[load]\nraet = \"1/s\"\nca = 3\n[call.grpc]\nzzz = 1\n[foo]\n"
             ),
             [
-                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, message_file, metadata, authority, max_message, deadline",
-                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, call, load, objective, watch, find, ladder",
+                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, message_file, metadata, authority, user_agent, compression, max_message, deadline",
+                "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, rows, call, load, objective, watch, find, ladder",
                 "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
                 "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",
                 "`targt`: unknown key at the top of a plan [targt] did you mean `target`?",

@@ -1,17 +1,20 @@
 //! Spec → plan: every default filled in, every contradiction told, all problems at once.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::objective;
 use super::target::{parse_target, scheme_for, section_of};
 use super::{BoltSpec, GrpcSpec, Limit, Problem, Spec};
 use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Watch};
+use crate::template::{Render, Rows};
 
 mod bolt;
 mod fetch;
 mod grpc;
 mod load;
+mod rows;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -32,7 +35,8 @@ pub trait Surroundings {
     /// # Errors
     /// As the file system tells them.
     fn read(&self, path: &Path) -> std::io::Result<String>;
-    /// Finds the method and encodes its message (JSON text).
+    /// Finds the method and encodes its message (JSON text, which may have the fields of a
+    /// [`crate::template::Template`], those of `rows` among them).
     ///
     /// # Errors
     /// A problem that names its key below `call.grpc`.
@@ -41,6 +45,7 @@ pub trait Surroundings {
         call: &GrpcSpec,
         method: &str,
         json: &str,
+        rows: Option<&Rows>,
     ) -> Result<EncodedCall, Problem>;
     /// Encodes class, header map and content of a Bolt call.
     ///
@@ -60,13 +65,16 @@ pub struct EncodedBolt {
 }
 
 /// A method that exists and a message that fits it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct EncodedCall {
     /// `package.Service/Method`.
     pub method: String,
     pub kind: MethodKind,
-    /// One; or several for a stream, where the JSON was a list.
+    /// One; or several for a stream, where the JSON was a list. Where they vary: as the
+    /// first call has them.
     pub messages: Vec<Vec<u8>>,
+    /// What makes each call's own of them; empty: every call sends the same.
+    pub varying: Vec<Arc<dyn Render>>,
 }
 
 /// Makes the plan that `spec` means.
@@ -96,6 +104,9 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let seed = spec.seed.unwrap_or(SEED);
     if i64::try_from(seed).is_err() {
         problems.add("seed", format!("{seed} is too large: at most {}", i64::MAX));
+    }
+    if let (Some(call), Some(load)) = (&call, &load) {
+        problems.enough_rows(call, load, seed);
     }
     match (target, call, load, problems.0.is_empty()) {
         (Some((target, _)), Some(call), Some(load), true) => Ok(Plan {
@@ -200,6 +211,15 @@ impl Problems {
                 }
             }
         }
+        if spec.rows.is_some() && spec.call.grpc.is_none() {
+            self.add(
+                "rows",
+                format!(
+                    "only for [call.grpc]: [call.{}] sends the same with every call",
+                    given[0]
+                ),
+            );
+        }
         if let Some(call) = &spec.call.bolt {
             return self.bolt_call(spec, call, surroundings);
         }
@@ -209,7 +229,7 @@ impl Problems {
         if let Some(call) = &spec.call.session {
             return self.session(spec, call);
         }
-        self.grpc_call(spec.call.grpc.as_ref()?, surroundings)
+        self.grpc_call(spec, spec.call.grpc.as_ref()?, surroundings)
     }
 
     fn watch(&mut self, spec: &Spec) -> Watch {

@@ -3,7 +3,9 @@
 use super::bolt::limit;
 use super::resolve::{GROUPS, SUITES, VERSIONS};
 use super::{Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec};
-use crate::plan::{Arrivals, CallPlan, Pace, Plan, RecordLayer, Reuse, Spacing, Watch};
+use crate::plan::{
+    Arrivals, CallPlan, Compression, Pace, Plan, RecordLayer, Reuse, Spacing, Watch,
+};
 use crate::units::{Period, Size};
 
 /// Words that make a metadata name look secret.
@@ -83,6 +85,13 @@ impl Spec {
                     Pace::Every(gap) => PaceSpec::Every(Period(gap)),
                 });
             }
+            if let (Some(varying), Some(rows)) = (&call.varying, &mut spec.rows) {
+                rows.order = Some(varying.variation.order().name().to_owned());
+            }
+            grpc.compression = Some(match call.compression {
+                None => "none".to_owned(),
+                Some(Compression::Gzip) => "gzip".to_owned(),
+            });
             grpc.max_message = Some(Size(call.max_message as u64));
             grpc.deadline = None;
         }

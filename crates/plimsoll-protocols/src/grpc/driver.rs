@@ -5,7 +5,9 @@
 //! stream limit; a connection keeps no bytes but a partial frame and a partial header
 //! block. What calls mean is in `unary`, what bytes mean in `h2` and `hpack`; here is
 //! what a connection allows: this file starts and sends, `answers` takes what servers
-//! answer, `messages` knows calls with several messages, `control` everything else. Called by the engine's worker loop.
+//! answer, `packed` what comes compressed, `messages` knows calls with several messages,
+//! `varying` those that differ from call to call, `control` everything else. Called by the
+//! engine's worker loop.
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream
 //! ids put in, and three frames received: two header blocks that are recognised by
@@ -14,7 +16,10 @@
 mod answers;
 mod control;
 mod messages;
+mod packed;
+mod varying;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError, Tracer};
@@ -28,6 +33,7 @@ use super::h2::{
 };
 use super::head::{self, HeadReader};
 use super::hpack::{BlockChoice, PeerTable};
+use super::packing::Unpackers;
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::streams::{State, Stream, Streams};
 use super::trace::FrameTracer;
@@ -68,6 +74,10 @@ impl Protocol for GrpcProtocol {
         GrpcDriver::new(Arc::clone(&self.prepared))
     }
 
+    fn clock_began(&self, unix_ns: u64) {
+        self.prepared.set_unix_zero(unix_ns);
+    }
+
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
         Some(Box::new(FrameTracer::default()))
     }
@@ -99,6 +109,10 @@ pub struct GrpcDriver {
     block: Option<Box<HeaderBlock>>,
     /// Streams with bytes that wait for a window, in order.
     blocked: Vec<u32>,
+    /// What they wait with, where it is not the same for all.
+    bodies: BTreeMap<u32, Box<[u8]>>,
+    /// `None` until an answer comes compressed.
+    unpackers: Option<Box<Unpackers>>,
     /// What the server's connection window lets us send. Bytes.
     connection_window: u32,
     peer_initial_window: u32,
@@ -128,6 +142,8 @@ impl GrpcDriver {
             partial: Vec::new(),
             block: None,
             blocked: Vec::new(),
+            bodies: BTreeMap::new(),
+            unpackers: None,
             connection_window: DEFAULT_WINDOW,
             peer_initial_window: DEFAULT_WINDOW,
             peer_max_streams: u32::MAX,
@@ -152,6 +168,7 @@ impl GrpcDriver {
             + self.heads.heap_bytes()
             + self.partial.capacity()
             + self.blocked.capacity() * size_of::<u32>()
+            + self.bodies.values().map(|body| body.len()).sum::<usize>()
             + self
                 .block
                 .as_ref()
@@ -167,20 +184,15 @@ impl GrpcDriver {
     /// A request that does not go out as the prepared bytes: the connection's first, or
     /// one that windows or a smaller table of the server's get in the way of.
     #[inline(never)]
-    fn start_slowly(&mut self, id: u32, now: Time, out: &mut Vec<u8>) {
+    fn start_slowly(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let prepared = Arc::clone(&self.prepared);
-        let mut block = Vec::new();
-        let choice = self.peer_table.next(prepared.table_needed, &mut block);
-        block.extend_from_slice(match choice {
-            BlockChoice::First => &prepared.first_block,
-            BlockChoice::Steady => &prepared.steady_block,
-            BlockChoice::Plain => &prepared.plain_block,
-        });
-        write::header_block(out, id, &block, false);
+        write_head(&prepared, &mut self.peer_table, id, out);
         if let Some(stream) = self.streams.find(id) {
             if let Some(script) = &prepared.script {
                 let exchanges = self.exchanges.get_or_insert_default();
-                stream.exchange = exchanges.open(id, stream.call, now, script);
+                exchanges.now = now;
+                let number = prepared.varying.as_ref().map(|_| number);
+                stream.exchange = exchanges.open(id, stream.call, number, now, script);
                 stream.answer = Answer::NEW_STREAM;
                 return self.send_messages(id, out);
             }
@@ -198,14 +210,21 @@ impl GrpcDriver {
             return self.send_blocked_messages(out);
         }
         let body = &self.prepared.body;
+        let bodies = &mut self.bodies;
         let streams = &mut self.streams;
         let window = &mut self.connection_window;
-        self.blocked.retain(|id| match streams.find(*id) {
-            Some(stream) if stream.unsent > 0 => {
-                send_body(body, stream, window, out);
-                stream.unsent > 0
+        self.blocked.retain(|id| {
+            let waits = match streams.find(*id) {
+                Some(stream) if stream.unsent > 0 => {
+                    send_body(bodies.get(id).unwrap_or(body), stream, window, out);
+                    stream.unsent > 0
+                }
+                _ => false,
+            };
+            if !waits {
+                bodies.remove(id);
             }
-            _ => false,
+            waits
         });
         if self.blocked.is_empty() {
             self.blocked = Vec::new();
@@ -250,7 +269,7 @@ impl Driver for GrpcDriver {
     }
 
     #[inline]
-    fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         debug_assert!(self.capacity() > 0);
         let id = self.next_id;
         self.next_id += 2;
@@ -259,13 +278,16 @@ impl Driver for GrpcDriver {
         let stream_window = self.peer_initial_window as i32;
         let window = self.connection_window.min(self.peer_initial_window);
         if self.prepared.window_needed > window || !self.peer_table.is_steady() {
-            self.streams.insert(id, call, stream_window, body);
-            self.start_slowly(id, now, out);
+            if self.prepared.varying.is_some() && self.prepared.script.is_none() {
+                return self.start_varying(id, call, number, now, out);
+            }
+            self.streams.insert(id, call, stream_window, body, body);
+            self.start_slowly(id, number, now, out);
             return;
         }
         self.connection_window -= body;
         self.streams
-            .insert(id, call, stream_window - body as i32, 0);
+            .insert(id, call, stream_window - body as i32, body, 0);
         let start = out.len();
         out.extend_from_slice(&self.prepared.steady);
         let written = &mut out[start..];
@@ -278,6 +300,9 @@ impl Driver for GrpcDriver {
         if let Some(id) = self.streams.find_call(call, self.next_id) {
             if let (Some(exchanges), Some(stream)) = (&mut self.exchanges, self.streams.find(id)) {
                 exchanges.close(std::mem::replace(&mut stream.exchange, exchange::NONE));
+            }
+            if let Some(unpackers) = &mut self.unpackers {
+                unpackers.forget(id);
             }
             self.reset(id, ErrorCode::CANCEL, State::Cancelled, out);
         }
@@ -298,6 +323,7 @@ impl Driver for GrpcDriver {
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        self.note_time(now);
         self.streams_due(now, out, events);
     }
 
@@ -317,6 +343,7 @@ impl Driver for GrpcDriver {
         if self.stage == Stage::Greeting {
             self.check_greeting(bytes)?;
         }
+        self.note_time(now);
         if let Err(violation) = self.receive_frames(bytes, now, out, events) {
             return Err(self.fail(&violation, out));
         }
@@ -354,13 +381,15 @@ impl Driver for GrpcDriver {
         self.stage = Stage::Failed;
         for stream in self.streams.iter_open() {
             match &mut self.exchanges {
-                None => events.push(Event::Done(done(stream, outcome, &self.prepared))),
+                None => events.push(Event::Done(done(stream, outcome))),
                 Some(exchanges) => end_exchange(stream, exchanges, &self.prepared, outcome, events),
             }
         }
         self.streams = Streams::default();
         self.exchanges = None;
         self.blocked = Vec::new();
+        self.bodies = BTreeMap::new();
+        self.unpackers = None;
         self.partial = Vec::new();
         self.block = None;
     }
@@ -370,6 +399,18 @@ impl Driver for GrpcDriver {
             write::goaway(out, 0, ErrorCode::NO_ERROR, b"");
         }
     }
+}
+
+/// A request's HEADERS.
+fn write_head(prepared: &Prepared, table: &mut PeerTable, id: u32, out: &mut Vec<u8>) {
+    let mut block = Vec::new();
+    let choice = table.next(prepared.table_needed, &mut block);
+    block.extend_from_slice(match choice {
+        BlockChoice::First => &prepared.first_block,
+        BlockChoice::Steady => &prepared.steady_block,
+        BlockChoice::Plain => &prepared.plain_block,
+    });
+    write::header_block(out, id, &block, false);
 }
 
 /// Sends as much of a request's body as the windows let.
@@ -393,12 +434,12 @@ fn send_body(body: &[u8], stream: &mut Stream, connection_window: &mut u32, out:
 }
 
 #[inline]
-fn done(stream: &Stream, outcome: Outcome, prepared: &Prepared) -> Done {
+fn done(stream: &Stream, outcome: Outcome) -> Done {
     Done {
         call: stream.call,
         outcome,
         first_byte: stream.answer.first_byte,
-        bytes_sent: prepared.body.len() as u32 - stream.unsent,
+        bytes_sent: stream.size.saturating_sub(stream.unsent),
         bytes_received: stream.answer.received,
     }
 }
@@ -414,11 +455,8 @@ mod tests {
         let call = GrpcCall {
             method: "a.S/M".to_owned(),
             message: vec![1],
-            message_json: None,
-            metadata: Vec::new(),
-            authority: None,
             max_message: 100,
-            stream: None,
+            ..GrpcCall::default()
         };
         let request = GrpcRequest {
             call: &call,

@@ -1,7 +1,7 @@
 //! Calls that carry several messages: server-, client- and bidirectional streaming.
 //!
 //! A stream's messages are made once, as one run of bytes with its ends known; a stream
-//! is a position in it. [`Exchanges`] holds what the streams of one connection have
+//! is a position in it. Where messages vary each stream makes its own ([`super::rendered`]). [`Exchanges`] holds what the streams of one connection have
 //! exchanged, in slots that [`super::streams::Stream`] points to. Invariant: a slot is
 //! taken when a stream opens and given back when its call ends. The driver calls this;
 //! a connection of unary calls has none of it.
@@ -12,9 +12,11 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::CallId;
 use plimsoll_model::Time;
-use plimsoll_model::plan::{MethodKind, Pace, StreamPlan};
+use plimsoll_model::plan::{Compression, MethodKind, Pace, StreamPlan};
 
 use super::h2::DEFAULT_MAX_FRAME;
+use super::message::write_message;
+use super::rendered::{Rendered, Renderer};
 
 /// [`super::streams::Stream::exchange`] of a unary call.
 pub(super) const NONE: u32 = u32::MAX;
@@ -25,7 +27,8 @@ const WORTHWHILE: usize = DEFAULT_MAX_FRAME as usize;
 /// A stream's messages and its rules, made ready.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// Messages with their prefixes; after the last comes the first again.
+    /// Messages with their prefixes; after the last comes the first again. None where each
+    /// stream has its own.
     bytes: Box<[u8]>,
     /// Where each message ends in `bytes`.
     ends: Box<[u32]>,
@@ -39,15 +42,23 @@ pub(super) struct Script {
 
 impl Script {
     /// `None`: the messages are longer than four gigabytes together.
-    pub(super) fn new(plan: &StreamPlan) -> Option<Script> {
+    pub(super) fn new(
+        plan: &StreamPlan,
+        varies: bool,
+        compression: Option<Compression>,
+    ) -> Option<Script> {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
         let mut made = 0;
-        while made < plan.count && (ends.len() < plan.messages.len() || bytes.len() < WORTHWHILE) {
+        while !varies
+            && made < plan.count
+            && (ends.len() < plan.messages.len() || bytes.len() < WORTHWHILE)
+        {
             for message in &plan.messages {
-                bytes.push(0);
-                bytes.extend_from_slice(&u32::try_from(message.len()).ok()?.to_be_bytes());
-                bytes.extend_from_slice(message);
+                u32::try_from(message.len()).ok()?;
+                write_message(&mut bytes, compression, |out| {
+                    out.extend_from_slice(message);
+                });
                 ends.push(u32::try_from(bytes.len()).ok()?);
                 made = made.saturating_add(1);
             }
@@ -90,9 +101,11 @@ impl Script {
 }
 
 /// What one stream has exchanged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) call: CallId,
+    /// Its own messages, where they vary.
+    own: Option<Box<Rendered>>,
     began: Time,
     /// Messages whose time to be sent has come.
     released: u32,
@@ -119,7 +132,10 @@ pub(super) struct Piece<'a> {
 impl Exchange {
     /// Messages sent whole.
     pub(super) fn messages_sent(&self, script: &Script) -> u32 {
-        script.messages_in(self.sent_bytes)
+        match &self.own {
+            None => script.messages_in(self.sent_bytes),
+            Some(own) => own.messages_sent(),
+        }
     }
 
     pub(super) fn bytes_sent(&self) -> u32 {
@@ -133,7 +149,10 @@ impl Exchange {
 
     /// Something waits for a window.
     pub(super) fn is_blocked(&self) -> bool {
-        self.sent_bytes < self.released_bytes
+        match &self.own {
+            None => self.sent_bytes < self.released_bytes,
+            Some(own) => own.messages_sent() < self.released,
+        }
     }
 
     fn release(&mut self, messages: u32, script: &Script) {
@@ -152,7 +171,12 @@ impl Exchange {
     }
 
     /// The next piece that fits in `window` bytes; `None`: there is nothing to send now.
-    pub(super) fn next_piece<'a>(&mut self, script: &'a Script, window: u32) -> Option<Piece<'a>> {
+    pub(super) fn next_piece<'a>(
+        &'a mut self,
+        script: &'a Script,
+        renderer: Option<&Renderer<'_>>,
+        window: u32,
+    ) -> Option<Piece<'a>> {
         if self.half_closed {
             return None;
         }
@@ -163,6 +187,19 @@ impl Exchange {
             return all.then_some(Piece {
                 bytes: &[],
                 end_stream: true,
+            });
+        }
+        if let (Some(own), Some(renderer)) = (&mut self.own, renderer) {
+            let bytes = own.advance(renderer, self.released, window.min(DEFAULT_MAX_FRAME));
+            if bytes.is_empty() {
+                return None;
+            }
+            self.sent_bytes += bytes.len() as u64;
+            let bytes = own.piece(bytes);
+            self.half_closed = all && own.messages_sent() == script.count;
+            return Some(Piece {
+                bytes,
+                end_stream: self.half_closed,
             });
         }
         let offset = (self.sent_bytes % script.bytes.len() as u64) as usize;
@@ -191,13 +228,24 @@ pub(super) struct Exchanges {
     free: Vec<u32>,
     /// When a stream, by its id, has something to do on its own.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
+    /// What the time was when the driver was last called.
+    pub(super) now: Time,
 }
 
 impl Exchanges {
     /// A stream opens: its slot.
-    pub(super) fn open(&mut self, id: u32, call: CallId, now: Time, script: &Script) -> u32 {
+    /// `number`: of the call, if its messages are its own.
+    pub(super) fn open(
+        &mut self,
+        id: u32,
+        call: CallId,
+        number: Option<u64>,
+        now: Time,
+        script: &Script,
+    ) -> u32 {
         let mut exchange = Exchange {
             call,
+            own: number.map(|number| Box::new(Rendered::new(number))),
             began: now,
             released: 0,
             released_bytes: 0,
@@ -233,7 +281,8 @@ impl Exchanges {
     }
 
     pub(super) fn close(&mut self, slot: u32) {
-        if slot != NONE {
+        if let Some(exchange) = self.slots.get_mut(slot as usize) {
+            exchange.own = None;
             self.free.push(slot);
         }
     }
@@ -292,21 +341,25 @@ mod tests {
     use super::*;
 
     fn script(messages: &[&[u8]], count: u32, pace: Pace) -> Script {
-        Script::new(&StreamPlan {
-            kind: MethodKind::Bidirectional,
-            messages: messages.iter().map(|m| m.to_vec()).collect(),
-            count,
-            pace,
-            expect: None,
-            cancel_after: None,
-        })
+        Script::new(
+            &StreamPlan {
+                kind: MethodKind::Bidirectional,
+                messages: messages.iter().map(|m| m.to_vec()).collect(),
+                count,
+                pace,
+                expect: None,
+                cancel_after: None,
+            },
+            false,
+            None,
+        )
         .unwrap()
     }
 
     /// Everything that can be sent in windows of `window` bytes.
     fn drain(exchange: &mut Exchange, script: &Script, window: u32) -> (Vec<u8>, usize) {
         let (mut bytes, mut ends) = (Vec::new(), 0);
-        while let Some(piece) = exchange.next_piece(script, window) {
+        while let Some(piece) = exchange.next_piece(script, None, window) {
             bytes.extend_from_slice(piece.bytes);
             ends += usize::from(piece.end_stream);
         }
@@ -330,7 +383,7 @@ mod tests {
             let script = script(&messages, count, Pace::None);
             for window in [1, 3, 100, 1 << 20] {
                 let mut exchanges = Exchanges::default();
-                let slot = exchanges.open(1, CallId(0), Time(0), &script);
+                let slot = exchanges.open(1, CallId(0), None, Time(0), &script);
                 let exchange = exchanges.get_mut(slot).unwrap();
                 let (bytes, ends) = drain(exchange, &script, window);
                 assert_eq!(bytes, framed(&messages, count as usize), "{count} {window}");
@@ -345,7 +398,7 @@ mod tests {
     fn paced_messages_are_due_from_the_beginning_whatever_came_late() {
         let script = script(&[b"x"], 5, Pace::Every(Duration::from_nanos(100)));
         let mut exchanges = Exchanges::default();
-        let slot = exchanges.open(7, CallId(0), Time(1_000), &script);
+        let slot = exchanges.open(7, CallId(0), None, Time(1_000), &script);
         let sent = |exchanges: &mut Exchanges| {
             let exchange = exchanges.get_mut(slot).unwrap();
             drain(exchange, &script, 1 << 20);
@@ -370,7 +423,7 @@ mod tests {
     fn a_message_waits_for_the_answer_to_the_one_before() {
         let script = script(&[b"ping"], 2, Pace::Answers);
         let mut exchanges = Exchanges::default();
-        let slot = exchanges.open(1, CallId(0), Time(0), &script);
+        let slot = exchanges.open(1, CallId(0), None, Time(0), &script);
         let exchange = exchanges.get_mut(slot).unwrap();
         assert_eq!(drain(exchange, &script, 99).1, 0);
         assert_eq!(exchange.messages_sent(&script), 1);
@@ -385,7 +438,7 @@ mod tests {
         let script = script(&[b"x"], 1, Pace::None);
         let mut exchanges = Exchanges::default();
         for round in 0..1_000 {
-            let slot = exchanges.open(round * 2 + 1, CallId(0), Time(0), &script);
+            let slot = exchanges.open(round * 2 + 1, CallId(0), None, Time(0), &script);
             exchanges.close(slot);
         }
         assert_eq!(exchanges.slots.len(), 1);

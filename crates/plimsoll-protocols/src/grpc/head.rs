@@ -21,6 +21,15 @@ pub enum ContentType {
     Other,
 }
 
+/// How an answer's packed messages are packed, by its `grpc-encoding`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Not at all.
+    Identity,
+    Gzip,
+    Other,
+}
+
 /// What one header block says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -29,8 +38,7 @@ pub struct Head {
     /// `grpc-status`; one that is not a number from 0 to 254 is 255.
     pub grpc_status: Option<u8>,
     pub content_type: ContentType,
-    /// `grpc-encoding` is there and not `identity`.
-    pub compressed: bool,
+    pub encoding: Encoding,
     pub content_length: Option<u32>,
     /// A rule of RFC 9113, 8.2 and 8.3, that the block breaks.
     pub malformed: Option<&'static str>,
@@ -42,7 +50,7 @@ impl Head {
         http_status: 0,
         grpc_status: None,
         content_type: ContentType::Absent,
-        compressed: false,
+        encoding: Encoding::Identity,
         content_length: None,
         malformed: None,
     };
@@ -56,7 +64,7 @@ pub struct Texts {
     pub message: Option<String>,
     /// A `content-type` other than gRPC's.
     pub content_type: Option<String>,
-    /// A `grpc-encoding` other than identity.
+    /// A `grpc-encoding` other than identity and gzip.
     pub encoding: Option<String>,
 }
 
@@ -210,8 +218,9 @@ impl Reading {
                 self.head.content_type = ContentType::Other;
                 self.texts.get_or_insert_default().content_type = Some(printable(value));
             }
+            b"grpc-encoding" if value == b"gzip" => self.head.encoding = Encoding::Gzip,
             b"grpc-encoding" if value != b"identity" => {
-                self.head.compressed = true;
+                self.head.encoding = Encoding::Other;
                 self.texts.get_or_insert_default().encoding = Some(printable(value));
             }
             b"content-length" => match number(value) {

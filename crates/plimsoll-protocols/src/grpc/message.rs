@@ -1,7 +1,10 @@
 //! The messages inside a stream's DATA (gRPC over HTTP/2, "Length-Prefixed-Message"): a
 //! flag byte, four bytes of length, the message.
 
+use plimsoll_model::plan::Compression;
 use thiserror::Error;
+
+use super::packing;
 
 /// Bytes before every message.
 pub const PREFIX_LEN: usize = 5;
@@ -15,6 +18,56 @@ pub enum MessageError {
     Compressed,
     #[error("a message whose flag byte is {0}, not 0 or 1")]
     BadFlag(u8),
+    #[error("a packed message that unpacks to more than the limit of {limit} bytes")]
+    UnpacksTooLarge { limit: u32 },
+    #[error("a message that is said to be gzip and is not")]
+    NotGzip,
+}
+
+/// Appends a message behind its prefix, packed if `compression` says so.
+#[inline]
+pub(super) fn write_message(
+    out: &mut Vec<u8>,
+    compression: Option<Compression>,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    let start = out.len();
+    out.extend_from_slice(&[0; PREFIX_LEN]);
+    write(out);
+    if compression.is_some() {
+        out[start] = 1;
+        packing::pack(out, start + PREFIX_LEN);
+    }
+    // Callers see to it that messages are below four gigabytes.
+    let length = (out.len() - start - PREFIX_LEN) as u32;
+    out[start + 1..start + PREFIX_LEN].copy_from_slice(&length.to_be_bytes());
+}
+
+/// What becomes of the messages that a [`MessageReader`] reads.
+pub(super) trait Sink {
+    /// A message begins that is packed.
+    fn begin_packed(&mut self) -> Result<(), MessageError>;
+    /// A piece of it.
+    fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError>;
+    /// A message has ended.
+    fn end(&mut self) -> Result<(), MessageError>;
+}
+
+/// Nothing: they are counted, and none may be packed.
+struct Counted;
+
+impl Sink for Counted {
+    fn begin_packed(&mut self) -> Result<(), MessageError> {
+        Err(MessageError::Compressed)
+    }
+    #[inline(always)]
+    fn piece(&mut self, _: &[u8]) -> Result<(), MessageError> {
+        Ok(())
+    }
+    #[inline(always)]
+    fn end(&mut self) -> Result<(), MessageError> {
+        Ok(())
+    }
 }
 
 /// Follows one stream's messages over DATA frames in any split.
@@ -52,11 +105,21 @@ impl MessageReader {
             self.whole = self.whole.saturating_add(1);
             return Ok(());
         }
-        self.read_parts(bytes, limit)
+        self.read_counted(bytes, limit)
     }
 
     #[inline(never)]
-    fn read_parts(&mut self, mut bytes: &[u8], limit: u32) -> Result<(), MessageError> {
+    fn read_counted(&mut self, bytes: &[u8], limit: u32) -> Result<(), MessageError> {
+        self.read_into(&mut Counted, bytes, limit)
+    }
+
+    /// [`MessageReader::read`] with something to do for packed messages.
+    pub(super) fn read_into(
+        &mut self,
+        sink: &mut impl Sink,
+        mut bytes: &[u8],
+        limit: u32,
+    ) -> Result<(), MessageError> {
         while !bytes.is_empty() {
             if (self.prefix_len as usize) < PREFIX_LEN {
                 let have = self.prefix_len as usize;
@@ -71,7 +134,7 @@ impl MessageReader {
                 let [flag, a, b, c, d] = self.prefix;
                 match flag {
                     0 => {}
-                    1 => return Err(MessageError::Compressed),
+                    1 => sink.begin_packed()?,
                     other => return Err(MessageError::BadFlag(other)),
                 }
                 let length = u32::from_be_bytes([a, b, c, d]);
@@ -81,9 +144,11 @@ impl MessageReader {
                 self.remaining = length;
             }
             let take = bytes.len().min(self.remaining as usize);
+            sink.piece(&bytes[..take])?;
             bytes = &bytes[take..];
             self.remaining -= take as u32;
             if self.remaining == 0 {
+                sink.end()?;
                 self.prefix_len = 0;
                 self.whole = self.whole.saturating_add(1);
             }

@@ -12,8 +12,12 @@ pub mod h2;
 mod head;
 pub mod hpack;
 mod message;
+mod packing;
+#[cfg(feature = "schema")]
+mod patch;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub mod reflection;
+mod rendered;
 mod request;
 #[cfg(feature = "schema")]
 pub mod schema;
@@ -25,7 +29,7 @@ mod trace;
 mod unary;
 
 pub use driver::{GrpcDriver, GrpcProtocol};
-pub use head::{ContentType, Head, HeadReader, MAX_HEADER_LIST, Texts, field_problem};
+pub use head::{ContentType, Encoding, Head, HeadReader, MAX_HEADER_LIST, Texts, field_problem};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};
 pub use timeout::timeout_from_value;

@@ -2,9 +2,11 @@
 //! v1alpha where a server has only that). The binary asks before a run.
 //!
 //! A question is a stream of one message, so nothing has to be kept open between two.
-//! Everything is bounded: a server that goes on naming imports is given up on.
+//! Everything is bounded: a server that goes on naming imports, or does not answer, is
+//! given up on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use prost::Message as _;
 use prost_reflect::DescriptorPool;
@@ -19,6 +21,8 @@ use super::schema::Schema;
 
 /// Files that a server's services may be described in.
 const MOST_FILES: usize = 5_000;
+/// For the answer to one question.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// Why a server's services are not known.
 #[derive(Debug, thiserror::Error)]
@@ -131,9 +135,13 @@ impl Mirror<'_> {
 
     async fn ask(&self, wanted: Wanted) -> Result<Said, ReflectionError> {
         let what = wanted.what();
-        let reply = self
-            .call(wanted)
+        let called = tokio::time::timeout(ANSWER_LIMIT, self.call(wanted));
+        let reply = called
             .await
+            .map_err(|_| ReflectionError::Answer {
+                what: what.clone(),
+                problem: format!("no answer within {} s", ANSWER_LIMIT.as_secs()),
+            })?
             .map_err(|status| match status.code() {
                 Code::Unimplemented => ReflectionError::Off,
                 _ => ReflectionError::Refused {

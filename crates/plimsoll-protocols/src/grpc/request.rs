@@ -1,14 +1,17 @@
 //! A call made ready to send: checked, encoded once, shared by all connections.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_model::plan::GrpcCall;
+use plimsoll_model::Time;
+use plimsoll_model::plan::{Compression, GrpcCall};
+use plimsoll_model::template::Varying;
 use thiserror::Error;
 
 use super::exchange::Script;
-use super::h2::{DEFAULT_MAX_FRAME, flags, kind, write};
+use super::h2::{DEFAULT_MAX_FRAME, kind, write};
 use super::hpack::Encoder;
-use super::message::PREFIX_LEN;
+use super::message::{PREFIX_LEN, write_message};
 use super::timeout::timeout_value;
 
 /// What a connection needs to know of the calls it will carry.
@@ -51,7 +54,8 @@ pub enum RequestError {
 /// The encoded call.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// HEADERS of indices only, and DATA: a whole request, but for its stream ids.
+    /// HEADERS of indices only, and DATA: a whole request, but for its stream ids. Where
+    /// messages vary: HEADERS only.
     pub(super) steady: Box<[u8]>,
     /// Where in `steady` the stream ids go.
     pub(super) ids: Box<[u32]>,
@@ -64,8 +68,13 @@ pub(super) struct Prepared {
     pub(super) body: Box<[u8]>,
     /// Limit of an answer's message. Bytes.
     pub(super) max_message: u32,
-    /// What the windows must hold for `steady` to go out; `u32::MAX` for streams, which
-    /// have no such bytes.
+    /// Each call's own messages; `None`: they are all the same.
+    pub(super) varying: Option<Varying>,
+    pub(super) compression: Option<Compression>,
+    /// Nanoseconds since 1970 at [`Time::ZERO`].
+    unix_zero: AtomicU64,
+    /// What the windows must hold for `steady` to go out; `u32::MAX` for streams and for
+    /// messages that vary, which have no such bytes.
     pub(super) window_needed: u32,
     /// `None`: the call is unary.
     pub(super) script: Option<Script>,
@@ -81,8 +90,9 @@ impl Prepared {
         }
         let path = format!("/{}", call.method);
         let timeout = request.deadline.map(timeout_value);
-        let user_agent = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
-        let own_user_agent = call.metadata.iter().any(|(name, _)| name == "user-agent");
+        let own = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
+        let user_agent = call.user_agent.as_deref().unwrap_or(own);
+        check_metadata("user-agent", user_agent)?;
 
         let mut fields = vec![
             (":method", "POST"),
@@ -92,8 +102,13 @@ impl Prepared {
             ("te", "trailers"),
             ("content-type", "application/grpc"),
         ];
-        if !own_user_agent {
-            fields.push(("user-agent", user_agent));
+        fields.push(("user-agent", user_agent));
+        match call.compression {
+            None => {}
+            Some(Compression::Gzip) => fields.extend([
+                ("grpc-encoding", "gzip"),
+                ("grpc-accept-encoding", "identity,gzip"),
+            ]),
         }
         if let Some(timeout) = &timeout {
             fields.push(("grpc-timeout", timeout));
@@ -116,34 +131,49 @@ impl Prepared {
         let steady_block = encoder.encode(fields.iter().copied());
         let plain_block = Encoder::encode_plain(fields.iter().copied());
 
-        let length = u32::try_from(call.message.len())
-            .ok()
-            .filter(|length| *length <= u32::MAX - PREFIX_LEN as u32)
-            .ok_or(RequestError::MessageTooLarge(call.message.len()))?;
+        let varying = call.varying.clone();
+        let most = match &varying {
+            None => call.message.len(),
+            Some(varying) => {
+                let sizes = varying.messages.iter().map(|message| message.most());
+                sizes.max().unwrap_or(0)
+            }
+        };
+        // What gzip adds where there is nothing to gain is far below this.
+        const MOST: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
+        if most > MOST {
+            return Err(RequestError::MessageTooLarge(most));
+        }
         let mut body = Vec::with_capacity(PREFIX_LEN + call.message.len());
-        body.push(0);
-        body.extend_from_slice(&length.to_be_bytes());
-        body.extend_from_slice(&call.message);
+        write_message(&mut body, call.compression, |out| {
+            out.extend_from_slice(&call.message);
+        });
 
         let script = match &call.stream {
             None => None,
-            Some(stream) => {
-                Some(Script::new(stream).ok_or(RequestError::MessageTooLarge(usize::MAX))?)
-            }
+            Some(stream) => Some(
+                Script::new(stream, varying.is_some(), call.compression)
+                    .ok_or(RequestError::MessageTooLarge(usize::MAX))?,
+            ),
         };
 
         let mut steady = Vec::with_capacity(steady_block.len() + body.len() + 32);
         write::header_block(&mut steady, 0, &steady_block, false);
-        let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
-        while let Some(chunk) = chunks.next() {
-            write::data(&mut steady, 0, chunk, chunks.peek().is_none());
+        if varying.is_none() {
+            let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
+            while let Some(chunk) = chunks.next() {
+                write::data(&mut steady, 0, chunk, chunks.peek().is_none());
+            }
         }
         Ok(Prepared {
-            window_needed: match &script {
-                None => body.len() as u32,
-                Some(_) => u32::MAX,
+            window_needed: match (&script, &varying) {
+                (None, None) => body.len() as u32,
+                _ => u32::MAX,
             },
             script,
+            varying,
+            compression: call.compression,
+            unix_zero: AtomicU64::new(0),
             ids: stream_id_places(&steady),
             steady: steady.into(),
             first_block: first_block.into(),
@@ -153,6 +183,17 @@ impl Prepared {
             body: body.into(),
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
         })
+    }
+
+    /// What the run's clock began at.
+    pub(super) fn set_unix_zero(&self, unix_ns: u64) {
+        self.unix_zero.store(unix_ns, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds since 1970.
+    #[inline]
+    pub(super) fn unix_ns(&self, now: Time) -> u64 {
+        self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0)
     }
 }
 
@@ -168,7 +209,6 @@ pub(super) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
         places.push(at as u32 + 5);
         at += 9 + super::h2::FrameHead::parse(head).length() as usize;
     }
-    debug_assert!(frames[places[places.len() - 1] as usize - 1] & flags::END_STREAM != 0);
     places.into()
 }
 
@@ -220,14 +260,12 @@ mod tests {
         GrpcCall {
             method: method.to_owned(),
             message: vec![7; 40_000],
-            message_json: None,
             metadata: metadata
                 .iter()
                 .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
                 .collect(),
-            authority: None,
             max_message: 1 << 22,
-            stream: None,
+            ..GrpcCall::default()
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod describe;
 mod message;
+mod varying;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use plimsoll_model::plan::MethodKind;
 use prost_reflect::{DescriptorPool, MethodDescriptor};
 use protox::Compiler;
 use protox::file::{File, FileResolver};
+
+pub use varying::Requests;
 
 /// The reference servers' own protos.
 const BUILTIN: [(&str, &str); 3] = [
@@ -87,6 +90,14 @@ pub enum SchemaError {
     Value {
         message: String,
         path: String,
+        problem: String,
+    },
+    #[error("{file}, row {row}, column {column:?}: {problem}")]
+    Row {
+        file: String,
+        /// From 1, the line of names not counted.
+        row: usize,
+        column: String,
         problem: String,
     },
     #[error("answer of {message}: {problem}")]

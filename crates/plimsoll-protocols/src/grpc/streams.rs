@@ -36,7 +36,9 @@ pub(super) struct Stream {
     /// What the server's windows let this stream send; SETTINGS can make it negative
     /// (RFC 9113, 6.9.2). Bytes.
     pub(super) send_window: i32,
-    /// Bytes of the request that wait for a window.
+    /// Bytes of the request's message with its prefix, and how many of them wait for a
+    /// window.
+    pub(super) size: u32,
     pub(super) unsent: u32,
     /// Where the connection's [`super::exchange::Exchanges`] has it; nowhere if the call is
     /// unary or over, so that a slot used again need not be told.
@@ -50,6 +52,7 @@ impl Stream {
         id: 0,
         call: CallId(0),
         send_window: 0,
+        size: 0,
         unsent: 0,
         exchange: super::exchange::NONE,
         answer: Answer::NEW,
@@ -57,10 +60,11 @@ impl Stream {
     };
 
     #[inline(always)]
-    fn begin(&mut self, id: u32, call: CallId, send_window: i32, unsent: u32) {
+    fn begin(&mut self, id: u32, call: CallId, send_window: i32, size: u32, unsent: u32) {
         self.id = id;
         self.call = call;
         self.send_window = send_window;
+        self.size = size;
         self.unsent = unsent;
         self.answer = Answer::NEW;
         self.state = State::Open;
@@ -107,15 +111,24 @@ impl Streams {
 
     /// Adds a stream whose call begins. Its id is above all before it.
     ///
-    /// `send_window` and `unsent` as in [`Stream`]. The slot is written field by field: a
+    /// `send_window`, `size` and `unsent` as in [`Stream`]. The slot is written field by field: a
     /// stream made elsewhere and copied here costs more than all the rest.
     #[inline]
-    pub(super) fn insert(&mut self, id: u32, call: CallId, send_window: i32, unsent: u32) {
+    pub(super) fn insert(
+        &mut self,
+        id: u32,
+        call: CallId,
+        send_window: i32,
+        size: u32,
+        unsent: u32,
+    ) {
         self.open += 1;
         let place = self.place(id);
         match self.ring.get_mut(place) {
-            Some(slot) if slot.is_over() => slot.begin(id, call, send_window, unsent),
-            _ => self.make_room(id).begin(id, call, send_window, unsent),
+            Some(slot) if slot.is_over() => slot.begin(id, call, send_window, size, unsent),
+            _ => self
+                .make_room(id)
+                .begin(id, call, send_window, size, unsent),
         }
     }
 
@@ -236,7 +249,7 @@ mod tests {
     use super::*;
 
     fn insert(streams: &mut Streams, id: u32) {
-        streams.insert(id, CallId(id), 0, 0);
+        streams.insert(id, CallId(id), 0, 0, 0);
     }
 
     #[test]

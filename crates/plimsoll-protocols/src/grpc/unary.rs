@@ -9,6 +9,7 @@ use plimsoll_model::{Outcome, Time};
 
 use super::head::{ContentType, Head, Texts};
 use super::message::{MessageError, MessageReader};
+use super::packing::Unpacking;
 
 /// What follows from a piece of an answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub(super) struct Answer {
     head_seen: bool,
     /// Not a unary call: how many messages there may be is the driver's to judge.
     streams: bool,
+    /// Its messages may be packed: they come by [`Answer::packed_data`].
+    pub(super) packed: bool,
 }
 
 impl Answer {
@@ -53,6 +56,7 @@ impl Answer {
         content_length: u32::MAX,
         head_seen: false,
         streams: false,
+        packed: false,
     };
     pub(super) const NEW_STREAM: Answer = Answer {
         streams: true,
@@ -116,13 +120,27 @@ impl Answer {
             return Step::Malformed("DATA before HEADERS (RFC 9113, 8.1)");
         }
         self.received = self.received.wrapping_add(data.len() as u32);
-        if let Err(error) = self.messages.read(data, limit) {
-            let outcome = match error {
-                MessageError::TooLarge { .. } => Outcome::MessageTooLarge,
-                MessageError::Compressed => Outcome::CompressionUnsupported,
-                MessageError::BadFlag(_) => Outcome::BadAnswer,
-            };
-            return fail(outcome, Some(error.to_string()));
+        let read = self.messages.read(data, limit);
+        self.after_data(read, end_stream)
+    }
+
+    /// [`Answer::data`] where messages may be packed.
+    pub(super) fn packed_data(
+        &mut self,
+        data: &[u8],
+        end_stream: bool,
+        limit: u32,
+        unpacking: &mut Unpacking,
+    ) -> Step {
+        self.received = self.received.wrapping_add(data.len() as u32);
+        let read = self.messages.read_into(unpacking, data, limit);
+        self.after_data(read, end_stream)
+    }
+
+    #[inline(always)]
+    fn after_data(&self, read: Result<(), MessageError>, end_stream: bool) -> Step {
+        if let Err(error) = read {
+            return bad_message(error);
         }
         if !end_stream {
             return Step::Continue;
@@ -187,6 +205,18 @@ impl Answer {
 #[cold]
 fn fail(outcome: Outcome, detail: Option<String>) -> Step {
     Step::Fail(Box::new(Failure { outcome, detail }))
+}
+
+#[cold]
+fn bad_message(error: MessageError) -> Step {
+    let outcome = match error {
+        MessageError::TooLarge { .. } | MessageError::UnpacksTooLarge { .. } => {
+            Outcome::MessageTooLarge
+        }
+        MessageError::Compressed => Outcome::CompressionUnsupported,
+        MessageError::BadFlag(_) | MessageError::NotGzip => Outcome::BadAnswer,
+    };
+    fail(outcome, Some(error.to_string()))
 }
 
 #[cold]

@@ -30,6 +30,8 @@ use super::{Bound, ConnectionStats, ServeError};
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to read why.
 const LINGER: Duration = Duration::from_secs(1);
+/// What clients may send on all streams of a connection before it is read. Bytes.
+const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -65,6 +67,9 @@ where
     let service = Calls(service);
     let mut http = Builder::new(AtOnce);
     http.max_concurrent_streams(bound.max_concurrent_streams)
+        // Small frames that wait to be read may cost half as much as this window holds;
+        // with the usual one, clients that send a message a frame are cut off as a flood.
+        .initial_connection_window_size(CONNECTION_WINDOW)
         // gRPC knows no date header, and one that changes each second costs both ends.
         .auto_date_header(false)
         // A flood of cancelled calls is load here, not an attack.

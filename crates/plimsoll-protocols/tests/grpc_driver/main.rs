@@ -5,7 +5,9 @@
 
 mod conformance;
 mod memory;
+mod packed;
 mod sessions;
+mod varying;
 mod weather;
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
@@ -17,18 +19,19 @@ use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
 
 /// A protocol whose request message has `size` bytes.
 fn protocol(size: usize) -> GrpcProtocol {
-    let call = GrpcCall {
+    prepared(&GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
         message: (0..size).map(|i| i as u8).collect(),
-        message_json: None,
         metadata: vec![("x-team".to_owned(), "red".to_owned())],
-        authority: None,
         max_message: 1000,
-        stream: None,
-    };
+        ..GrpcCall::default()
+    })
+}
+
+fn prepared(call: &GrpcCall) -> GrpcProtocol {
     let authority = "localhost:50051";
     GrpcProtocol::new(&GrpcRequest {
-        call: &call,
+        call,
         authority,
         secure: false,
         deadline: None,
@@ -49,7 +52,11 @@ struct Client {
 
 impl Client {
     fn new(request_size: usize) -> Client {
-        let mut driver = protocol(request_size).driver();
+        Client::of(&protocol(request_size))
+    }
+
+    fn of(protocol: &GrpcProtocol) -> Client {
+        let mut driver = protocol.driver();
         let mut out = Vec::new();
         driver.open(Time(0), &mut out);
         Client {
@@ -63,13 +70,18 @@ impl Client {
     /// One that has had the server's SETTINGS and carries `calls` calls.
     fn with_calls(request_size: usize, settings: &[(u16, u32)], calls: u32) -> Client {
         let mut client = Client::new(request_size);
-        let mut greeting = Vec::new();
-        write::settings(&mut greeting, settings);
-        client.receive(&greeting).unwrap();
+        client.greet(settings);
         for _ in 0..calls {
             client.start();
         }
         client
+    }
+
+    /// The server's SETTINGS arrive.
+    fn greet(&mut self, settings: &[(u16, u32)]) {
+        let mut greeting = Vec::new();
+        write::settings(&mut greeting, settings);
+        self.receive(&greeting).unwrap();
     }
 
     fn start(&mut self) -> u32 {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec, Spec};
+use plimsoll_model::spec::{
+    CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec, RowsSpec, Spec,
+};
 use plimsoll_model::units::Size;
 use plimsoll_protocols::grpc::reflection;
 
@@ -26,6 +28,9 @@ Example: 1000 calls a second over one mutual-TLS connection, for 30 s after a wa
       --rate 1000/s --warmup 5s --duration 30s
 Example: streams of 100 messages, 20 ms apart, each to be answered
   plimsoll grpc grpc://localhost:50054 -m grpc.examples.echo.Echo/BidirectionalStreamingEcho -d '{\"message\": \"hi\"}' --messages 100 --pace 20ms --expect 100 --rate 50/s --duration 30s
+Example: orders that differ from call to call, for the users of a file in turn
+  plimsoll grpc grpc://localhost:50052 -m orders.OrderService/Submit --rows users.csv \\
+      -d '{\"instrumentID\": {{row.instrument}}, \"price\": {{random 100 10000}}}' --rate 1000/s --duration 30s
 Example: what a server has to offer (server reflection)
   plimsoll grpc list grpc://localhost:50051
   plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore
@@ -54,6 +59,24 @@ pub(crate) struct Arguments {
         help_heading = "Call"
     )]
     data: Option<String>,
+
+    /// A file of rows for {{row.NAME}} in --data: CSV with a line of names, or a JSON object a line.
+    #[arg(
+        long,
+        env = "PLIMSOLL_ROWS",
+        value_name = "FILE",
+        help_heading = "Call"
+    )]
+    rows: Option<PathBuf>,
+
+    /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
+    #[arg(
+        long,
+        env = "PLIMSOLL_ROWS_ORDER",
+        value_name = "ORDER",
+        help_heading = "Call"
+    )]
+    rows_order: Option<String>,
 
     /// A .proto file that describes the method; may be given again.
     #[arg(
@@ -132,6 +155,24 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_AUTHORITY", help_heading = "Call")]
     authority: Option<String>,
 
+    /// The user-agent to send [default: this program and its version].
+    #[arg(
+        long,
+        env = "PLIMSOLL_USER_AGENT",
+        value_name = "TEXT",
+        help_heading = "Call"
+    )]
+    user_agent: Option<String>,
+
+    /// Pack requests, and take packed answers: gzip or none [default: none].
+    #[arg(
+        long,
+        env = "PLIMSOLL_COMPRESSION",
+        value_name = "HOW",
+        help_heading = "Call"
+    )]
+    compression: Option<String>,
+
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: 4MiB].
     #[arg(
         long,
@@ -204,6 +245,7 @@ pub(crate) fn execute(
     }
     let mut spec = Spec {
         target: arguments.target.clone(),
+        rows: arguments.rows(),
         call: CallSpec {
             grpc: Some(arguments.call()?),
             ..CallSpec::default()
@@ -216,6 +258,14 @@ pub(crate) fn execute(
 }
 
 impl Arguments {
+    fn rows(&self) -> Option<RowsSpec> {
+        let rows = RowsSpec {
+            file: self.rows.clone(),
+            order: self.rows_order.clone(),
+        };
+        (rows != RowsSpec::default()).then_some(rows)
+    }
+
     fn call(&self) -> Result<GrpcSpec, Failure> {
         let mut call = GrpcSpec {
             method: self.method.clone(),
@@ -223,6 +273,8 @@ impl Arguments {
             import_path: Some(self.import_path.clone()).filter(|p| !p.is_empty()),
             descriptor_set: self.descriptor_set.clone(),
             authority: self.authority.clone(),
+            user_agent: self.user_agent.clone(),
+            compression: self.compression.clone(),
             max_message: self.max_message,
             reflection: self.reflection.then_some(true),
             messages: self.messages,

@@ -1,4 +1,5 @@
 use plimsoll_model::spec::{self, EncodedBolt, EncodedCall, Problem, Surroundings};
+use plimsoll_model::template::Rows;
 
 use super::*;
 
@@ -12,7 +13,13 @@ impl Surroundings for Nothing {
     fn read(&self, _: &std::path::Path) -> std::io::Result<String> {
         Err(std::io::ErrorKind::NotFound.into())
     }
-    fn encode_grpc(&self, _: &spec::GrpcSpec, _: &str, _: &str) -> Result<EncodedCall, Problem> {
+    fn encode_grpc(
+        &self,
+        _: &spec::GrpcSpec,
+        _: &str,
+        _: &str,
+        _: Option<&Rows>,
+    ) -> Result<EncodedCall, Problem> {
         Err(Problem::new("call.grpc", "not here"))
     }
     fn encode_bolt(&self, _: &spec::BoltSpec) -> Result<EncodedBolt, Problem> {

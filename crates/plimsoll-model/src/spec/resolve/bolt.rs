@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{DEADLINE, Limit, Problems, Surroundings};
 use crate::plan::{BoltCall, BoltVersion, CallPlan};
 use crate::spec::{BoltSpec, Spec};
+use crate::template;
 use crate::units::Size;
 
 /// As SOFABolt's own clients have it.
@@ -63,6 +64,7 @@ impl Problems {
             );
         }
         self.bolt_shape(call);
+        self.bolt_constant(call);
         if self.0.len() > before {
             return None;
         }
@@ -86,6 +88,26 @@ impl Problems {
             heartbeat: off(call.heartbeat, HEARTBEAT),
             max_content: max_content as usize,
         }))
+    }
+
+    /// Sending the braces as they are would look like success.
+    fn bolt_constant(&mut self, call: &BoltSpec) {
+        let header = call.header.iter().map(|(name, value)| {
+            let key = format!("header.{name}");
+            (key, Some(value))
+        });
+        let parts = [
+            ("arguments".to_owned(), call.arguments.as_ref()),
+            ("content".to_owned(), call.content.as_ref()),
+        ];
+        for (key, text) in parts.into_iter().chain(header) {
+            if let Some(field) = text.and_then(|text| template::first_field(text)) {
+                self.add(
+                    format!("call.bolt.{key}"),
+                    format!("`{field}`: every Bolt call sends the same, only gRPC messages vary"),
+                );
+            }
+        }
     }
 
     /// Either a service and its method, or raw parts: not a mixture.

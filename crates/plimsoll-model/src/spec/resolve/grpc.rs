@@ -2,9 +2,10 @@
 
 use base64::Engine as _;
 
-use super::{EncodedCall, Problems, Surroundings, is_visible};
-use crate::plan::{CallPlan, GrpcCall, MethodKind, Pace, StreamPlan};
-use crate::spec::{GrpcSpec, MetadataSpec, PaceSpec};
+use super::{EncodedCall, GrpcSpec, Problems, Spec, Surroundings, is_visible};
+use crate::plan::{CallPlan, Compression, GrpcCall, MethodKind, Pace, StreamPlan};
+use crate::spec::{MetadataSpec, PaceSpec};
+use crate::template::{self, Varying};
 use crate::units::Size;
 
 /// What gRPC clients accept unless told otherwise.
@@ -13,6 +14,7 @@ const MAX_MESSAGE: Size = Size(4 << 20);
 impl Problems {
     pub(super) fn grpc_call(
         &mut self,
+        spec: &Spec,
         call: &GrpcSpec,
         surroundings: &dyn Surroundings,
     ) -> Option<CallPlan> {
@@ -48,13 +50,43 @@ impl Problems {
                 format!("`{authority}` is not a host or host:port"),
             );
         }
+        if let Some(agent) = &call.user_agent
+            && !is_printable(agent)
+        {
+            self.add(
+                "call.grpc.user_agent",
+                "not a field value: use printable ASCII without blanks at its ends",
+            );
+        }
+        let compression = match call.compression.as_deref() {
+            None | Some("none") => None,
+            Some("gzip") => Some(Compression::Gzip),
+            Some(other) => {
+                self.add(
+                    "call.grpc.compression",
+                    format!("`{other}` is unknown: use \"gzip\" or \"none\""),
+                );
+                None
+            }
+        };
         let Some(method) = &call.method else {
             self.add("call.grpc.method", "missing: write package.Service/Method");
             return None;
         };
         let json = self.message(call, surroundings)?;
-        let encoded = match surroundings.encode_grpc(call, method, json.as_deref().unwrap_or("{}"))
-        {
+        let rows = self.rows(spec, surroundings);
+        if spec.rows.is_some() && rows.is_none() {
+            return None;
+        }
+        let text = json.as_deref().unwrap_or("{}");
+        if rows.is_some() && !template::uses_rows(text) {
+            self.add(
+                "rows",
+                "no message has a field of them: write {{row.NAME}} where a column belongs",
+            );
+        }
+        let variation = self.variation(spec, rows.as_ref());
+        let encoded = match surroundings.encode_grpc(call, method, text, rows.as_ref()) {
             Ok(encoded) => encoded,
             Err(problem) => {
                 self.0.push(problem);
@@ -69,9 +101,15 @@ impl Problems {
                 _ => Vec::new(),
             },
             stream,
+            varying: (!encoded.varying.is_empty()).then_some(Varying {
+                variation,
+                messages: encoded.varying,
+            }),
             message_json: json,
             metadata,
             authority: call.authority.clone(),
+            user_agent: call.user_agent.clone(),
+            compression,
             max_message,
         }))
     }
@@ -158,7 +196,7 @@ impl Problems {
         call: &GrpcSpec,
         surroundings: &dyn Surroundings,
     ) -> Option<Option<String>> {
-        let (key, json) = match (&call.message, &call.message_file) {
+        let json = match (&call.message, &call.message_file) {
             (Some(_), Some(_)) => {
                 self.add(
                     "call.grpc.message_file",
@@ -166,30 +204,16 @@ impl Problems {
                 );
                 return None;
             }
-            (Some(message), None) => ("call.grpc.message", message.0.clone()),
+            (Some(message), None) => message.0.clone(),
             (None, Some(path)) => {
                 let key = "call.grpc.message_file";
                 let text = surroundings
                     .read(path)
                     .map_err(|e| format!("can't read {}: {e}", path.display()));
-                (key, self.keep(key, text)?)
+                self.keep(key, text)?
             }
             (None, None) => return Some(None),
         };
-        // Sending the braces as they are would look like success.
-        if json.contains("{{")
-            && ["seq", "uuid", "random"].iter().any(|name| {
-                json.split("{{")
-                    .skip(1)
-                    .any(|after| after.trim_start().starts_with(name))
-            })
-        {
-            self.add(
-                key,
-                "templates such as {{seq}} are not supported: every call sends the same message",
-            );
-            return None;
-        }
         Some(Some(json))
     }
 
@@ -210,11 +234,17 @@ impl Problems {
                 self.add(&*key, "not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
                 continue;
             }
+            if lower == "user-agent" {
+                self.add(
+                    &*key,
+                    "has a key of its own: write user_agent in [call.grpc]",
+                );
+                continue;
+            }
             if lower.starts_with("grpc-")
                 || [
                     "te",
                     "content-type",
-                    "user-agent",
                     "host",
                     "connection",
                     "content-length",
@@ -238,6 +268,13 @@ impl Problems {
             let Some(value) = self.keep(&key, value) else {
                 continue;
             };
+            if let Some(field) = template::first_field(&value) {
+                self.add(
+                    &*key,
+                    format!("`{field}`: metadata are the same for every call, only messages vary"),
+                );
+                continue;
+            }
             if lower.ends_with("-bin") {
                 let standard = base64::engine::GeneralPurpose::new(
                     &base64::alphabet::STANDARD,
@@ -248,7 +285,7 @@ impl Problems {
                     self.add(&*key, "not base64: the value of a name that ends in -bin is binary, typed in base64");
                     continue;
                 }
-            } else if !value.bytes().all(|b| (0x20..=0x7e).contains(&b)) || value.trim() != value {
+            } else if !is_printable(&value) {
                 // The value may be secret: it is not shown.
                 self.add(
                     &*key,
@@ -260,4 +297,7 @@ impl Problems {
         }
         metadata
     }
+}
+fn is_printable(text: &str) -> bool {
+    text.bytes().all(|b| (0x20..=0x7e).contains(&b)) && text.trim() == text
 }

@@ -58,6 +58,20 @@ impl Problems {
                 "0 workers do nothing: use 1 or more, or leave it out",
             );
         }
+        // A session has the connections it needs.
+        let connections = load.connections.unwrap_or(1);
+        if let Some(workers) = load.workers
+            && u32::from(workers) > connections
+            && reuse == Reuse::Always
+            && spec.call.session.is_none()
+        {
+            self.add(
+                "load.workers",
+                format!(
+                    "{workers} workers, and connections for {connections}: a worker without one can't send"
+                ),
+            );
+        }
         let call = &spec.call;
         let (section, call_deadline) = match (&call.grpc, &call.bolt, &call.fetch) {
             (_, Some(call), _) => ("bolt", call.deadline),

@@ -4,10 +4,24 @@ use std::io;
 use super::super::{locate, read};
 use super::load::stage;
 use super::*;
-use crate::plan::{Group, Metric, Pace, RecordLayer, Spacing, Suite, Target, TlsPlan};
+use crate::plan::{Compression, Group, Metric, Pace, RecordLayer, Spacing, Suite, Target, TlsPlan};
 use crate::schedule::Schedule;
+use crate::template::{self, Moment, Template};
 
 struct World;
+
+/// A message that is its own text.
+#[derive(Debug)]
+struct Echo(Template);
+
+impl Render for Echo {
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        self.0.write(moment, out);
+    }
+    fn most(&self) -> usize {
+        self.0.bounds().1
+    }
+}
 
 impl Surroundings for World {
     fn variable(&self, name: &str) -> Option<String> {
@@ -19,10 +33,17 @@ impl Surroundings for World {
     fn read(&self, path: &Path) -> io::Result<String> {
         match path.to_str() {
             Some("order.json") => Ok("{\"price\": 5}\n".into()),
+            Some("users.csv") => Ok("name,age\nann,5\nbob,7\ncy,9\n".into()),
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         }
     }
-    fn encode_grpc(&self, _: &GrpcSpec, method: &str, json: &str) -> Result<EncodedCall, Problem> {
+    fn encode_grpc(
+        &self,
+        _: &GrpcSpec,
+        method: &str,
+        json: &str,
+        rows: Option<&Rows>,
+    ) -> Result<EncodedCall, Problem> {
         if method == "score.ScoreService/GetScor" {
             return Err(Problem::new("call.grpc.method", "no such method"));
         }
@@ -34,6 +55,13 @@ impl Surroundings for World {
                 _ => MethodKind::Unary,
             },
             messages: vec![json.as_bytes().to_vec()],
+            varying: match template::has_fields(json) {
+                true => vec![Arc::new(Echo(
+                    Template::parse(json, &mut 0, rows)
+                        .map_err(|e| Problem::new("call.grpc.message", e.to_string()))?,
+                ))],
+                false => Vec::new(),
+            },
         })
     }
     fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem> {
@@ -307,6 +335,10 @@ fn contradictions_in_the_load_name_their_keys() {
             "`load.spin`: longer than 100ms",
         ),
         (
+            "rate = \"1/s\"\ncalls = 1\nconnections = 2\nworkers = 3",
+            "`load.workers`: 3 workers, and connections for 2",
+        ),
+        (
             "rate = \"1/s\"\ncalls = 1\nworkers = 0",
             "`load.workers`: 0 workers",
         ),
@@ -405,8 +437,24 @@ fn messages_and_metadata_are_judged() {
             "`call.grpc.message_file`: can't read gone.json",
         ),
         (
-            "message = { id = \"{{seq}}\" }",
-            "`call.grpc.message`: templates",
+            "message = { id = \"{{sec}}\" }",
+            "`call.grpc.message`: `{{sec}}` is unknown: did you mean seq?",
+        ),
+        (
+            "metadata = { x-id = \"{{uuid}}\" }",
+            "`call.grpc.metadata.x-id`: `{{uuid}}`: metadata are the same",
+        ),
+        (
+            "metadata = { user-agent = \"me\" }",
+            "`call.grpc.metadata.user-agent`: has a key of its own",
+        ),
+        (
+            "user_agent = \" me\"",
+            "`call.grpc.user_agent`: not a field value",
+        ),
+        (
+            "compression = \"zstd\"",
+            "`call.grpc.compression`: `zstd` is unknown",
         ),
         (
             "metadata = { \"grpc-timeout\" = \"1S\" }",
@@ -652,4 +700,85 @@ fn wrong_fetches_say_what_is_right() {
         let problems = wrong(&format!("{text}{load}"));
         assert_eq!(problems, [expected]);
     }
+}
+
+#[test]
+fn rows_are_read_and_counted() {
+    let text = |rows: &str, load: &str| {
+        format!(
+            "target = \"grpc://h:1\"\nseed = 3\n[rows]\n{rows}\n[call.grpc]\nmethod = \"a.S/M\"\n\
+             message = {{ name = \"{{{{row.name}}}} {{{{seq}}}}\" }}\n[load]\n{load}\n"
+        )
+    };
+    let steady = "rate = \"10/s\"\ncalls = 3";
+    let plan = plan(&text("file = \"users.csv\"\norder = \"unique\"", steady));
+    let CallPlan::Grpc(call) = plan.call else {
+        panic!("a gRPC call");
+    };
+    let varying = call.varying.unwrap();
+    let mut message = Vec::new();
+    varying.messages[0].render(&varying.variation.moment(2, 0, 0), &mut message);
+    assert_eq!(message, b"{\"name\":\"cy 2\"}");
+
+    let file = "file = \"users.csv\"";
+    for (rows, load, told) in [
+        ("", steady, "`rows.file`: missing"),
+        (
+            "file = \"gone.csv\"",
+            steady,
+            "`rows.file`: can't read gone.csv",
+        ),
+        (
+            "file = \"order.json\"\norder = \"any\"",
+            steady,
+            "`rows.order`: `any` is unknown",
+        ),
+        (
+            &format!("{file}\norder = \"unique\""),
+            "rate = \"10/s\"\ncalls = 4",
+            "`rows.order`: \"unique\" with 3 rows",
+        ),
+        (
+            &format!("{file}\norder = \"unique\""),
+            "rate = \"10/s\"\ncalls = 3\nwarmup = \"1s\"",
+            "`rows.order`: \"unique\" with 3 rows",
+        ),
+        (
+            &format!("{file}\norder = \"unique\""),
+            "clients = 2\nduration = \"1s\"",
+            "`rows.order`: \"unique\" needs a number of calls",
+        ),
+        (
+            &format!("{file}\norder = \"unique\""),
+            "clients = 2\ncalls = 4",
+            "`rows.order`: \"unique\" with 3 rows",
+        ),
+    ] {
+        let problems = wrong(&text(rows, load)).join("; ");
+        assert!(problems.contains(told), "{rows} {load}: {problems}");
+    }
+    let unused = text(file, steady).replace("{{row.name}}", "ann");
+    assert!(
+        wrong(&unused)
+            .join("; ")
+            .contains("`rows`: no message has a field")
+    );
+    let bolt = "target = \"sofa://h:1\"\n[rows]\nfile = \"users.csv\"\n[call.bolt]\nservice = \"s\"\nmethod = \"m\"\narguments = \"[\\\"{{seq}}\\\"]\"\n[load]\nrate = \"1/s\"\ncalls = 1\n";
+    let problems = wrong(bolt).join("; ");
+    for told in [
+        "`rows`: only for [call.grpc]",
+        "`call.bolt.arguments`: `{{seq}}`: every Bolt call",
+    ] {
+        assert!(problems.contains(told), "{problems}");
+    }
+}
+
+#[test]
+fn compression_and_user_agent() {
+    let text = "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"a.S/M\"\ncompression = \"gzip\"\nuser_agent = \"shop/1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n";
+    let CallPlan::Grpc(call) = plan(text).call else {
+        panic!("a gRPC call");
+    };
+    assert_eq!(call.compression, Some(Compression::Gzip));
+    assert_eq!(call.user_agent.as_deref(), Some("shop/1"));
 }

@@ -4,11 +4,13 @@ use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
 
 use super::messages::end_exchange;
+use super::packed::{note_encoding, read_data};
 use super::{GrpcDriver, KEPT_PARTIAL, Stage, WINDOW_STEP, done};
 use crate::grpc::exchange;
 use crate::grpc::h2::{
     self, DEFAULT_MAX_FRAME, ErrorCode, Frame, FrameHead, Violation, flags, kind, write,
 };
+use crate::grpc::head::Encoding;
 use crate::grpc::hpack::HpackError;
 use crate::grpc::streams::State;
 use crate::grpc::unary::{Failure, Step};
@@ -123,7 +125,11 @@ impl GrpcDriver {
                     stream.answer.first_byte = now;
                 }
                 let before = stream.answer.received;
-                let step = stream.answer.data(data, end_stream, limit);
+                let step = if stream.answer.packed {
+                    read_data(&mut self.unpackers, stream, data, end_stream, limit)
+                } else {
+                    stream.answer.data(data, end_stream, limit)
+                };
                 if stream.exchange != exchange::NONE {
                     return self.stream_data(id, before, step, end_stream, out, events);
                 }
@@ -162,6 +168,10 @@ impl GrpcDriver {
                 if stream.answer.first_byte == Time::NEVER {
                     stream.answer.first_byte = now;
                 }
+                if head.encoding != Encoding::Identity {
+                    let offers = self.prepared.compression.is_some();
+                    note_encoding(&mut self.unpackers, stream, offers, &head, texts.as_deref());
+                }
                 match stream.answer.head(&head, texts, end_stream) {
                     Step::Continue => Ok(()),
                     step => self.step(id, step, end_stream, out, events),
@@ -199,6 +209,7 @@ impl GrpcDriver {
             }
             Step::Fail(failure) => {
                 let Failure { outcome, detail } = *failure;
+                let detail = self.with_encoding(outcome, detail);
                 if end_stream {
                     let unsent = self.end(id, outcome, detail, State::Ended, events);
                     self.stop_sending(id, unsent, out);
@@ -235,10 +246,13 @@ impl GrpcDriver {
         };
         let unsent = stream.unsent;
         match &mut self.exchanges {
-            None => events.push(Event::Done(done(stream, outcome, &self.prepared))),
+            None => events.push(Event::Done(done(stream, outcome))),
             Some(exchanges) => end_exchange(stream, exchanges, &self.prepared, outcome, events),
         }
         self.streams.close(id, state);
+        if let Some(unpackers) = &mut self.unpackers {
+            unpackers.forget(id);
+        }
         if let Some(text) = detail {
             self.tell(outcome, text, events);
         }

@@ -10,6 +10,7 @@ use plimsoll_model::{Outcome, Time};
 use super::{GrpcDriver, WINDOW_STEP, done};
 use crate::grpc::exchange::{self, Exchanges};
 use crate::grpc::h2::{ErrorCode, Violation, write};
+use crate::grpc::rendered::Renderer;
 use crate::grpc::request::Prepared;
 use crate::grpc::streams::{State, Stream};
 use crate::grpc::unary::Step;
@@ -25,12 +26,18 @@ impl GrpcDriver {
         let Some(stream) = self.streams.find(id) else {
             return;
         };
+        let now = exchanges.now;
         let Some(exchange) = exchanges.get_mut(stream.exchange) else {
             return;
         };
+        let renderer = self.prepared.varying.as_ref().map(|varying| Renderer {
+            varying,
+            compression: self.prepared.compression,
+            unix_ns: self.prepared.unix_ns(now),
+        });
         loop {
             let window = self.connection_window.min(stream.send_window.max(0) as u32);
-            let Some(piece) = exchange.next_piece(script, window) else {
+            let Some(piece) = exchange.next_piece(script, renderer.as_ref(), window) else {
                 break;
             };
             stream.send_window -= piece.bytes.len() as i32;
@@ -187,7 +194,7 @@ pub(super) fn end_exchange(
     outcome: Outcome,
     events: &mut Vec<Event>,
 ) {
-    let mut ended = done(stream, outcome, prepared);
+    let mut ended = done(stream, outcome);
     let slot = std::mem::replace(&mut stream.exchange, exchange::NONE);
     if let (Some(script), Some(exchange)) = (&prepared.script, exchanges.get(slot)) {
         let messages = exchange.messages_sent(script);

@@ -32,23 +32,6 @@ impl Schema {
         }
     }
 
-    /// Encodes the requests of a call: one, or where a stream of them is sent and the text
-    /// is a list, each of the list.
-    ///
-    /// # Errors
-    /// As [`Schema::encode`].
-    pub fn encode_all(&self, method: &Method, json: &str) -> Result<Vec<Vec<u8>>, SchemaError> {
-        if method.kind().client_streams()
-            && let Ok(Value::Array(items)) = serde_json::from_str(json)
-        {
-            return items
-                .iter()
-                .map(|item| self.encode(method, &item.to_string()))
-                .collect();
-        }
-        Ok(vec![self.encode(method, json)?])
-    }
-
     /// The JSON form of an answer of `method`, defaults written out.
     ///
     /// # Errors
@@ -75,7 +58,7 @@ impl Schema {
 
 /// Looks every object key up. Values are left to the decoding proper, whose own errors
 /// are good; only for a wrong name it knows no better one.
-fn check_names(
+pub(super) fn check_names(
     top: &MessageDescriptor,
     message: &MessageDescriptor,
     value: &Value,

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use plimsoll_model::plan::MethodKind;
 use tokio::time::{Sleep, sleep};
 use tonic::body::Body;
+use tonic::codec::CompressionEncoding;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::codegen::{Service, http};
 use tonic::metadata::{MetadataMap, MetadataValue};
@@ -128,7 +129,11 @@ impl Service<http::Request<Incoming>> for Echo {
         };
         Box::pin(async move {
             let codec = ProstCodec::<EchoResponse, EchoRequest>::default();
-            Ok(Grpc::new(codec).streaming(handler, request).await)
+            let mut grpc = Grpc::new(codec).accept_compressed(CompressionEncoding::Gzip);
+            if request.headers().contains_key("grpc-encoding") {
+                grpc = grpc.send_compressed(CompressionEncoding::Gzip);
+            }
+            Ok(grpc.streaming(handler, request).await)
         })
     }
 }

@@ -7,6 +7,7 @@ mod answering;
 pub mod echo;
 pub mod fast;
 pub mod orders;
+mod packing;
 pub mod score;
 
 pub(crate) use answering::Answering;

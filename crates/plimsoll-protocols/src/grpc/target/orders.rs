@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
+use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
-use super::{Delay, Stall, answering::Answering};
+use super::{Delay, Stall, answering::Answering, packing};
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 
 /// How the order server behaves.
@@ -98,7 +99,9 @@ pub async fn serve(
         waiting: Gauge::default(),
         in_progress: Gauge::default(),
     });
-    let service = OrderServiceServer::from_arc(Arc::clone(&orders));
+    let service = OrderServiceServer::from_arc(Arc::clone(&orders))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
     let connections = http2::serve(bound, service, shutdown).await?;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (received, processed, refused) = (
@@ -152,13 +155,14 @@ impl Orders {
 
 #[tonic::async_trait]
 impl OrderService for Orders {
-    async fn submit(&self, _order: Request<Order>) -> Result<Response<OrderReply>, Status> {
+    async fn submit(&self, order: Request<Order>) -> Result<Response<OrderReply>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
         let _worker = self.worker().await?;
         let _busy = self.in_progress.enter(u64::MAX);
         self.answering.wait().await;
         self.processed.fetch_add(1, Ordering::Relaxed);
-        Ok(Response::new(OrderReply { received: true }))
+        let packed = packing::is_packed(order.metadata());
+        Ok(packing::answer(packed, OrderReply { received: true }))
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
-use super::{Delay, Stall, answering::Answering};
+use super::{Delay, Stall, answering::Answering, packing};
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 
 /// How the score server behaves.
@@ -63,7 +64,9 @@ pub async fn serve(
         scored: AtomicU64::new(0),
         invalid: AtomicU64::new(0),
     });
-    let service = ScoreServiceServer::from_arc(Arc::clone(&score));
+    let service = ScoreServiceServer::from_arc(Arc::clone(&score))
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip);
     let connections = http2::serve(bound, service, shutdown).await?;
     let (scored, invalid) = (read(&score.scored), read(&score.invalid));
     Ok(ScoreStats {
@@ -88,6 +91,7 @@ impl ScoreService for Score {
         request: Request<JsonVector>,
     ) -> Result<Response<ScoreResponse>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
+        let packed = packing::is_packed(request.metadata());
         if let Err(e) = serde_json::from_str::<Vec<f64>>(&request.get_ref().json) {
             self.invalid.fetch_add(1, Ordering::Relaxed);
             return Err(Status::invalid_argument(format!(
@@ -96,9 +100,10 @@ impl ScoreService for Score {
         }
         self.answering.wait().await;
         self.scored.fetch_add(1, Ordering::Relaxed);
-        Ok(Response::new(ScoreResponse {
+        let answer = ScoreResponse {
             score: self.answering.fraction(),
-        }))
+        };
+        Ok(packing::answer(packed, answer))
     }
 }
 

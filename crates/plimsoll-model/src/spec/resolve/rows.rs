@@ -1,0 +1,82 @@
+//! `[rows]` → the rows themselves, and whether there are enough.
+
+use super::{Load, Problems, SEED, Surroundings};
+use crate::plan::{Arrivals, CallPlan};
+use crate::schedule::Schedule;
+use crate::spec::Spec;
+use crate::template::{Order, Rows, Variation};
+
+impl Problems {
+    /// The rows that the plan names; `None` where it names none, or they can't be had.
+    pub(super) fn rows(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Rows> {
+        let rows = spec.rows.as_ref()?;
+        let Some(path) = &rows.file else {
+            self.add("rows.file", "missing: name a CSV or JSON-lines file");
+            return None;
+        };
+        let text = surroundings
+            .read(path)
+            .map_err(|e| format!("can't read {}: {e}", path.display()));
+        let text = self.keep("rows.file", text)?;
+        let rows = Rows::parse(&path.display().to_string(), &text);
+        self.keep("rows.file", rows.map_err(|e| e.to_string()))
+    }
+
+    /// What each call's values are chosen by.
+    pub(super) fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
+        let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
+        let order = typed.map_or(Some(Order::default()), Order::named);
+        if let (Some(typed), None) = (typed, order) {
+            self.add(
+                "rows.order",
+                format!("`{typed}` is unknown: use \"round-robin\", \"random\" or \"unique\""),
+            );
+        }
+        let load = &spec.load;
+        let clients = load.clients.or(load.connections).unwrap_or(1);
+        Variation::new(
+            spec.seed.unwrap_or(SEED),
+            clients,
+            rows.map_or(0, Rows::count),
+            order.unwrap_or_default(),
+        )
+    }
+
+    /// Rows that are used once must be as many as there are calls, the warm-up's too.
+    pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
+        let CallPlan::Grpc(call) = call else { return };
+        let Some(varying) = &call.varying else { return };
+        if varying.variation.order() != Order::Unique {
+            return;
+        }
+        let rows = varying.variation.rows();
+        let key = "rows.order";
+        let enough = match load.arrivals {
+            Arrivals::Open(_) => {
+                let arrivals = Schedule::new(load, seed).share(0, 1);
+                let most = usize::try_from(rows).unwrap_or(usize::MAX);
+                arrivals.take(most.saturating_add(1)).count() <= most
+            }
+            Arrivals::Closed { .. } => {
+                let warms_up = load.stages.iter().any(|stage| stage.warmup);
+                match load.calls {
+                    Some(calls) if !warms_up => calls <= rows,
+                    _ => {
+                        self.add(
+                            key,
+                            "\"unique\" needs a number of calls that is known beforehand: \
+                             with clients give load.calls, and no warm-up",
+                        );
+                        return;
+                    }
+                }
+            }
+        };
+        if !enough {
+            self.add(
+                key,
+                format!("\"unique\" with {rows} rows, and more calls than that (the warm-up's count, too)"),
+            );
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`,
+//! `{{now}}`, `{{client}}`, `{{message}}` and `{{row.NAME}}`.
+//!
+//! A [`Template`] is a text with [`Field`]s in it. What a field stands for is a pure
+//! function of the plan's seed, the call's number and the time, which a [`Moment`] tells:
+//! a run repeats exactly, and shards of it agree without talking. Protocols parse their
+//! data with this and make something that implements [`Render`] of it; a plan keeps that.
+
+mod moment;
+mod rows;
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::spec::suggest;
+pub use moment::{Moment, Variation};
+pub use rows::{Column, Order, Rows, RowsError};
+
+/// What the braces may hold.
+const NAMES: [&str; 6] = ["seq", "uuid", "random", "now", "client", "message"];
+const USE: &str = "use seq, uuid, random LOW HIGH, now, client, message or row.NAME; two plain braces are written {{{{";
+
+/// Digits behind the point of a random number, at most.
+const MOST_DIGITS: usize = 9;
+
+/// What stands for a part of the data.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// The call's number in the run, from 0.
+    Seq,
+    /// One of the plan's clients, from 0; calls are dealt to them in turn.
+    Client,
+    /// The message's number in its stream, from 0.
+    Message,
+    /// A random UUID (RFC 9562, version 4).
+    Uuid,
+    Now(Unit),
+    Random(Random),
+    Row(Arc<Column>),
+}
+
+/// How a time is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Whole units since 1970, with so many nanoseconds each.
+    Every(u64),
+    /// `2026-11-21T09:30:00.123456789Z`
+    Rfc3339,
+}
+
+/// An even choice among the numbers from `low` to `high`, both included, in steps of one
+/// in the last of `digits` digits behind the point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Random {
+    pub low: i64,
+    pub high: i64,
+    pub digits: u8,
+}
+
+/// A [`Source`] in its place.
+#[derive(Clone, Debug)]
+pub struct Field {
+    pub source: Source,
+    /// Its place among the fields of the data, so that two random ones differ.
+    slot: u32,
+}
+
+#[derive(Clone, Debug)]
+pub enum Part {
+    Text(String),
+    Field(Field),
+}
+
+/// A text with fields in it.
+#[derive(Clone, Debug)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+/// Braces that can't be understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TemplateError {
+    #[error("`{text}` is not closed: write }}}} behind it; two plain braces are written {{{{{{{{")]
+    Open { text: String },
+    #[error("`{{{{{text}}}}}` is unknown: {help}")]
+    Unknown { text: String, help: String },
+    #[error("`{{{{{text}}}}}`: {problem}")]
+    Arguments { text: String, problem: String },
+    #[error("`{{{{row.{column}}}}}` needs rows: name their file (rows.file, --rows)")]
+    NoRows { column: String },
+    #[error("`{{{{row.{column}}}}}`: {file} has no such column: {help}")]
+    NoColumn {
+        column: String,
+        file: String,
+        help: String,
+    },
+}
+
+/// Whether a text may have fields.
+pub fn has_fields(text: &str) -> bool {
+    text.contains("{{")
+}
+
+/// Whether a text has a field that stands for a column.
+pub fn uses_rows(text: &str) -> bool {
+    let mut fields = text.split("{{").skip(1);
+    fields.any(|inside| inside.trim_start().starts_with("row."))
+}
+
+/// The first of what a text says that would vary if its protocol could: data that is to
+/// be sent as it is must not look like success.
+pub fn first_field(text: &str) -> Option<&str> {
+    text.match_indices("{{").find_map(|(at, _)| {
+        let inside = text[at + 2..].trim_start();
+        let name = inside.split([' ', '}']).next()?;
+        let known = NAMES.contains(&name) || name.starts_with("row.");
+        let end = text[at..].find("}}")?;
+        known.then(|| &text[at..at + end + 2])
+    })
+}
+
+/// JSON whose fields stand for themselves (`{"n": {{seq}}}`) as JSON proper, where they
+/// stand in strings (`{"n": "{{seq}}"}`).
+pub fn quote_bare(json: &str) -> String {
+    let mut quoted = String::with_capacity(json.len() + 16);
+    let (mut rest, mut in_string) = (json, false);
+    while let Some(c) = rest.chars().next() {
+        let mut length = c.len_utf8();
+        match c {
+            '\\' if in_string => length += rest[1..].chars().next().map_or(0, char::len_utf8),
+            '"' => in_string = !in_string,
+            '{' if !in_string && rest.starts_with("{{") => {
+                if let Some(end) = rest.find("}}") {
+                    let field = &rest[..end + 2];
+                    quoted.push('"');
+                    quoted.push_str(&field.replace('\\', "\\\\").replace('"', "\\\""));
+                    quoted.push('"');
+                    rest = &rest[end + 2..];
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        quoted.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    quoted
+}
+
+impl Template {
+    /// `slots` counts the fields of all the data that a call has.
+    ///
+    /// # Errors
+    /// What is wrong in the braces, and what would be right.
+    pub fn parse(
+        text: &str,
+        slots: &mut u32,
+        rows: Option<&Rows>,
+    ) -> Result<Template, TemplateError> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("{{") {
+            plain.push_str(&rest[..at]);
+            let after = &rest[at + 2..];
+            if let Some(behind) = after.strip_prefix("{{") {
+                plain.push_str("{{");
+                rest = behind;
+                continue;
+            }
+            let Some(end) = after.find("}}") else {
+                let text: String = rest[at..].chars().take(40).collect();
+                return Err(TemplateError::Open { text });
+            };
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(Part::Field(Field {
+                source: source(after[..end].trim(), rows)?,
+                slot: *slots,
+            }));
+            *slots += 1;
+            rest = &after[end + 2..];
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Template { parts })
+    }
+
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The field that is all there is.
+    pub fn alone(&self) -> Option<&Field> {
+        match self.parts.as_slice() {
+            [Part::Field(field)] => Some(field),
+            _ => None,
+        }
+    }
+
+    /// The text where nothing varies.
+    pub fn constant(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Appends the text as `moment` has it.
+    #[inline]
+    pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Field(field) => field.write(moment, out),
+            }
+        }
+    }
+
+    /// Bytes of the text, at least and at most.
+    pub fn bounds(&self) -> (usize, usize) {
+        self.parts.iter().fold((0, 0), |(least, most), part| {
+            let (low, high) = match part {
+                Part::Text(text) => (text.len(), text.len()),
+                Part::Field(field) => field.bounds(),
+            };
+            (least + low, most + high)
+        })
+    }
+}
+
+fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
+    let mut words = inside.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let arguments: Vec<&str> = words.collect();
+    let wrong = |problem: &str| TemplateError::Arguments {
+        text: inside.to_owned(),
+        problem: problem.to_owned(),
+    };
+    if let Some(column) = name.strip_prefix("row.") {
+        // A column's name may have blanks.
+        let column = inside.strip_prefix("row.").unwrap_or(column);
+        let rows = rows.ok_or_else(|| TemplateError::NoRows {
+            column: column.to_owned(),
+        })?;
+        return match rows.column(column) {
+            Some(found) => Ok(Source::Row(Arc::clone(found))),
+            None => Err(TemplateError::NoColumn {
+                column: column.to_owned(),
+                file: rows.file().to_owned(),
+                help: rows.help(column),
+            }),
+        };
+    }
+    let plain = match name {
+        "seq" => Some(Source::Seq),
+        "uuid" => Some(Source::Uuid),
+        "client" => Some(Source::Client),
+        "message" => Some(Source::Message),
+        _ => None,
+    };
+    match (plain, name, arguments.as_slice()) {
+        (Some(source), _, []) => Ok(source),
+        (Some(_), ..) => Err(wrong("takes nothing behind it")),
+        (None, "now", []) => Ok(Source::Now(Unit::Every(1_000_000))),
+        (None, "now", [unit]) => Ok(Source::Now(match *unit {
+            "s" => Unit::Every(1_000_000_000),
+            "ms" => Unit::Every(1_000_000),
+            "us" => Unit::Every(1_000),
+            "ns" => Unit::Every(1),
+            "rfc3339" => Unit::Rfc3339,
+            _ => return Err(wrong("the time is told in s, ms, us, ns or rfc3339")),
+        })),
+        (None, "now", _) => Err(wrong("takes one unit: s, ms, us, ns or rfc3339")),
+        (None, "random", [low, high]) => random(low, high).map_err(|e| wrong(&e)),
+        (None, "random", _) => Err(wrong("takes two numbers: random 1 100")),
+        _ => Err(TemplateError::Unknown {
+            text: inside.to_owned(),
+            help: match suggest(name, &NAMES) {
+                Some(near) => format!("did you mean {near}?"),
+                None => USE.to_owned(),
+            },
+        }),
+    }
+}
+
+/// `1 100`, or with digits behind the point: `0.00 1.00`.
+fn random(low: &str, high: &str) -> Result<Source, String> {
+    let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let digits = digits_of(low).max(digits_of(high));
+    if digits > MOST_DIGITS {
+        return Err(format!("at most {MOST_DIGITS} digits behind the point"));
+    }
+    let scaled = |text: &str| {
+        let bad = || format!("`{text}` is not a number such as 7, -3 or 0.25");
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let all_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        if !all_digits(fraction) || !all_digits(whole.strip_prefix('-').unwrap_or(whole)) {
+            return Err(bad());
+        }
+        if whole.trim_start_matches('-').is_empty() || (text.contains('.') && fraction.is_empty()) {
+            return Err(bad());
+        }
+        let padded = format!("{whole}{fraction}{}", "0".repeat(digits - fraction.len()));
+        padded
+            .parse::<i64>()
+            .map_err(|_| format!("`{text}` is too large"))
+    };
+    let (low, high) = (scaled(low)?, scaled(high)?);
+    if low > high {
+        return Err("the first number is above the second".to_owned());
+    }
+    Ok(Source::Random(Random {
+        low,
+        high,
+        digits: digits as u8,
+    }))
+}
+
+impl Field {
+    /// It stands for a number, of [`Field::digits`] digits behind the point.
+    pub fn is_number(&self) -> bool {
+        match self.source {
+            Source::Seq | Source::Client | Source::Message | Source::Random(_) => true,
+            Source::Now(unit) => unit != Unit::Rfc3339,
+            Source::Uuid | Source::Row(_) => false,
+        }
+    }
+
+    pub fn digits(&self) -> u8 {
+        match self.source {
+            Source::Random(random) => random.digits,
+            _ => 0,
+        }
+    }
+
+    /// The number it stands for, without the point; 0 where it stands for none.
+    #[inline]
+    pub fn number(&self, moment: &Moment<'_>) -> i64 {
+        match &self.source {
+            Source::Seq => moment.number as i64,
+            Source::Client => moment.client() as i64,
+            Source::Message => i64::from(moment.message),
+            Source::Now(Unit::Every(nanos)) => (moment.unix_ns / nanos) as i64,
+            Source::Random(random) => moment.between(self.slot, random.low, random.high),
+            Source::Now(Unit::Rfc3339) | Source::Uuid | Source::Row(_) => 0,
+        }
+    }
+
+    /// A UUID, whatever it stands for.
+    #[inline]
+    pub fn uuid(&self, moment: &Moment<'_>) -> [u8; 16] {
+        moment.uuid(self.slot)
+    }
+
+    /// Appends its text.
+    #[inline]
+    pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        match &self.source {
+            Source::Row(column) => out.extend_from_slice(column.value(moment.row()).as_bytes()),
+            Source::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
+            Source::Now(Unit::Rfc3339) => {
+                out.extend_from_slice(moment.rfc3339().as_bytes());
+            }
+            _ => write_number(self.number(moment), self.digits(), out),
+        }
+    }
+
+    /// Bytes of its text, at least and at most.
+    pub fn bounds(&self) -> (usize, usize) {
+        match &self.source {
+            Source::Row(column) => column.bounds(),
+            Source::Uuid => (36, 36),
+            Source::Now(Unit::Rfc3339) => (20, 30),
+            Source::Random(random) => {
+                let length = |n| {
+                    let mut text = Vec::new();
+                    write_number(n, random.digits, &mut text);
+                    text.len()
+                };
+                let ends = length(random.low).max(length(random.high));
+                (1 + usize::from(random.digits), ends)
+            }
+            _ => (1, 20),
+        }
+    }
+}
+
+fn write_number(number: i64, digits: u8, out: &mut Vec<u8>) {
+    let mut buffer = itoa::Buffer::new();
+    if digits == 0 {
+        out.extend_from_slice(buffer.format(number).as_bytes());
+        return;
+    }
+    let scale = 10u64.pow(u32::from(digits));
+    let magnitude = number.unsigned_abs();
+    if number < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(buffer.format(magnitude / scale).as_bytes());
+    out.push(b'.');
+    let fraction = buffer.format(magnitude % scale).as_bytes();
+    out.extend(std::iter::repeat_n(
+        b'0',
+        usize::from(digits) - fraction.len(),
+    ));
+    out.extend_from_slice(fraction);
+}
+
+/// `f81d4fae-7dec-4d0e-a765-00a0c91e6bf6`
+fn hyphenated(uuid: [u8; 16]) -> [u8; 36] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+    let mut text = [b'-'; 36];
+    for (byte, at) in uuid.into_iter().zip(PLACES) {
+        text[at] = DIGITS[usize::from(byte >> 4)];
+        text[at + 1] = DIGITS[usize::from(byte & 15)];
+    }
+    text
+}
+
+/// Data of one message, encoded anew for every call.
+pub trait Render: fmt::Debug + Send + Sync {
+    /// Appends the encoded message as `moment` has it.
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>);
+
+    /// Bytes that it appends, at most.
+    fn most(&self) -> usize;
+}
+
+/// What a call sends where it varies.
+#[derive(Clone, Debug)]
+pub struct Varying {
+    pub variation: Variation,
+    /// One message; or several for a stream, sent in turn. At least one.
+    pub messages: Vec<Arc<dyn Render>>,
+}
+
+impl PartialEq for Varying {
+    /// The same messages, not equal ones: what renders them can't be looked into.
+    fn eq(&self, other: &Varying) -> bool {
+        let same = |(a, b): (&Arc<dyn Render>, &Arc<dyn Render>)| Arc::ptr_eq(a, b);
+        self.variation == other.variation
+            && self.messages.len() == other.messages.len()
+            && self.messages.iter().zip(&other.messages).all(same)
+    }
+}
+
+impl Eq for Varying {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! What fields stand for in one call: numbers made of the seed and the call's number.
+//!
+//! No generator is advanced: whoever asks for a call's values, in whatever order and on
+//! whichever shard, gets the same. The mixing is that of SplitMix64 (Steele, Lea, Flood,
+//! "Fast splittable pseudorandom number generators", 2014).
+
+use super::Order;
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Apart from the slots of fields.
+const ROW_SLOT: u32 = u32::MAX;
+
+/// What the values of all calls of a run are chosen by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variation {
+    /// Of the plan's seed.
+    seed: u64,
+    clients: u64,
+    rows: u64,
+    order: Order,
+}
+
+/// One message of one call.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    variation: &'a Variation,
+    /// The call's, from 0.
+    pub number: u64,
+    /// The message's in its stream, from 0.
+    pub message: u32,
+    /// Nanoseconds since 1970.
+    pub unix_ns: u64,
+}
+
+#[inline]
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Variation {
+    /// `clients` are dealt their calls in turn; `rows` is how many rows there are.
+    pub fn new(seed: u64, clients: u32, rows: usize, order: Order) -> Variation {
+        Variation {
+            seed: mix(seed.wrapping_add(GOLDEN)),
+            clients: u64::from(clients.max(1)),
+            rows: rows.max(1) as u64,
+            order,
+        }
+    }
+
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Rows there are; 1 where there are none.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    #[inline]
+    pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> Moment<'_> {
+        Moment {
+            variation: self,
+            number,
+            message,
+            unix_ns,
+        }
+    }
+}
+
+impl Moment<'_> {
+    #[inline]
+    fn bits(&self, slot: u32, half: u64) -> u64 {
+        let call = mix(self
+            .variation
+            .seed
+            .wrapping_add(self.number.wrapping_mul(GOLDEN)));
+        let place = u64::from(slot) << 33 | u64::from(self.message) << 1 | half;
+        mix(call ^ place.wrapping_add(1).wrapping_mul(GOLDEN))
+    }
+
+    /// An even choice from `low` to `high`, both included.
+    #[inline]
+    pub(super) fn between(&self, slot: u32, low: i64, high: i64) -> i64 {
+        // Of 2^64 values some are chosen once more than others: nobody can tell.
+        let span = u128::from(high.abs_diff(low)) + 1;
+        let offset = (u128::from(self.bits(slot, 0)) * span) >> 64;
+        low.wrapping_add_unsigned(offset as u64)
+    }
+
+    /// RFC 9562, 5.4.
+    #[inline]
+    pub(super) fn uuid(&self, slot: u32) -> [u8; 16] {
+        let high = self.bits(slot, 0) & !0xf000 | 0x4000;
+        let low = self.bits(slot, 1) & !(3 << 62) | 2 << 62;
+        (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
+    }
+
+    /// Its time as RFC 3339 has it, in UTC.
+    pub fn rfc3339(&self) -> String {
+        let time = jiff::Timestamp::from_nanosecond(i128::from(self.unix_ns));
+        time.unwrap_or_default().to_string()
+    }
+
+    #[inline]
+    pub fn client(&self) -> u64 {
+        self.number % self.variation.clients
+    }
+
+    /// The place of the call's row: all messages of a call have the same.
+    #[inline]
+    pub fn row(&self) -> usize {
+        let rows = self.variation.rows;
+        let row = match self.variation.order {
+            // That there are enough for each to be used once is seen to beforehand.
+            Order::RoundRobin | Order::Unique => self.number % rows,
+            Order::Random => {
+                let first = Moment {
+                    message: 0,
+                    ..*self
+                };
+                ((u128::from(first.bits(ROW_SLOT, 0)) * u128::from(rows)) >> 64) as u64
+            }
+        };
+        row as usize
+    }
+}

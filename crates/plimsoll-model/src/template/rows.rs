@@ -1,0 +1,230 @@
+//! A file of rows: CSV with a line of names, or a JSON object a line.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::spec::suggest;
+
+/// Which row a call has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Call k has row k; after the last comes the first again.
+    #[default]
+    RoundRobin,
+    /// Any row, again and again.
+    Random,
+    /// Call k has row k, and no row is used twice.
+    Unique,
+}
+
+impl Order {
+    /// Its name in a plan.
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::RoundRobin => "round-robin",
+            Order::Random => "random",
+            Order::Unique => "unique",
+        }
+    }
+
+    /// By its name in a plan.
+    pub fn named(name: &str) -> Option<Order> {
+        [Order::RoundRobin, Order::Random, Order::Unique]
+            .into_iter()
+            .find(|order| order.name() == name)
+    }
+}
+
+/// The values of one column, as text.
+pub struct Column {
+    pub name: String,
+    values: Box<[Box<str>]>,
+}
+
+impl fmt::Debug for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Column({:?}, {} values)", self.name, self.values.len())
+    }
+}
+
+impl Column {
+    #[inline]
+    pub fn value(&self, row: usize) -> &str {
+        &self.values[row]
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.values.iter().map(|value| &**value)
+    }
+
+    /// Bytes of a value, at least and at most.
+    pub fn bounds(&self) -> (usize, usize) {
+        let lengths = || self.values.iter().map(|value| value.len());
+        (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0))
+    }
+}
+
+/// A file's rows, by column.
+#[derive(Debug)]
+pub struct Rows {
+    file: String,
+    columns: Vec<Arc<Column>>,
+    length: usize,
+}
+
+/// A file that holds no rows.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RowsError {
+    #[error(
+        "{file}: no rows: write a line of names and then a line a row (CSV), or a JSON object a line"
+    )]
+    Empty { file: String },
+    #[error("{file}: {problem}")]
+    Csv { file: String, problem: String },
+    #[error("{file}, line {line}: {problem}")]
+    Line {
+        file: String,
+        line: usize,
+        problem: String,
+    },
+}
+
+impl Rows {
+    /// Reads the text of `file`: JSON lines if it begins with a brace, else CSV (RFC 4180,
+    /// with names in the first line).
+    ///
+    /// # Errors
+    /// Where it is neither, with the line.
+    pub fn parse(file: &str, text: &str) -> Result<Rows, RowsError> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let rows = match text.trim_start().chars().next() {
+            Some('{') => json_lines(file, text)?,
+            Some('[') => {
+                return Err(RowsError::Line {
+                    file: file.to_owned(),
+                    line: 1,
+                    problem: "a JSON list: write one object a line, without brackets and commas"
+                        .to_owned(),
+                });
+            }
+            _ => csv(file, text)?,
+        };
+        if rows.length == 0 {
+            return Err(RowsError::Empty {
+                file: file.to_owned(),
+            });
+        }
+        Ok(rows)
+    }
+
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// How many there are; at least one.
+    pub fn count(&self) -> usize {
+        self.length
+    }
+
+    pub fn column(&self, name: &str) -> Option<&Arc<Column>> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// What to write instead of a column that is not there.
+    pub(super) fn help(&self, name: &str) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
+        match suggest(name, &names) {
+            Some(near) => format!("did you mean row.{near}?"),
+            None => format!("it has {}", names.join(", ")),
+        }
+    }
+
+    fn new(file: &str, names: Vec<String>, values: Vec<Vec<Box<str>>>) -> Rows {
+        Rows {
+            file: file.to_owned(),
+            length: values.first().map_or(0, Vec::len),
+            columns: names
+                .into_iter()
+                .zip(values)
+                .map(|(name, values)| {
+                    Arc::new(Column {
+                        name,
+                        values: values.into(),
+                    })
+                })
+                .collect(),
+        }
+    }
+}
+
+fn csv(file: &str, text: &str) -> Result<Rows, RowsError> {
+    let bad = |problem: String| RowsError::Csv {
+        file: file.to_owned(),
+        problem,
+    };
+    let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+    let names: Vec<String> = match reader.headers() {
+        Ok(names) => names.iter().map(|name| name.trim().to_owned()).collect(),
+        Err(e) => return Err(bad(e.to_string())),
+    };
+    check_names(&names).map_err(bad)?;
+    let mut values = vec![Vec::new(); names.len()];
+    for record in reader.records() {
+        // The library's words begin with the line.
+        let record = record.map_err(|e| bad(e.to_string()))?;
+        for (column, value) in values.iter_mut().zip(&record) {
+            column.push(value.into());
+        }
+    }
+    Ok(Rows::new(file, names, values))
+}
+
+fn check_names(names: &[String]) -> Result<(), String> {
+    for (i, name) in names.iter().enumerate() {
+        if name.is_empty() && names.len() > 1 {
+            return Err(format!("column {} has no name in the first line", i + 1));
+        }
+        if names[..i].contains(name) {
+            return Err(format!("two columns are named `{name}`"));
+        }
+    }
+    Ok(())
+}
+
+fn json_lines(file: &str, text: &str) -> Result<Rows, RowsError> {
+    let mut names: Vec<String> = Vec::new();
+    let mut values: Vec<Vec<Box<str>>> = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let bad = |problem: String| RowsError::Line {
+            file: file.to_owned(),
+            line: i + 1,
+            problem,
+        };
+        let row: Map<String, Value> =
+            serde_json::from_str(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
+        if values.is_empty() {
+            names = row.keys().cloned().collect();
+            values = vec![Vec::new(); names.len()];
+            if names.is_empty() {
+                return Err(bad("an object without a key".to_owned()));
+            }
+        }
+        if let Some(odd) = row.keys().find(|key| !names.contains(key)) {
+            return Err(bad(format!("`{odd}` is not in the first line")));
+        }
+        for (name, column) in names.iter().zip(&mut values) {
+            match row.get(name) {
+                Some(Value::String(text)) => column.push(text.as_str().into()),
+                Some(value) => column.push(value.to_string().into()),
+                None => return Err(bad(format!("`{name}` is missing"))),
+            }
+        }
+    }
+    Ok(Rows::new(file, names, values))
+}

@@ -1,0 +1,198 @@
+use super::*;
+
+fn rows() -> Rows {
+    Rows::parse(
+        "users.csv",
+        "name,age\nann,31\n\"o'hara, \"\"b\"\"\",7\ncy,\n",
+    )
+    .unwrap()
+}
+
+fn parse(text: &str) -> Result<Template, TemplateError> {
+    Template::parse(text, &mut 0, Some(&rows()))
+}
+
+fn told(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+fn text(template: &Template, moment: &Moment<'_>) -> String {
+    let mut out = Vec::new();
+    template.write(moment, &mut out);
+    let (least, most) = template.bounds();
+    assert!(
+        (least..=most).contains(&out.len()),
+        "{out:?} {least} {most}"
+    );
+    String::from_utf8(out).unwrap()
+}
+
+fn at(text_: &str, number: u64) -> String {
+    let variation = Variation::new(1, 3, 3, Order::RoundRobin);
+    // 2026-11-21T09:30:00.25Z
+    let moment = variation.moment(number, 5, 1_795_253_400_250_000_000);
+    text(&parse(text_).unwrap(), &moment)
+}
+
+#[test]
+fn every_field_has_its_text() {
+    assert_eq!(at("a {{seq}} b", 7), "a 7 b");
+    assert_eq!(at("{{ client }}/{{message}}", 7), "1/5");
+    assert_eq!(at("{{now}} {{now s}}", 0), "1795253400250 1795253400");
+    assert_eq!(at("{{now us}}", 0), "1795253400250000");
+    assert_eq!(at("{{now ns}}", 0), "1795253400250000000");
+    assert_eq!(at("{{now rfc3339}}", 0), "2026-11-21T09:30:00.25Z");
+    assert_eq!(at("{{row.name}} is {{row.age}}", 4), "o'hara, \"b\" is 7");
+    assert_eq!(at("{{row.age}}", 2), "");
+    assert_eq!(at("{{random 4 4}}", 0), "4");
+    assert_eq!(at("{{random -0.50 -0.5}}", 0), "-0.50");
+    assert_eq!(at("{{{{seq}} is {{{{", 0), "{{seq}} is {{");
+    assert_eq!(at("", 0), "");
+}
+
+#[test]
+fn what_is_wrong_in_braces_is_told() {
+    for (text, problem) in [
+        ("{{sec}}", "`{{sec}}` is unknown: did you mean seq?"),
+        ("{{}}", "two plain braces are written {{{{"),
+        ("a {{seq", "`{{seq` is not closed"),
+        ("{{seq 1}}", "`{{seq 1}}`: takes nothing behind it"),
+        ("{{random 5}}", "takes two numbers"),
+        ("{{random 5 1}}", "above the second"),
+        ("{{random 1 x}}", "`x` is not a number"),
+        ("{{random 1 2.}}", "`2.` is not a number"),
+        ("{{random - 2}}", "`-` is not a number"),
+        ("{{random 0 99999999999999999999}}", "is too large"),
+        ("{{random 0 0.1234567890}}", "at most 9 digits"),
+        ("{{now h}}", "s, ms, us, ns or rfc3339"),
+        (
+            "{{row.nam}}",
+            "users.csv has no such column: did you mean row.name?",
+        ),
+        ("{{row.zzzzzzz}}", "it has name, age"),
+    ] {
+        assert!(told(text).contains(problem), "{text}: {}", told(text));
+    }
+    let without = Template::parse("{{row.a}}", &mut 0, None).unwrap_err();
+    assert!(without.to_string().contains("needs rows"), "{without}");
+}
+
+#[test]
+fn values_are_those_of_seed_and_number_alone() {
+    let template = parse("{{uuid}} {{uuid}} {{random 1 1000000}}").unwrap();
+    let one = |seed, number, message| {
+        let variation = Variation::new(seed, 1, 1, Order::RoundRobin);
+        text(&template, &variation.moment(number, message, 0))
+    };
+    let first = one(1, 0, 0);
+    assert_eq!(first, one(1, 0, 0));
+    let (a, rest) = first.split_once(' ').unwrap();
+    assert_ne!(a, rest.split_once(' ').unwrap().0, "two slots differ");
+    assert_eq!((&a[14..15], a.len()), ("4", 36));
+    assert!(["8", "9", "a", "b"].contains(&&a[19..20]), "{a}");
+    for other in [one(2, 0, 0), one(1, 1, 0), one(1, 0, 1)] {
+        assert_ne!(first, other);
+    }
+}
+
+#[test]
+fn random_numbers_are_even_and_reach_both_ends() {
+    let field = parse("{{random -2 2}}").unwrap();
+    let field = field.alone().unwrap().clone();
+    let variation = Variation::new(9, 1, 1, Order::RoundRobin);
+    let mut counts = [0u32; 5];
+    for number in 0..50_000 {
+        counts[(field.number(&variation.moment(number, 0, 0)) + 2) as usize] += 1;
+    }
+    // 10,000 each; the standard deviation is 89.
+    assert!(
+        counts.iter().all(|n| (9_500..10_500).contains(n)),
+        "{counts:?}"
+    );
+    let all = parse("{{random -9223372036854775808 9223372036854775807}}").unwrap();
+    let moment = variation.moment(1, 0, 0);
+    assert_ne!(text(&all, &moment), text(&all, &variation.moment(2, 0, 0)));
+}
+
+#[test]
+fn rows_are_chosen_by_number() {
+    let row = |order, number| {
+        let variation = Variation::new(1, 1, 10, order);
+        variation.moment(number, 0, 0).row()
+    };
+    assert_eq!(row(Order::RoundRobin, 23), 3);
+    assert_eq!(row(Order::Unique, 7), 7);
+    let mut counts = [0u32; 10];
+    for number in 0..50_000 {
+        counts[row(Order::Random, number)] += 1;
+    }
+    assert!(
+        counts.iter().all(|n| (4_600..5_400).contains(n)),
+        "{counts:?}"
+    );
+    // The row is the call's, whichever of its messages asks.
+    let variation = Variation::new(1, 1, 1_000, Order::Random);
+    assert_eq!(
+        variation.moment(5, 0, 0).row(),
+        variation.moment(5, 9, 1).row()
+    );
+}
+
+#[test]
+fn files_of_rows() {
+    let json = Rows::parse(
+        "a",
+        "{\"n\": 5, \"s\": \"x\"}\n\n{\"s\": \"y\", \"n\": [1, 2]}\n",
+    )
+    .unwrap();
+    let column = |name| json.column(name).unwrap().values().collect::<Vec<_>>();
+    assert_eq!(
+        (column("n"), column("s")),
+        (vec!["5", "[1,2]"], vec!["x", "y"])
+    );
+    for (text, problem) in [
+        ("", "a: no rows"),
+        ("a,b\n", "a: no rows"),
+        ("a,b\n1,2\n3\n", "line"),
+        ("a,a\n1,2\n", "two columns are named `a`"),
+        ("a,\n1,2\n", "column 2 has no name"),
+        (
+            "{\"a\": 1}\n{\"b\": 1}",
+            "a, line 2: `b` is not in the first line",
+        ),
+        (
+            "{\"a\": 1, \"b\": 2}\n{\"b\": 1}",
+            "a, line 2: `a` is missing",
+        ),
+        ("{\"a\": 1}\nx", "a, line 2: not a JSON object"),
+        ("{}", "without a key"),
+        ("[{\"a\": 1}]", "one object a line"),
+    ] {
+        let error = Rows::parse("a", text).unwrap_err().to_string();
+        assert!(error.contains(problem), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn bare_fields_become_strings() {
+    for (json, quoted) in [
+        (
+            r#"{"a": {{seq}}, "b": [{{ uuid }}]}"#,
+            r#"{"a": "{{seq}}", "b": ["{{ uuid }}"]}"#,
+        ),
+        (r#"{"a":{{seq}}}"#, r#"{"a":"{{seq}}"}"#),
+        (r#"{"a": "\"{{seq}}\\"}"#, r#"{"a": "\"{{seq}}\\"}"#),
+        (r#"{"é": {{row.a"b}}}"#, r#"{"é": "{{row.a\"b}}"}"#),
+        (r#"{"a": {{"#, r#"{"a": {{"#),
+        (r#"{"a": {"b": {}}}"#, r#"{"a": {"b": {}}}"#),
+    ] {
+        assert_eq!(quote_bare(json), quoted);
+    }
+}
+
+#[test]
+fn the_first_field_of_data_that_can_not_vary() {
+    assert_eq!(first_field("[\"{{ seq }}\"]"), Some("{{ seq }}"));
+    assert_eq!(first_field("[\"{{row.a}}\"]"), Some("{{row.a}}"));
+    assert_eq!(first_field("a {{mustache}} {\"a\":{\"b\":{}}}"), None);
+}

@@ -1,0 +1,60 @@
+//! Answers whose messages may be packed: unpacked to be sure of them, never kept.
+
+use plimsoll_model::Outcome;
+
+use super::GrpcDriver;
+use crate::grpc::head::{Encoding, Head, Texts};
+use crate::grpc::packing::Unpackers;
+use crate::grpc::streams::Stream;
+use crate::grpc::unary::Step;
+
+/// The head of an open stream's answer says how its messages are packed. `offers`: gzip
+/// was offered.
+#[cold]
+pub(super) fn note_encoding(
+    unpackers: &mut Option<Box<Unpackers>>,
+    stream: &mut Stream,
+    offers: bool,
+    head: &Head,
+    texts: Option<&Texts>,
+) {
+    stream.answer.packed = offers && head.encoding == Encoding::Gzip;
+    if !stream.answer.packed {
+        let named = texts.and_then(|texts| texts.encoding.as_deref());
+        unpackers.get_or_insert_default().unknown = Some(named.unwrap_or("gzip").into());
+    }
+}
+
+/// DATA of an answer with packed messages. `limit`: of one, unpacked, in bytes.
+#[inline(never)]
+pub(super) fn read_data(
+    unpackers: &mut Option<Box<Unpackers>>,
+    stream: &mut Stream,
+    data: &[u8],
+    end_stream: bool,
+    limit: u32,
+) -> Step {
+    let unpackers = unpackers.get_or_insert_default();
+    let mut unpacking = unpackers.take(stream.id, limit);
+    let answer = &mut stream.answer;
+    let step = answer.packed_data(data, end_stream, limit, &mut unpacking);
+    if step == Step::Continue {
+        unpackers.keep(stream.id, unpacking);
+    }
+    step
+}
+
+impl GrpcDriver {
+    /// What was said of a failure, with the name of the encoding where that was its cause.
+    #[cold]
+    pub(super) fn with_encoding(&self, outcome: Outcome, detail: Option<String>) -> Option<String> {
+        let unpackers = self.unpackers.as_ref();
+        let unknown = unpackers.and_then(|unpackers| unpackers.unknown.as_deref());
+        match (outcome, unknown) {
+            (Outcome::CompressionUnsupported, Some(name)) => Some(format!(
+                "a message packed with `{name}`, which was not offered"
+            )),
+            _ => detail,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Unary calls whose message differs from call to call: it is made where it goes out, and
+//! its frame's length put in afterwards.
+
+use plimsoll_engine::driver::CallId;
+use plimsoll_model::Time;
+
+use super::{GrpcDriver, send_body, write_head};
+use crate::grpc::h2::{DEFAULT_MAX_FRAME, flags, kind};
+use crate::grpc::rendered::Renderer;
+
+/// Bytes of a frame's head (RFC 9113, 4.1).
+const FRAME_HEAD: usize = 9;
+
+impl GrpcDriver {
+    #[inline(never)]
+    pub(super) fn start_varying(
+        &mut self,
+        id: u32,
+        call: CallId,
+        number: u64,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        let prepared = &*self.prepared;
+        let Some(varying) = &prepared.varying else {
+            return;
+        };
+        if self.peer_table.is_steady() {
+            let start = out.len();
+            out.extend_from_slice(&prepared.steady);
+            for &place in &prepared.ids {
+                out[start + place as usize..][..4].copy_from_slice(&id.to_be_bytes());
+            }
+        } else {
+            write_head(prepared, &mut self.peer_table, id, out);
+        }
+        let start = out.len();
+        out.extend_from_slice(&[0; FRAME_HEAD]);
+        let renderer = Renderer {
+            varying,
+            compression: prepared.compression,
+            unix_ns: prepared.unix_ns(now),
+        };
+        renderer.write(number, 0, out);
+        let size = (out.len() - start - FRAME_HEAD) as u32;
+        // At most MAX_WINDOW.
+        let stream_window = self.peer_initial_window as i32;
+        let window = self.connection_window.min(self.peer_initial_window);
+        if size <= window.min(DEFAULT_MAX_FRAME) {
+            let [_, a, b, c] = size.to_be_bytes();
+            let [d, e, f, g] = id.to_be_bytes();
+            let head = [a, b, c, kind::DATA, flags::END_STREAM, d, e, f, g];
+            out[start..start + FRAME_HEAD].copy_from_slice(&head);
+            self.connection_window -= size;
+            self.streams
+                .insert(id, call, stream_window - size as i32, size, 0);
+            return;
+        }
+        let body = out.split_off(start + FRAME_HEAD).into_boxed_slice();
+        out.truncate(start);
+        self.streams.insert(id, call, stream_window, size, size);
+        if let Some(stream) = self.streams.find(id) {
+            send_body(&body, stream, &mut self.connection_window, out);
+            if stream.unsent > 0 {
+                self.blocked.push(id);
+                self.bodies.insert(id, body);
+            }
+        }
+    }
+
+    /// Streams make messages when they may send them, and those may hold the time.
+    #[inline]
+    pub(super) fn note_time(&mut self, now: Time) {
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.now = now;
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Messages packed with gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
+//!
+//! Requests are packed where they are made. Answers are unpacked only to see that they
+//! can be, and how large they are: what comes out is counted and dropped, so a message
+//! of any size takes the memory of the decoder, and one over the limit is refused as
+//! soon as it is.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::{GzDecoder, GzEncoder};
+
+use super::message::{MessageError, Sink};
+
+/// Packs what lies behind `from` in `out`.
+pub(super) fn pack(out: &mut Vec<u8>, from: usize) {
+    let plain = out.split_off(from);
+    let mut encoder = GzEncoder::new(&mut *out, Compression::default());
+    // A vector takes all that it is given.
+    let _ = encoder
+        .write_all(&plain)
+        .and_then(|()| encoder.try_finish());
+}
+
+/// Counts bytes, up to a limit.
+#[derive(Debug)]
+struct Counter {
+    left: u32,
+    overflowed: bool,
+}
+
+impl Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match u32::try_from(bytes.len())
+            .ok()
+            .and_then(|n| self.left.checked_sub(n))
+        {
+            Some(left) => {
+                self.left = left;
+                Ok(bytes.len())
+            }
+            None => {
+                self.overflowed = true;
+                Err(io::ErrorKind::Other.into())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The packed message that one stream is in the middle of.
+#[derive(Debug)]
+pub(super) struct Unpacking {
+    decoder: Option<Box<GzDecoder<Counter>>>,
+    limit: u32,
+    /// Bytes of it were fed to the decoder.
+    fed: bool,
+}
+
+impl Unpacking {
+    pub(super) fn new(limit: u32) -> Unpacking {
+        Unpacking {
+            decoder: None,
+            limit,
+            fed: false,
+        }
+    }
+
+    /// Between two messages, or in one that is not packed.
+    pub(super) fn is_idle(&self) -> bool {
+        self.decoder.is_none()
+    }
+
+    fn why(&self) -> MessageError {
+        match &self.decoder {
+            Some(decoder) if decoder.get_ref().overflowed => {
+                MessageError::UnpacksTooLarge { limit: self.limit }
+            }
+            _ => MessageError::NotGzip,
+        }
+    }
+}
+
+impl Sink for Unpacking {
+    fn begin_packed(&mut self) -> Result<(), MessageError> {
+        self.fed = false;
+        self.decoder = Some(Box::new(GzDecoder::new(Counter {
+            left: self.limit,
+            overflowed: false,
+        })));
+        Ok(())
+    }
+
+    fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
+        let Some(decoder) = &mut self.decoder else {
+            return Ok(());
+        };
+        self.fed |= !bytes.is_empty();
+        decoder.write_all(bytes).map_err(|_| self.why())
+    }
+
+    fn end(&mut self) -> Result<(), MessageError> {
+        if let Some(decoder) = &mut self.decoder
+            && self.fed
+        {
+            decoder.try_finish().map_err(|_| self.why())?;
+        }
+        self.decoder = None;
+        Ok(())
+    }
+}
+
+/// What one connection has begun to unpack, by stream.
+#[derive(Debug, Default)]
+pub(super) struct Unpackers {
+    begun: BTreeMap<u32, Unpacking>,
+    /// The last encoding that answers were said to have and that was not offered.
+    pub(super) unknown: Option<Box<str>>,
+}
+
+impl Unpackers {
+    /// Takes the unpacking of a stream out, to be handed back with [`Unpackers::keep`].
+    pub(super) fn take(&mut self, stream: u32, limit: u32) -> Unpacking {
+        self.begun
+            .remove(&stream)
+            .unwrap_or_else(|| Unpacking::new(limit))
+    }
+
+    pub(super) fn keep(&mut self, stream: u32, unpacking: Unpacking) {
+        if !unpacking.is_idle() {
+            self.begun.insert(stream, unpacking);
+        }
+    }
+
+    /// The stream's call is over.
+    pub(super) fn forget(&mut self, stream: u32) {
+        self.begun.remove(&stream);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{MessageReader, write_message};
+    use super::*;
+
+    fn packed(message: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let gzip = Some(plimsoll_model::plan::Compression::Gzip);
+        write_message(&mut out, gzip, |out| out.extend_from_slice(message));
+        out
+    }
+
+    fn read(bytes: &[u8], chunk: usize, limit: u32) -> Result<u16, MessageError> {
+        let mut reader = MessageReader::NEW;
+        let mut unpacking = Unpacking::new(limit);
+        for chunk in bytes.chunks(chunk) {
+            reader.read_into(&mut unpacking, chunk, limit)?;
+        }
+        assert!(unpacking.is_idle() && !reader.is_inside());
+        Ok(reader.whole())
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_in_any_split() {
+        let mut bytes = packed(&[7; 5000]);
+        assert!(bytes.len() < 100, "{}", bytes.len());
+        bytes.extend_from_slice(&[0, 0, 0, 0, 1, 9]);
+        bytes.extend_from_slice(&packed(b""));
+        // A packed message of no bytes at all is an empty one.
+        bytes.extend_from_slice(&[1, 0, 0, 0, 0]);
+        for chunk in [1, 2, 7, 64, 4096] {
+            assert_eq!(read(&bytes, chunk, 5000), Ok(4), "{chunk}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_refused_at_the_limit() {
+        let bomb = packed(&vec![0; 8 << 20]);
+        assert!(bomb.len() < 10_000);
+        let limit = 1 << 20;
+        let too_large = Err(MessageError::UnpacksTooLarge { limit });
+        assert_eq!(read(&bomb, 1000, limit), too_large);
+        assert_eq!(
+            read(&bomb, 1 << 20, (8 << 20) - 1),
+            Err(MessageError::UnpacksTooLarge {
+                limit: (8 << 20) - 1
+            })
+        );
+        assert_eq!(read(&bomb, 1000, 8 << 20), Ok(1));
+    }
+
+    #[test]
+    fn what_is_no_gzip_is_told() {
+        let mut cut = packed(b"hello hello hello");
+        let length = cut.len();
+        cut.truncate(length - 3);
+        cut[4] -= 3;
+        let mut broken = packed(b"hello hello hello");
+        broken[length - 6] ^= 1;
+        for bytes in [&[1, 0, 0, 0, 3, 1, 2, 3][..], &cut, &broken] {
+            assert_eq!(
+                read(bytes, 4, 1000),
+                Err(MessageError::NotGzip),
+                "{bytes:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A protobuf message in which some fields vary: its fixed bytes, and in their places what
+//! stands for each call's own.
+//!
+//! Nothing is encoded anew but the fields themselves; the lengths around them are
+//! written again where their size shows. The bytes are those that encoding the whole
+//! message with the call's values would give: a field without presence that has its
+//! type's zero is left out. The schema makes these; the driver asks for them.
+
+use plimsoll_model::template::{Field, Moment, Render, Template};
+
+/// A field's tag as it is on the wire (Protocol Buffers, "Encoding").
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tag {
+    bytes: [u8; 5],
+    length: u8,
+}
+
+impl Tag {
+    /// None: an element of a packed list.
+    pub(super) const NONE: Tag = Tag {
+        bytes: [0; 5],
+        length: 0,
+    };
+
+    pub(super) fn new(number: u32, wire_type: u32) -> Tag {
+        let (buffer, length) = varint(u64::from(number << 3 | wire_type));
+        let mut bytes = [0; 5];
+        bytes.copy_from_slice(&buffer[..5]);
+        Tag {
+            bytes,
+            length: length as u8,
+        }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// How a number is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `int32`, `int64`, `uint32`, `uint64`, `bool` and enums.
+    Varint,
+    /// `sint32` and `sint64`.
+    Zigzag,
+    /// `fixed32` and `sfixed32`.
+    Fixed32,
+    /// `fixed64` and `sfixed64`.
+    Fixed64,
+    Float,
+    Double,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Bytes(Box<[u8]>),
+    Number {
+        tag: Tag,
+        form: Form,
+        field: Field,
+        /// Counters begin again where the type ends.
+        mask: i64,
+        /// Left out if it is zero.
+        omit: bool,
+    },
+    Text {
+        tag: Tag,
+        template: Template,
+        /// Bytes of its length, most often.
+        width: u8,
+        omit: bool,
+    },
+    /// A `bytes` field with the sixteen bytes of a UUID.
+    Uuid {
+        tag: Tag,
+        field: Field,
+    },
+    /// A `google.protobuf.Timestamp`.
+    Timestamp {
+        tag: Tag,
+    },
+    /// A field encoded for every row beforehand, tags and all.
+    Rows {
+        encoded: Box<[u8]>,
+        ends: Box<[u32]>,
+    },
+    /// A message, a packed list, an entry of a map.
+    Nested {
+        tag: Tag,
+        width: u8,
+        nodes: Box<[Node]>,
+    },
+}
+
+/// A whole message.
+#[derive(Debug)]
+pub(super) struct Patched {
+    nodes: Box<[Node]>,
+    most: usize,
+}
+
+impl Patched {
+    pub(super) fn new(nodes: Vec<Node>) -> Patched {
+        let nodes = joined(nodes);
+        Patched {
+            most: bounds(&nodes).1,
+            nodes,
+        }
+    }
+}
+
+impl Render for Patched {
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        out.reserve(self.most.min(1 << 16));
+        write_all(&self.nodes, moment, out);
+    }
+
+    fn most(&self) -> usize {
+        self.most
+    }
+}
+
+impl Node {
+    pub(super) fn text(tag: Tag, template: Template, omit: bool) -> Node {
+        Node::Text {
+            tag,
+            width: usual_width(template.bounds()),
+            template,
+            omit,
+        }
+    }
+
+    pub(super) fn nested(tag: Tag, nodes: Vec<Node>) -> Node {
+        let nodes = joined(nodes);
+        Node::Nested {
+            tag,
+            width: usual_width(bounds(&nodes)),
+            nodes,
+        }
+    }
+
+    fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        match self {
+            Node::Bytes(bytes) => out.extend_from_slice(bytes),
+            Node::Number {
+                tag,
+                form,
+                field,
+                mask,
+                omit,
+            } => {
+                let number = field.number(moment) & mask;
+                if number == 0 && *omit {
+                    return;
+                }
+                out.extend_from_slice(tag.bytes());
+                write_number(*form, number, field.digits(), out);
+            }
+            Node::Text {
+                tag,
+                template,
+                width,
+                omit,
+            } => {
+                let start = out.len();
+                out.extend_from_slice(tag.bytes());
+                let length = framed(*width, out, |out| template.write(moment, out));
+                if length == 0 && *omit {
+                    out.truncate(start);
+                }
+            }
+            Node::Uuid { tag, field } => {
+                out.extend_from_slice(tag.bytes());
+                out.push(16);
+                out.extend_from_slice(&field.uuid(moment));
+            }
+            Node::Timestamp { tag } => {
+                const SECOND: u64 = 1_000_000_000;
+                out.extend_from_slice(tag.bytes());
+                framed(1, out, |out| {
+                    for (tag, value) in [
+                        (1 << 3, moment.unix_ns / SECOND),
+                        (2 << 3, moment.unix_ns % SECOND),
+                    ] {
+                        if value != 0 {
+                            out.push(tag);
+                            write_varint(value, out);
+                        }
+                    }
+                });
+            }
+            Node::Rows { encoded, ends } => {
+                let row = moment.row();
+                let start = row.checked_sub(1).map_or(0, |before| ends[before]);
+                out.extend_from_slice(&encoded[start as usize..ends[row] as usize]);
+            }
+            Node::Nested { tag, width, nodes } => {
+                out.extend_from_slice(tag.bytes());
+                framed(*width, out, |out| write_all(nodes, moment, out));
+            }
+        }
+    }
+
+    /// Bytes, at least and at most.
+    fn bounds(&self) -> (usize, usize) {
+        match self {
+            Node::Bytes(bytes) => (bytes.len(), bytes.len()),
+            Node::Number { tag, form, .. } => {
+                let most = match form {
+                    Form::Varint | Form::Zigzag => 10,
+                    Form::Fixed32 | Form::Float => 4,
+                    Form::Fixed64 | Form::Double => 8,
+                };
+                (0, tag.bytes().len() + most)
+            }
+            Node::Text { tag, template, .. } => {
+                let (least, most) = template.bounds();
+                (least, tag.bytes().len() + varint(most as u64).1 + most)
+            }
+            Node::Uuid { tag, .. } => (17, tag.bytes().len() + 17),
+            Node::Timestamp { tag } => (1, tag.bytes().len() + 1 + 12),
+            Node::Rows { ends, .. } => {
+                let starts = std::iter::once(&0).chain(ends.iter());
+                let lengths = || {
+                    ends.iter()
+                        .zip(starts.clone())
+                        .map(|(end, start)| end - start)
+                };
+                let (least, most) = (lengths().min(), lengths().max());
+                (least.unwrap_or(0) as usize, most.unwrap_or(0) as usize)
+            }
+            Node::Nested { tag, nodes, .. } => {
+                let (least, most) = bounds(nodes);
+                let around = |inner: usize| tag.bytes().len() + varint(inner as u64).1 + inner;
+                (around(least), around(most))
+            }
+        }
+    }
+}
+
+fn write_all(nodes: &[Node], moment: &Moment<'_>, out: &mut Vec<u8>) {
+    for node in nodes {
+        node.write(moment, out);
+    }
+}
+
+fn bounds(nodes: &[Node]) -> (usize, usize) {
+    nodes.iter().map(Node::bounds).fold((0, 0), |sum, next| {
+        (sum.0.saturating_add(next.0), sum.1.saturating_add(next.1))
+    })
+}
+
+/// Fixed bytes beside each other become one node.
+fn joined(nodes: Vec<Node>) -> Box<[Node]> {
+    let mut joined: Vec<Node> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        match (joined.last_mut(), node) {
+            (Some(Node::Bytes(before)), Node::Bytes(bytes)) => {
+                *before = [&before[..], &bytes[..]].concat().into();
+            }
+            (_, node) => joined.push(node),
+        }
+    }
+    joined.into()
+}
+
+/// Bytes of a length that is between the two, or of most of them.
+fn usual_width((least, most): (usize, usize)) -> u8 {
+    varint((least + (most - least) / 2) as u64).1 as u8
+}
+
+/// Writes something behind its length, and tells the length. `width`: of the length,
+/// most often; where it turns out another, what was written moves.
+#[inline]
+fn framed(width: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+    let width = usize::from(width);
+    let start = out.len();
+    out.extend_from_slice(&[0; 10][..width]);
+    write(out);
+    let length = out.len() - start - width;
+    let (bytes, needed) = varint(length as u64);
+    if needed != width {
+        move_behind(out, start, width, needed);
+    }
+    out[start..start + needed].copy_from_slice(&bytes[..needed]);
+    length
+}
+
+#[cold]
+fn move_behind(out: &mut Vec<u8>, start: usize, width: usize, needed: usize) {
+    let end = out.len();
+    if needed > width {
+        out.resize(end + needed - width, 0);
+    }
+    out.copy_within(start + width..end, start + needed);
+    out.truncate(end + needed - width);
+}
+
+#[inline]
+fn write_number(form: Form, number: i64, digits: u8, out: &mut Vec<u8>) {
+    // Where both are exact the quotient is what reading the text gives.
+    let real = || number as f64 / 10f64.powi(i32::from(digits));
+    match form {
+        Form::Varint => write_varint(number as u64, out),
+        Form::Zigzag => write_varint(((number << 1) ^ (number >> 63)) as u64, out),
+        Form::Fixed32 => out.extend_from_slice(&(number as u32).to_le_bytes()),
+        Form::Fixed64 => out.extend_from_slice(&number.to_le_bytes()),
+        Form::Float if number.unsigned_abs() < 1 << 24 => {
+            let real = number as f32 / 10f32.powi(i32::from(digits));
+            out.extend_from_slice(&real.to_le_bytes());
+        }
+        Form::Float => out.extend_from_slice(&(real() as f32).to_le_bytes()),
+        Form::Double => out.extend_from_slice(&real().to_le_bytes()),
+    }
+}
+
+#[inline]
+fn write_varint(value: u64, out: &mut Vec<u8>) {
+    let (bytes, length) = varint(value);
+    out.extend_from_slice(&bytes[..length]);
+}
+
+/// A base-128 varint and its length.
+#[inline]
+fn varint(mut value: u64) -> ([u8; 10], usize) {
+    let mut bytes = [0; 10];
+    let mut length = 0;
+    while value >= 0x80 {
+        bytes[length] = value as u8 | 0x80;
+        value >>= 7;
+        length += 1;
+    }
+    bytes[length] = value as u8;
+    (bytes, length + 1)
+}

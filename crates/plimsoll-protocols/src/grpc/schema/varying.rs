@@ -1,0 +1,671 @@
+//! Messages with fields that vary: from JSON with templates to what patches each call's
+//! values into the encoded message.
+//!
+//! What does not vary is encoded by the library, field by field; only what holds a
+//! template is laid out here, in the order of field numbers, as the library has it.
+
+use std::sync::Arc;
+
+use plimsoll_model::template::{
+    Column, Field, Moment, Order, Random, Render, Rows, Source, Template, TemplateError, Unit,
+    Variation, has_fields, quote_bare,
+};
+use prost_reflect::prost::Message as _;
+use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
+use serde_json::{Map, Value};
+
+use super::message::check_names;
+use super::{Method, Schema, SchemaError};
+use crate::grpc::patch::{Form, Node, Patched, Tag};
+
+/// Wire types (Protocol Buffers, "Encoding").
+mod wire {
+    pub(super) const VARINT: u32 = 0;
+    pub(super) const I64: u32 = 1;
+    pub(super) const LEN: u32 = 2;
+    pub(super) const GROUP: u32 = 3;
+    pub(super) const GROUP_END: u32 = 4;
+    pub(super) const I32: u32 = 5;
+}
+
+/// The requests of a call.
+#[derive(Clone, Debug)]
+pub struct Requests {
+    /// Encoded; where they vary, as the first call has them.
+    pub messages: Vec<Vec<u8>>,
+    /// Empty: they are the same for every call.
+    pub varying: Vec<Arc<dyn Render>>,
+}
+
+/// JSON whose strings were looked through for templates.
+#[derive(Clone, Debug)]
+enum Tree {
+    Constant(Value),
+    Template(Template),
+    Object(Vec<(String, Tree)>),
+    List(Vec<Tree>),
+}
+
+impl Tree {
+    /// The column that is all there is.
+    fn column(&self) -> Option<&Column> {
+        match self {
+            Tree::Template(template) => match &template.alone()?.source {
+                Source::Row(column) => Some(column),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+impl Schema {
+    /// Encodes the requests of a call: one, or where a stream of them is sent and the text
+    /// is a list, each of the list. Strings may hold fields of a [`Template`].
+    ///
+    /// # Errors
+    /// As [`Schema::encode`]; and where a field can't vary as it is asked to, or a row does
+    /// not fit.
+    pub fn encode_all(
+        &self,
+        method: &Method,
+        json: &str,
+        rows: Option<&Rows>,
+    ) -> Result<Requests, SchemaError> {
+        let varies = has_fields(json);
+        let quoted = if varies {
+            quote_bare(json)
+        } else {
+            json.to_owned()
+        };
+        let texts = match serde_json::from_str(&quoted) {
+            Ok(Value::Array(items)) if method.kind().client_streams() => {
+                items.iter().map(ToString::to_string).collect()
+            }
+            _ => vec![quoted],
+        };
+        let mut requests = Requests {
+            messages: Vec::new(),
+            varying: Vec::new(),
+        };
+        if !varies {
+            for text in &texts {
+                requests.messages.push(self.encode(method, text)?);
+            }
+            return Ok(requests);
+        }
+        let count = rows.map_or(0, Rows::count);
+        let first = Variation::new(1, 1, count, Order::RoundRobin);
+        let mut slots = 0;
+        for text in &texts {
+            let message = Varied::parse(self, method, text, &mut slots, rows)?;
+            let sample = message.filled(&first.moment(0, 0, 0));
+            // Names first, then what templates stand for, then values.
+            check_names(&message.message, &message.message, &sample, "")?;
+            requests.varying.push(Arc::new(message.patched()?));
+            requests
+                .messages
+                .push(self.encode(method, &sample.to_string())?);
+        }
+        if slots == 0 {
+            requests.varying.clear();
+        }
+        Ok(requests)
+    }
+}
+
+/// A message with templates.
+struct Varied<'a> {
+    message: MessageDescriptor,
+    tree: Tree,
+    rows: Option<&'a Rows>,
+}
+
+impl<'a> Varied<'a> {
+    fn parse(
+        schema: &Schema,
+        method: &Method,
+        json: &str,
+        slots: &mut u32,
+        rows: Option<&'a Rows>,
+    ) -> Result<Varied<'a>, SchemaError> {
+        let message = method.descriptor.input();
+        let Ok(value) = serde_json::from_str(json) else {
+            // The encoding proper tells what is wrong with it.
+            schema.encode(method, json)?;
+            return Err(wrong(&message, "", "not valid JSON"));
+        };
+        let tree = plant(value, slots, rows, "").map_err(|(path, e)| {
+            let problem = e.to_string();
+            wrong(&message, &path, &problem)
+        })?;
+        Ok(Varied {
+            message,
+            tree,
+            rows,
+        })
+    }
+
+    /// The JSON as `moment` has it.
+    fn filled(&self, moment: &Moment<'_>) -> Value {
+        Filling { moment }.message(&self.message, &self.tree)
+    }
+
+    fn patched(&self) -> Result<Patched, SchemaError> {
+        match &self.tree {
+            Tree::Object(entries) => Ok(Patched::new(self.nodes(&self.message, entries, "")?)),
+            Tree::Constant(value) => {
+                let bytes = self.constant(&self.message, value, "")?;
+                Ok(Patched::new(vec![Node::Bytes(bytes.into())]))
+            }
+            _ => Err(self.refused("", "a template can't stand for a whole message")),
+        }
+    }
+
+    /// A message's fields in the order of their numbers.
+    fn nodes(
+        &self,
+        message: &MessageDescriptor,
+        entries: &[(String, Tree)],
+        path: &str,
+    ) -> Result<Vec<Node>, SchemaError> {
+        let mut fields: Vec<(u32, Vec<Node>)> = Vec::new();
+        for (key, tree) in entries {
+            let path = join(path, key);
+            if let Tree::Constant(value) = tree {
+                let bytes = self.one_field(message, key, value.clone(), &path)?;
+                if !bytes.is_empty() {
+                    let number = (read_varint(&bytes).0 >> 3) as u32;
+                    fields.push((number, vec![Node::Bytes(bytes.into())]));
+                }
+                continue;
+            }
+            let Some(field) = field_named(message, key) else {
+                return Err(self.refused(&path, "an extension can't vary"));
+            };
+            let mut nodes = Vec::new();
+            self.field(&field, tree, &path, &mut nodes)?;
+            fields.push((field.number(), nodes));
+        }
+        fields.sort_by_key(|(number, _)| *number);
+        Ok(fields.into_iter().flat_map(|(_, nodes)| nodes).collect())
+    }
+
+    fn field(
+        &self,
+        field: &FieldDescriptor,
+        tree: &Tree,
+        path: &str,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), SchemaError> {
+        let message = field.parent_message();
+        if let Some(column) = tree.column() {
+            let encode = |value| self.one_field(message, field.json_name(), value, path);
+            nodes.push(self.each_row(column, field, path, encode)?);
+            return Ok(());
+        }
+        match (field.kind(), tree) {
+            (Kind::Message(entry), Tree::Object(entries)) if field.is_map() => {
+                for (key, tree) in entries {
+                    let path = join(path, key);
+                    let key_is_bool = entry.map_entry_key_field().kind() == Kind::Bool;
+                    let key = match serde_json::from_str(key) {
+                        Ok(Value::Bool(key)) if key_is_bool => Value::Bool(key),
+                        _ => Value::String(key.clone()),
+                    };
+                    let pair = [
+                        ("key".to_owned(), Tree::Constant(key)),
+                        ("value".to_owned(), tree.clone()),
+                    ];
+                    let tag = Tag::new(field.number(), wire::LEN);
+                    nodes.push(Node::nested(tag, self.nodes(&entry, &pair, &path)?));
+                }
+                Ok(())
+            }
+            (_, Tree::List(items)) if field.is_list() => self.list(field, items, path, nodes),
+            _ if field.is_list() || field.is_map() => Err(self.refused(
+                path,
+                "of a whole list or map only {{row.NAME}} alone can be",
+            )),
+            _ => {
+                let omit = !field.supports_presence();
+                let tag = Tag::new(field.number(), wire_type(field));
+                self.value(field, tree, tag, omit, path, nodes)
+            }
+        }
+    }
+
+    fn list(
+        &self,
+        field: &FieldDescriptor,
+        items: &[Tree],
+        path: &str,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), SchemaError> {
+        let packed = field.is_packed();
+        let message = field.parent_message();
+        let name = field.json_name();
+        let encode = |value: Value, path: &str| -> Result<Vec<u8>, SchemaError> {
+            let bytes = self.one_field(message, name, Value::Array(vec![value]), path)?;
+            Ok(if packed { unframed(&bytes) } else { bytes })
+        };
+        let mut elements = Vec::new();
+        for (i, tree) in items.iter().enumerate() {
+            let path = format!("{path}[{i}]");
+            match tree {
+                Tree::Constant(value) => {
+                    elements.push(Node::Bytes(encode(value.clone(), &path)?.into()));
+                }
+                tree => {
+                    if let Some(column) = tree.column() {
+                        let each = |value| encode(value, &path);
+                        elements.push(self.each_row(column, field, &path, each)?);
+                        continue;
+                    }
+                    let tag = match packed {
+                        true => Tag::NONE,
+                        false => Tag::new(field.number(), wire_type(field)),
+                    };
+                    self.value(field, tree, tag, false, &path, &mut elements)?;
+                }
+            }
+        }
+        if packed {
+            nodes.push(Node::nested(Tag::new(field.number(), wire::LEN), elements));
+        } else {
+            nodes.append(&mut elements);
+        }
+        Ok(())
+    }
+
+    /// A field's one value, or one of its list.
+    fn value(
+        &self,
+        field: &FieldDescriptor,
+        tree: &Tree,
+        tag: Tag,
+        omit: bool,
+        path: &str,
+        nodes: &mut Vec<Node>,
+    ) -> Result<(), SchemaError> {
+        match (field.kind(), tree) {
+            (Kind::Message(message), Tree::Object(entries)) => {
+                if message.full_name().starts_with("google.protobuf.") {
+                    let problem = format!("nothing in a {} can vary", message.full_name());
+                    return Err(self.refused(path, &problem));
+                }
+                let mut inner = self.nodes(&message, entries, path)?;
+                if field.is_group() {
+                    let end = Tag::new(field.number(), wire::GROUP_END);
+                    nodes.push(Node::Bytes(tag.bytes().into()));
+                    nodes.append(&mut inner);
+                    nodes.push(Node::Bytes(end.bytes().into()));
+                } else {
+                    nodes.push(Node::nested(tag, inner));
+                }
+                Ok(())
+            }
+            (Kind::Message(message), Tree::Template(template)) => {
+                nodes.push(self.well_known(&message, tree, template, tag, path)?);
+                Ok(())
+            }
+            (Kind::String, Tree::Template(template)) => {
+                nodes.push(Node::text(tag, template.clone(), omit));
+                Ok(())
+            }
+            (kind, Tree::Template(template)) => {
+                let Some(only) = template.alone() else {
+                    return Err(self.refused(
+                        path,
+                        "only a template alone can stand for a value that is no text",
+                    ));
+                };
+                nodes.push(
+                    scalar(&kind, only, tag, omit)
+                        .map_err(|problem| self.refused(path, &problem))?,
+                );
+                Ok(())
+            }
+            _ => Err(self.refused(path, "a list or an object is not what this field holds")),
+        }
+    }
+
+    /// Messages whose JSON is a string or a number.
+    fn well_known(
+        &self,
+        message: &MessageDescriptor,
+        tree: &Tree,
+        template: &Template,
+        tag: Tag,
+        path: &str,
+    ) -> Result<Node, SchemaError> {
+        let name = message.full_name();
+        let source = template.alone().map(|field| &field.source);
+        if let ("google.protobuf.Timestamp", Some(Source::Now(_))) = (name, source) {
+            return Ok(Node::Timestamp { tag });
+        }
+        let wrapped = name.starts_with("google.protobuf.") && name.ends_with("Value");
+        let value = message.get_field_by_name("value").filter(|_| wrapped);
+        if let Some(value) = value.filter(|value| !matches!(value.kind(), Kind::Message(_))) {
+            let mut inner = Vec::new();
+            let inner_tag = Tag::new(value.number(), wire_type(&value));
+            self.value(&value, tree, inner_tag, true, path, &mut inner)?;
+            return Ok(Node::nested(tag, inner));
+        }
+        Err(self.refused(
+            path,
+            &format!("a {name} can't be a template such as this one"),
+        ))
+    }
+
+    /// A field that is a column's value, encoded for each row by `encode`.
+    fn each_row(
+        &self,
+        column: &Column,
+        field: &FieldDescriptor,
+        path: &str,
+        encode: impl Fn(Value) -> Result<Vec<u8>, SchemaError>,
+    ) -> Result<Node, SchemaError> {
+        let mut encoded = Vec::new();
+        let mut ends = Vec::new();
+        for (row, text) in column.values().enumerate() {
+            let bytes = encode(typed(field, text)).map_err(|e| SchemaError::Row {
+                file: self.rows.map_or("", Rows::file).to_owned(),
+                row: row + 1,
+                column: column.name.clone(),
+                problem: e.to_string(),
+            })?;
+            encoded.extend_from_slice(&bytes);
+            ends.push(
+                u32::try_from(encoded.len())
+                    .map_err(|_| self.refused(path, "the column has over four gigabytes"))?,
+            );
+        }
+        Ok(Node::Rows {
+            encoded: encoded.into(),
+            ends: ends.into(),
+        })
+    }
+
+    /// The bytes of a message that has one field.
+    fn one_field(
+        &self,
+        message: &MessageDescriptor,
+        key: &str,
+        value: Value,
+        path: &str,
+    ) -> Result<Vec<u8>, SchemaError> {
+        let object = Value::Object(Map::from_iter([(key.to_owned(), value)]));
+        self.constant(message, &object, path)
+    }
+
+    fn constant(
+        &self,
+        message: &MessageDescriptor,
+        value: &Value,
+        path: &str,
+    ) -> Result<Vec<u8>, SchemaError> {
+        match DynamicMessage::deserialize(message.clone(), value) {
+            Ok(encoded) => Ok(encoded.encode_to_vec()),
+            Err(e) => Err(self.refused(path, &e.to_string())),
+        }
+    }
+
+    fn refused(&self, path: &str, problem: &str) -> SchemaError {
+        wrong(&self.message, path, problem)
+    }
+}
+
+fn wrong(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError {
+    SchemaError::Value {
+        message: message.full_name().to_owned(),
+        path: if path.is_empty() { "." } else { path }.to_owned(),
+        problem: problem.to_owned(),
+    }
+}
+
+/// Looks the strings of a JSON value through for templates. Errors have the path.
+fn plant(
+    value: Value,
+    slots: &mut u32,
+    rows: Option<&Rows>,
+    path: &str,
+) -> Result<Tree, (String, TemplateError)> {
+    if !has_fields(&value.to_string()) {
+        return Ok(Tree::Constant(value));
+    }
+    match value {
+        Value::String(text) => match Template::parse(&text, slots, rows) {
+            Ok(template) => Ok(match template.constant() {
+                Some(text) => Tree::Constant(Value::String(text.to_owned())),
+                None => Tree::Template(template),
+            }),
+            Err(e) => Err((path.to_owned(), e)),
+        },
+        Value::Array(items) => {
+            let items = items.into_iter().enumerate();
+            items
+                .map(|(i, item)| plant(item, slots, rows, &format!("{path}[{i}]")))
+                .collect::<Result<_, _>>()
+                .map(Tree::List)
+        }
+        Value::Object(entries) => {
+            let mut planted = Vec::new();
+            for (key, value) in entries {
+                let path = join(path, &key);
+                if let Some(field) = plimsoll_model::template::first_field(&key) {
+                    let problem = "a key can't vary".to_owned();
+                    let text = field.trim_matches(['{', '}']).to_owned();
+                    return Err((path, TemplateError::Arguments { text, problem }));
+                }
+                planted.push((key, plant(value, slots, rows, &path)?));
+            }
+            Ok(Tree::Object(planted))
+        }
+        other => Ok(Tree::Constant(other)),
+    }
+}
+
+/// Puts values where templates are.
+struct Filling<'a> {
+    moment: &'a Moment<'a>,
+}
+
+impl Filling<'_> {
+    fn message(&self, message: &MessageDescriptor, tree: &Tree) -> Value {
+        match tree {
+            Tree::Object(entries) => Value::Object(
+                entries
+                    .iter()
+                    .map(|(key, tree)| {
+                        let field = field_named(message, key);
+                        (key.clone(), self.field(field.as_ref(), tree))
+                    })
+                    .collect(),
+            ),
+            tree => self.field(None, tree),
+        }
+    }
+
+    /// `None`: a field that there is not, which is told later.
+    fn field(&self, field: Option<&FieldDescriptor>, tree: &Tree) -> Value {
+        match tree {
+            Tree::Constant(value) => value.clone(),
+            Tree::Template(template) => {
+                let mut text = Vec::new();
+                template.write(self.moment, &mut text);
+                let text = String::from_utf8_lossy(&text);
+                match field {
+                    Some(field) => match (field.kind(), template.alone()) {
+                        (Kind::Bytes, Some(only)) if matches!(only.source, Source::Uuid) => {
+                            Value::String(base64(&only.uuid(self.moment)))
+                        }
+                        (Kind::Message(message), Some(only))
+                            if matches!(only.source, Source::Now(_))
+                                && message.full_name() == "google.protobuf.Timestamp" =>
+                        {
+                            Value::String(self.moment.rfc3339())
+                        }
+                        (_, Some(_)) => typed(field, &text),
+                        _ => Value::String(text.into_owned()),
+                    },
+                    None => Value::String(text.into_owned()),
+                }
+            }
+            Tree::List(items) => {
+                Value::Array(items.iter().map(|item| self.field(field, item)).collect())
+            }
+            Tree::Object(entries) => {
+                let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
+                    let none = |(key, tree): &(String, Tree)| (key.clone(), self.field(None, tree));
+                    return Value::Object(entries.iter().map(none).collect());
+                };
+                if field.is_some_and(FieldDescriptor::is_map) {
+                    let value = message.map_entry_value_field();
+                    let entries = entries.iter();
+                    return Value::Object(
+                        entries
+                            .map(|(key, tree)| (key.clone(), self.field(Some(&value), tree)))
+                            .collect(),
+                    );
+                }
+                self.message(&message, tree)
+            }
+        }
+    }
+}
+
+/// A text as the JSON that a field of this kind takes. Numbers may be strings there
+/// (proto3 JSON mapping).
+fn typed(field: &FieldDescriptor, text: &str) -> Value {
+    let parsed = || serde_json::from_str(text).ok();
+    let plain = || Value::String(text.to_owned());
+    let one = |kind: &Kind| match (kind, text) {
+        (Kind::Bool, "1") => Value::Bool(true),
+        (Kind::Bool, "0") => Value::Bool(false),
+        (Kind::Bool, _) => parsed().filter(Value::is_boolean).unwrap_or_else(plain),
+        (Kind::Enum(_), _) => parsed().filter(Value::is_i64).unwrap_or_else(plain),
+        (Kind::Message(_), _) => parsed()
+            .filter(|value: &Value| value.is_object() || value.is_array() || value.is_boolean())
+            .unwrap_or_else(plain),
+        _ => plain(),
+    };
+    match parsed() {
+        Some(whole @ Value::Array(_)) if field.is_list() => whole,
+        Some(whole @ Value::Object(_)) if field.is_map() => whole,
+        _ => one(&field.kind()),
+    }
+}
+
+/// A field that holds one value which is no text and no message.
+fn scalar(kind: &Kind, only: &Field, tag: Tag, omit: bool) -> Result<Node, String> {
+    let (form, low, high) = match kind {
+        Kind::Bytes if matches!(only.source, Source::Uuid) => {
+            let field = only.clone();
+            return Ok(Node::Uuid { tag, field });
+        }
+        Kind::Bytes => {
+            return Err("bytes are base64: only {{uuid}} or {{row.NAME}} alone can be".to_owned());
+        }
+        Kind::Bool => (Form::Varint, 0, 1),
+        Kind::Int32 | Kind::Enum(_) => (Form::Varint, i64::from(i32::MIN), i64::from(i32::MAX)),
+        Kind::Sint32 => (Form::Zigzag, i64::from(i32::MIN), i64::from(i32::MAX)),
+        Kind::Sfixed32 => (Form::Fixed32, i64::from(i32::MIN), i64::from(i32::MAX)),
+        Kind::Uint32 => (Form::Varint, 0, i64::from(u32::MAX)),
+        Kind::Fixed32 => (Form::Fixed32, 0, i64::from(u32::MAX)),
+        Kind::Int64 => (Form::Varint, i64::MIN, i64::MAX),
+        Kind::Sint64 => (Form::Zigzag, i64::MIN, i64::MAX),
+        Kind::Sfixed64 => (Form::Fixed64, i64::MIN, i64::MAX),
+        Kind::Uint64 => (Form::Varint, 0, i64::MAX),
+        Kind::Fixed64 => (Form::Fixed64, 0, i64::MAX),
+        Kind::Float => (Form::Float, i64::MIN, i64::MAX),
+        Kind::Double => (Form::Double, i64::MIN, i64::MAX),
+        Kind::String | Kind::Message(_) => return Err("no number can be here".to_owned()),
+    };
+    let name = format!("{kind:?}").to_lowercase();
+    if !only.is_number() {
+        return Err(format!(
+            "this template is no number, and the field is {name}"
+        ));
+    }
+    let is_real = matches!(form, Form::Float | Form::Double);
+    if only.digits() > 0 && !is_real {
+        return Err(format!("digits behind the point, and the field is {name}"));
+    }
+    let fits_in_32 = high <= i64::from(u32::MAX);
+    match &only.source {
+        Source::Random(Random {
+            low: least,
+            high: most,
+            ..
+        }) if !is_real && (*least < low || *most > high) => {
+            return Err(format!("the field is {name}: from {low} to {high}"));
+        }
+        Source::Random(_) => {}
+        _ if *kind == Kind::Bool => {
+            return Err("the field is bool: use {{random 0 1}} or a column".to_owned());
+        }
+        Source::Now(Unit::Every(nanos)) if *nanos < 1_000_000_000 && fits_in_32 => {
+            return Err(format!("the field is {name}: only {{{{now s}}}} fits"));
+        }
+        _ => {}
+    }
+    let counts = !matches!(only.source, Source::Random(_));
+    Ok(Node::Number {
+        tag,
+        form,
+        field: only.clone(),
+        mask: if counts && !is_real { high } else { -1 },
+        omit,
+    })
+}
+
+fn wire_type(field: &FieldDescriptor) -> u32 {
+    match field.kind() {
+        Kind::Message(_) if field.is_group() => wire::GROUP,
+        Kind::String | Kind::Bytes | Kind::Message(_) => wire::LEN,
+        Kind::Fixed32 | Kind::Sfixed32 | Kind::Float => wire::I32,
+        Kind::Fixed64 | Kind::Sfixed64 | Kind::Double => wire::I64,
+        _ => wire::VARINT,
+    }
+}
+
+fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
+    message
+        .get_field_by_json_name(key)
+        .or_else(|| message.get_field_by_name(key))
+}
+
+fn join(path: &str, key: &str) -> String {
+    match path {
+        "" => key.to_owned(),
+        path => format!("{path}.{key}"),
+    }
+}
+
+/// What a varint at the beginning says, and its length.
+fn read_varint(bytes: &[u8]) -> (u64, usize) {
+    let mut value = 0;
+    for (i, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f) << (7 * i);
+        if byte & 0x80 == 0 {
+            return (value, i + 1);
+        }
+    }
+    (value, bytes.len())
+}
+
+/// A field's bytes behind its tag and its length.
+fn unframed(bytes: &[u8]) -> Vec<u8> {
+    let (_, tag) = read_varint(bytes);
+    let (_, length) = read_varint(&bytes[tag..]);
+    bytes[tag + length..].to_vec()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use ::base64::Engine as _;
+    ::base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+#[cfg(test)]
+mod tests;

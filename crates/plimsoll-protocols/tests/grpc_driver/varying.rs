@@ -1,0 +1,191 @@
+//! Messages that vary from call to call, through windows of every size.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_model::plan::{MethodKind, Pace, StreamPlan};
+use plimsoll_model::template::{Moment, Order, Render, Variation, Varying};
+use plimsoll_protocols::grpc::h2::{kind, setting};
+
+use super::*;
+
+/// Numbers of call and message and the time, with so many bytes behind them.
+#[derive(Debug)]
+struct Numbers {
+    filling: usize,
+}
+
+impl Render for Numbers {
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        let text = format!("{}/{}@{};", moment.number, moment.message, moment.unix_ns);
+        out.extend_from_slice(text.as_bytes());
+        out.resize(out.len() + self.filling + moment.number as usize, 7);
+    }
+    fn most(&self) -> usize {
+        100 + self.filling
+    }
+}
+
+fn call(filling: usize) -> GrpcCall {
+    GrpcCall {
+        method: "a.S/M".to_owned(),
+        message: vec![1],
+        varying: Some(Varying {
+            variation: Variation::new(1, 1, 1, Order::RoundRobin),
+            messages: vec![Arc::new(Numbers { filling })],
+        }),
+        max_message: 1000,
+        ..GrpcCall::default()
+    }
+}
+
+fn expected(number: u64, message: u32, unix_ns: u64, filling: usize) -> Vec<u8> {
+    let mut body = format!("{number}/{message}@{unix_ns};").into_bytes();
+    body.resize(body.len() + filling + number as usize, 7);
+    let mut framed = vec![0];
+    framed.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    framed.extend_from_slice(&body);
+    framed
+}
+
+/// DATA that was sent on a stream, and how many of its frames ended it.
+fn received(frames: &[Sent], stream: u32) -> (Vec<u8>, usize) {
+    let (mut bytes, mut ends) = (Vec::new(), 0);
+    for (head, payload) in frames {
+        if head.kind() == kind::DATA && head.stream() == stream {
+            bytes.extend_from_slice(payload);
+            ends += usize::from(head.has(h2::flags::END_STREAM));
+        }
+    }
+    (bytes, ends)
+}
+
+#[test]
+fn every_call_sends_its_own_message() {
+    for filling in [0, 100, 40_000] {
+        let protocol = prepared(&call(filling));
+        protocol.clock_began(500);
+        let mut client = Client::of(&protocol);
+        client.greet(&[(setting::INITIAL_WINDOW_SIZE, 1 << 20)]);
+        let mut opened = Vec::new();
+        write::window_update(&mut opened, 0, 1 << 24);
+        client.receive(&opened).unwrap();
+        for _ in 0..4 {
+            client.start();
+        }
+        let frames = client.sent();
+        for number in 0..4 {
+            let stream = number as u32 * 2 + 1;
+            let sent = received(&frames, stream);
+            assert_eq!(sent, (expected(number, 0, 501, filling), 1), "{number}");
+            client.receive(&good_answer(stream)).unwrap();
+        }
+        let sizes: Vec<usize> = client
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Done(done) if done.outcome.is_ok() => Some(done.bytes_sent as usize),
+                _ => None,
+            })
+            .collect();
+        let wanted: Vec<usize> = (0..4).map(|n| expected(n, 0, 501, filling).len()).collect();
+        assert_eq!(sizes, wanted);
+    }
+}
+
+#[test]
+fn what_a_window_holds_back_is_kept_as_it_was() {
+    let mut client = Client::of(&prepared(&call(60)));
+    client.greet(&[(setting::INITIAL_WINDOW_SIZE, 20)]);
+    for _ in 0..3 {
+        client.start();
+    }
+    // The second is given up while it waits.
+    client.driver.cancel(CallId(1), Time(3), &mut client.out);
+    let mut frames = client.sent();
+    for _ in 0..10 {
+        let mut opened = Vec::new();
+        for stream in [1, 5] {
+            write::window_update(&mut opened, stream, 9);
+        }
+        client.receive(&opened).unwrap();
+        frames.extend(client.sent());
+    }
+    assert_eq!(received(&frames, 1), (expected(0, 0, 1, 60), 1));
+    assert_eq!(received(&frames, 3).1, 0);
+    assert_eq!(received(&frames, 5), (expected(2, 0, 1, 60), 1));
+    assert!(
+        client.driver.heap_bytes() < 2_000,
+        "{}",
+        client.driver.heap_bytes()
+    );
+}
+
+fn streaming(count: u32, pace: Pace) -> GrpcCall {
+    GrpcCall {
+        message: Vec::new(),
+        stream: Some(StreamPlan {
+            kind: MethodKind::Bidirectional,
+            messages: vec![vec![1]],
+            count,
+            pace,
+            expect: None,
+            cancel_after: None,
+        }),
+        ..call(10)
+    }
+}
+
+#[test]
+fn every_message_of_a_stream_is_its_own() {
+    for (count, window) in [
+        (1, 1 << 20),
+        (3, 7),
+        (0, 7),
+        (2_000, 1 << 20),
+        (2_000, 3_000),
+    ] {
+        let mut client = Client::of(&prepared(&streaming(count, Pace::None)));
+        client.greet(&[(setting::INITIAL_WINDOW_SIZE, window)]);
+        let mut opened = Vec::new();
+        write::window_update(&mut opened, 0, 1 << 24);
+        client.receive(&opened).unwrap();
+        client.start();
+        let mut frames = client.sent();
+        for _ in 0..200 {
+            let mut opened = Vec::new();
+            write::window_update(&mut opened, 1, window.min(1_000));
+            client.receive(&opened).unwrap();
+            frames.extend(client.sent());
+        }
+        let (bytes, ends) = received(&frames, 1);
+        let mut rest = &bytes[..];
+        for message in 0..count {
+            let text = format!("0/{message}@");
+            assert_eq!(&rest[5..5 + text.len()], text.as_bytes());
+            let length = u32::from_be_bytes(rest[1..5].try_into().unwrap()) as usize;
+            rest = &rest[5 + length..];
+        }
+        assert_eq!((rest.len(), ends), (0, 1), "{count} {window}");
+        assert_eq!(client.driver.messages_sent(CallId(0)), count);
+    }
+}
+
+#[test]
+fn a_paced_message_has_the_time_at_which_it_went() {
+    let pace = Pace::Every(Duration::from_nanos(100));
+    let mut client = Client::of(&prepared(&streaming(3, pace)));
+    client.greet(&[]);
+    client.start();
+    for now in [101, 201] {
+        assert_eq!(client.driver.deadline(), Some(Time(now)));
+        client
+            .driver
+            .expire(Time(now), &mut client.out, &mut client.events);
+    }
+    let times = [1, 101, 201].into_iter().zip(0..);
+    let wanted: Vec<u8> = times
+        .flat_map(|(time, message)| expected(0, message, time, 10))
+        .collect();
+    assert_eq!(received(&client.sent(), 1), (wanted, 1));
+}

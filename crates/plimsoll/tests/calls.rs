@@ -1,0 +1,426 @@
+//! What calls carry, and what comes back: data that varies, packed messages, and answers
+//! that are none.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+use plimsoll_protocols::grpc::h2::{self, flags, kind, write};
+use plimsoll_protocols::grpc::hpack::Encoder;
+use serde_json::Value;
+use support::{Place, SCORE, told};
+
+/// How often each error happened.
+fn errors(run: &Value) -> Vec<(&str, u64)> {
+    let errors = run["total"]["errors_by_code"].as_array().expect("a list");
+    let each = errors.iter().map(|e| {
+        let code = e["code"].as_str().expect("a code");
+        (code, e["count"].as_u64().expect("a count"))
+    });
+    each.collect()
+}
+
+// --- data that varies ----------------------------------------------------------------
+
+#[test]
+fn each_call_has_its_own_row() {
+    let place = Place::new();
+    fs::write(
+        place.path("vectors.csv"),
+        "vector\n\"[1, 2]\"\nno vector\n[3]\n",
+    )
+    .expect("writable");
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let run = |code: i32, order: &str, calls: &str| {
+        let mut arguments = vec!["grpc", &url, "-q", "--json", SCORE[0], SCORE[1]];
+        arguments.extend(["-d", r#"{"json": "{{row.vector}}"}"#]);
+        arguments.extend(["--rows", "vectors.csv", "--rows-order", order]);
+        arguments.extend(["--rate", "300/s", "--calls", calls]);
+        arguments.extend(["--workers", "2", "--connections", "2"]);
+        place
+            .run(&arguments)
+            .status
+            .code()
+            .filter(|got| *got == code)
+    };
+    // The server tells how many of each row it had.
+    assert_eq!(run(0, "round-robin", "30"), Some(0));
+    assert_eq!(run(0, "unique", "3"), Some(0));
+    assert_eq!(run(2, "unique", "4"), Some(2));
+    let (_, said) = server.stop();
+    assert!(said.contains("scored 22, invalid 11"), "{said}");
+}
+
+#[test]
+fn a_run_with_random_data_repeats_exactly() {
+    let place = Place::new();
+    // A vector or none, by chance: how often depends on the seed alone.
+    let data = r#"{"json": "[{{random 0 1}}{{random 0 1}}]"}"#;
+    let bytes = |seed: &str, out: &str, workers: &str| {
+        let server = place.serve(&["score"]);
+        let url = server.plaintext();
+        let mut arguments = vec!["grpc", &url, "-q", SCORE[0], SCORE[1], "-d", data];
+        arguments.extend(["--rate", "500/s", "--calls", "200", "--workers", workers]);
+        arguments.extend(["--connections", "4", "--seed", seed, "--out", out]);
+        place.expect(0, &arguments);
+        let run = place.run_json(out);
+        let (_, said) = server.stop();
+        (errors(&run).first().map(|e| e.1), said)
+    };
+    let (failed, first) = bytes("7", "a", "1");
+    // `[01]` is no JSON: half of the calls.
+    assert!(failed.is_some_and(|n| (60..140).contains(&n)), "{first}");
+    assert_eq!(failed, bytes("7", "b", "3").0);
+    assert_ne!(failed, bytes("8", "c", "1").0);
+}
+
+#[test]
+fn data_that_can_not_vary_so_is_told_before_any_load() {
+    let place = Place::new();
+    fs::write(place.path("r.csv"), "price\n5\nmany\n").expect("writable");
+    let order = |data: &str, more: &[&str]| {
+        let mut arguments = vec![
+            "grpc",
+            "grpc://127.0.0.1:1",
+            "-m",
+            "orders.OrderService/Submit",
+        ];
+        arguments.extend(["-d", data, "--rate", "1/s", "--calls", "1"]);
+        arguments.extend(more);
+        let output = place.run(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        told(&output)
+    };
+    let rows = ["--rows", "r.csv"];
+    for (data, more, problem) in [
+        (r#"{"price": {{sec}}}"#, &[][..], "did you mean seq?"),
+        (
+            r#"{"price": "{{uuid}}"}"#,
+            &[],
+            "this template is no number",
+        ),
+        (r#"{"price": {{row.price}}}"#, &[], "needs rows"),
+        (
+            r#"{"price": {{row.price}}}"#,
+            &rows,
+            "r.csv, row 2, column \"price\"",
+        ),
+        (
+            r#"{"price": {{row.prize}}}"#,
+            &rows,
+            "did you mean row.price?",
+        ),
+        (r#"{"price": 5}"#, &rows, "no message has a field of them"),
+        (
+            r#"{"price": 5}"#,
+            &["--rows-order", "random"],
+            "missing: name a CSV",
+        ),
+        (
+            r#"{"price": {{row.price}}}"#,
+            &["--rows", "gone.csv"],
+            "can't read gone.csv",
+        ),
+        (
+            r#"{"price": 5}"#,
+            &["--metadata", "x-id: {{uuid}}"],
+            "only messages vary",
+        ),
+        (
+            r#"{"price": 5}"#,
+            &["--compression", "zstd"],
+            "use \"gzip\" or \"none\"",
+        ),
+    ] {
+        let told = order(data, more);
+        assert!(told.contains(problem), "{data}: {told}");
+    }
+}
+
+// --- packed messages -----------------------------------------------------------------
+
+#[test]
+fn our_servers_take_and_give_packed_messages() {
+    let place = Place::new();
+    let text = "hi ".repeat(1000);
+    for (service, method, data) in [
+        ("score", SCORE[1], SCORE[3].to_owned()),
+        ("orders", "orders.OrderService/Submit", "{}".to_owned()),
+        (
+            "echo",
+            "grpc.examples.echo.Echo/UnaryEcho",
+            format!(r#"{{"message": "{text}"}}"#),
+        ),
+        (
+            "echo",
+            "grpc.examples.echo.Echo/BidirectionalStreamingEcho",
+            format!(r#"{{"message": "{{{{seq}}}} {text}"}}"#),
+        ),
+    ] {
+        let server = place.serve(&[service]);
+        let url = server.plaintext();
+        let mut arguments = vec!["grpc", &url, "-q", "--json", "-m", method, "-d", &data];
+        arguments.extend(["--compression", "gzip", "--clients", "4", "--calls", "40"]);
+        let run = place.expect_json(0, &arguments);
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        if service == "echo" {
+            // 3,000 bytes each way, were they not packed.
+            for way in ["bytes_sent", "bytes_received"] {
+                let bytes = run["total"][way].as_u64().expect("bytes");
+                assert!((40 * 20..40 * 200).contains(&bytes), "{way}: {bytes}");
+            }
+        }
+    }
+}
+
+// --- answers that are none -----------------------------------------------------------
+
+/// A server that answers every request that has ended with what `answer` makes for its
+/// stream; its port. It listens until the test's process ends.
+fn server(answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let answer = answer.clone();
+            thread::spawn(move || serve(stream, answer));
+        }
+    });
+    port
+}
+
+fn serve(mut stream: TcpStream, answer: impl Fn(u32) -> Vec<u8>) {
+    let mut out = Vec::new();
+    write::settings(&mut out, &[]);
+    let (mut pending, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        if stream.write_all(&out).is_err() {
+            return;
+        }
+        out.clear();
+        let Ok(n @ 1..) = stream.read(&mut buffer) else {
+            return;
+        };
+        pending.extend_from_slice(&buffer[..n]);
+        let mut input = pending.strip_prefix(h2::PREFACE).unwrap_or(&pending);
+        while let Ok(Some((head, _))) = h2::split(&mut input, 1 << 14) {
+            match head.kind() {
+                kind::SETTINGS if !head.has(flags::ACK) => write::settings_ack(&mut out),
+                kind::DATA if head.has(flags::END_STREAM) => {
+                    out.extend_from_slice(&answer(head.stream()));
+                }
+                _ => {}
+            }
+        }
+        pending = input.to_vec();
+    }
+}
+
+fn headers(stream: u32, fields: &[(&str, &str)], end: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::header_block(
+        &mut out,
+        stream,
+        &Encoder::encode_plain(fields.iter().copied()),
+        end,
+    );
+    out
+}
+
+fn head(stream: u32) -> Vec<u8> {
+    let fields = [(":status", "200"), ("content-type", "application/grpc")];
+    headers(stream, &fields, false)
+}
+
+fn data(stream: u32, bytes: &[u8], end: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::data(&mut out, stream, bytes, end);
+    out
+}
+
+fn ok(stream: u32) -> Vec<u8> {
+    headers(stream, &[("grpc-status", "0")], true)
+}
+
+const EMPTY: &[u8] = &[0, 0, 0, 0, 0];
+
+/// Every call of `method` ends as `code`, in bounded time, and something is said of it.
+#[track_caller]
+fn ends_as(
+    method: &str,
+    flags: &[&str],
+    code: &str,
+    words: &str,
+    answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static,
+) {
+    let place = Place::new();
+    let url = format!("grpc://127.0.0.1:{}", server(answer));
+    let method = format!("grpc.examples.echo.Echo/{method}");
+    let mut arguments = vec!["grpc", &url, "-q", "--json", "-m", &method];
+    arguments.extend(["--clients", "2", "--calls", "6", "--deadline", "1s"]);
+    arguments.extend(flags);
+    let run = place.expect_json(1, &arguments);
+    assert_eq!(errors(&run), [(code, 6)], "{run}");
+    assert_eq!(run["count_check"]["matches"], true, "{run}");
+    assert_eq!(run["count_check"]["in_flight"], 0, "{run}");
+    let said = run["details"].to_string();
+    assert!(said.contains(words), "{words:?} in {said}");
+}
+
+#[test]
+fn a_message_over_the_limit() {
+    let large = |stream| [head(stream), data(stream, &[0, 0, 0x50, 0, 0, 1], false)].concat();
+    let words = "a message of 5242880 bytes, over the limit of 4194304";
+    ends_as("UnaryEcho", &[], "MESSAGE_TOO_LARGE", words, large);
+    ends_as(
+        "ServerStreamingEcho",
+        &[],
+        "MESSAGE_TOO_LARGE",
+        words,
+        large,
+    );
+    let small = |stream| [head(stream), data(stream, &[0, 0, 0, 0, 9], false)].concat();
+    let words = "a message of 9 bytes, over the limit of 8";
+    ends_as(
+        "UnaryEcho",
+        &["--max-message", "8B"],
+        "MESSAGE_TOO_LARGE",
+        words,
+        small,
+    );
+}
+
+#[test]
+fn trailers_that_are_missing() {
+    let words = "without grpc-status";
+    for method in ["UnaryEcho", "ServerStreamingEcho"] {
+        ends_as(method, &[], "MISSING_STATUS", words, |stream| {
+            [head(stream), data(stream, EMPTY, true)].concat()
+        });
+        ends_as(method, &[], "MISSING_STATUS", words, |stream| {
+            let nothing = headers(stream, &[("x-odd", "1")], true);
+            [head(stream), data(stream, EMPTY, false), nothing].concat()
+        });
+    }
+}
+
+#[test]
+fn a_compression_that_nobody_asked_for() {
+    let zstd = |stream| {
+        let fields = [
+            (":status", "200"),
+            ("content-type", "application/grpc"),
+            ("grpc-encoding", "zstd"),
+        ];
+        let message = data(stream, &[1, 0, 0, 0, 1, 7], false);
+        [headers(stream, &fields, false), message, ok(stream)].concat()
+    };
+    for flags in [&[][..], &["--compression", "gzip"]] {
+        let code = "COMPRESSION_UNSUPPORTED";
+        ends_as("UnaryEcho", flags, code, "packed with `zstd`", zstd);
+        ends_as(
+            "ServerStreamingEcho",
+            flags,
+            code,
+            "packed with `zstd`",
+            zstd,
+        );
+    }
+}
+
+#[test]
+fn more_messages_than_expected_fewer_and_none() {
+    let messages = |n: usize| {
+        move |stream| {
+            [
+                head(stream),
+                data(stream, &EMPTY.repeat(n), false),
+                ok(stream),
+            ]
+            .concat()
+        }
+    };
+    ends_as(
+        "UnaryEcho",
+        &[],
+        "BAD_ANSWER",
+        "with 2 messages",
+        messages(2),
+    );
+    ends_as(
+        "UnaryEcho",
+        &[],
+        "BAD_ANSWER",
+        "with 0 messages",
+        messages(0),
+    );
+    let expect = ["--expect", "3"];
+    ends_as(
+        "ServerStreamingEcho",
+        &expect,
+        "STREAM_LONG",
+        "more than the 3",
+        messages(4),
+    );
+    ends_as(
+        "ServerStreamingEcho",
+        &expect,
+        "STREAM_SHORT",
+        "after 2 messages",
+        messages(2),
+    );
+    ends_as(
+        "ClientStreamingEcho",
+        &[],
+        "STREAM_LONG",
+        "more than the 1",
+        messages(2),
+    );
+    ends_as(
+        "ClientStreamingEcho",
+        &[],
+        "STREAM_SHORT",
+        "after 0 messages",
+        messages(0),
+    );
+}
+
+#[test]
+fn an_answer_that_never_ends() {
+    for method in ["UnaryEcho", "BidirectionalStreamingEcho"] {
+        ends_as(method, &[], "DEADLINE_EXCEEDED", "", |_| Vec::new());
+        ends_as(method, &[], "DEADLINE_EXCEEDED", "", |stream| {
+            [head(stream), data(stream, EMPTY, false)].concat()
+        });
+    }
+}
+
+#[test]
+fn a_server_that_is_asked_what_it_is_and_never_says() {
+    let place = Place::new();
+    // It greets, and answers no request; and one that does not even greet.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let ports = [
+        server(|_| Vec::new()),
+        silent.local_addr().expect("bound").port(),
+    ];
+    let ask = |port: u16| {
+        let output = place.run(&["grpc", "list", &format!("grpc://127.0.0.1:{port}")]);
+        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+        told(&output)
+    };
+    // Both take ten seconds.
+    let (told, _) = thread::scope(|scope| {
+        let first = scope.spawn(|| ask(ports[0]));
+        let second = scope.spawn(|| ask(ports[1]));
+        (first.join().expect("told"), second.join().expect("told"))
+    });
+    assert!(
+        told.contains("its services: no answer within 10 s"),
+        "{told}"
+    );
+}
