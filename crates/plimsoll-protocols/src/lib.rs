@@ -5,8 +5,11 @@
 //! clock. Only the targets use tokio, behind the feature `targets`.
 
 pub mod bolt;
+mod calls;
 pub mod fetch;
 pub mod grpc;
+mod heartbeats;
+mod hex;
 #[cfg(feature = "targets")]
 pub mod serving;
 pub mod session;

@@ -12,17 +12,12 @@ use std::sync::Arc;
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
 
-use super::calls::{Calls, Found};
 use super::frame::{Command, Frame, FrameError, Kind};
 use super::request::{BoltRequest, Prepared, RequestError};
 use super::trace::FrameTracer;
 use super::{Status, header, sofa};
-
-/// How long the answer to a heartbeat may take, as in SOFABolt. Nanoseconds.
-const HEARTBEAT_WAIT: u64 = 1_000_000_000;
-
-/// Unanswered heartbeats after which the connection is given up, as in SOFABolt.
-const MOST_MISSED: u8 = 3;
+use crate::calls::{Calls, Found};
+use crate::heartbeats::{Due, Heartbeats, MOST_MISSED};
 
 /// Texts of failures told on one connection.
 const MOST_DETAILS: u8 = 5;
@@ -77,13 +72,6 @@ enum Stage {
     Failed,
 }
 
-/// A heartbeat on its way.
-#[derive(Clone, Copy, Debug)]
-struct Beat {
-    id: u32,
-    due: Time,
-}
-
 /// One connection's client side.
 #[derive(Debug)]
 pub struct BoltDriver {
@@ -95,10 +83,7 @@ pub struct BoltDriver {
     partial_began: Time,
     /// Oneway calls that were sent and not yet reported.
     sent: Vec<CallId>,
-    /// When bytes last went either way.
-    last_active: Time,
-    beat: Option<Beat>,
-    missed: u8,
+    heartbeats: Heartbeats,
     details_told: u8,
     stage: Stage,
 }
@@ -106,14 +91,12 @@ pub struct BoltDriver {
 impl BoltDriver {
     fn new(prepared: Arc<Prepared>) -> BoltDriver {
         BoltDriver {
+            heartbeats: Heartbeats::new(prepared.heartbeat),
             prepared,
             calls: Calls::default(),
             partial: Vec::new(),
             partial_began: Time::ZERO,
             sent: Vec::new(),
-            last_active: Time::ZERO,
-            beat: None,
-            missed: 0,
             details_told: 0,
             stage: Stage::Closed,
         }
@@ -264,12 +247,7 @@ impl BoltDriver {
     #[cold]
     fn rare(&mut self, frame: &Frame<'_>, _now: Time, out: &mut Vec<u8>) {
         match (frame.kind, frame.command) {
-            (Kind::Response { .. }, _) => {
-                if self.beat.is_some_and(|beat| beat.id == frame.id) {
-                    self.beat = None;
-                    self.missed = 0;
-                }
-            }
+            (Kind::Response { .. }, _) => self.heartbeats.answered(frame.id),
             (_, Command::GoAway) => self.stage = self.stage.max(Stage::Draining),
             (Kind::Request { .. }, Command::Heartbeat) => {
                 Frame::heartbeat_ack(frame.form, frame.id).write(out);
@@ -313,7 +291,7 @@ fn failure_text(frame: &Frame<'_>) -> Option<String> {
 impl Driver for BoltDriver {
     fn open(&mut self, now: Time, _out: &mut Vec<u8>) {
         self.stage = Stage::Ready;
-        self.last_active = now;
+        self.heartbeats.active(now);
     }
 
     fn is_ready(&self) -> bool {
@@ -335,7 +313,7 @@ impl Driver for BoltDriver {
 
     #[inline]
     fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
-        self.last_active = now;
+        self.heartbeats.active(now);
         if self.prepared.oneway {
             let id = self.calls.new_id();
             self.prepared.write(id, out);
@@ -366,7 +344,7 @@ impl Driver for BoltDriver {
                 detail: "the connection has failed already".to_owned(),
             });
         }
-        self.last_active = now;
+        self.heartbeats.active(now);
         self.receive_frames(bytes, now, out, events)
             .map_err(|error| self.fail(error))
     }
@@ -389,46 +367,28 @@ impl Driver for BoltDriver {
 
     fn deadline(&self) -> Option<Time> {
         if !self.sent.is_empty() {
-            return Some(self.last_active);
+            return Some(self.heartbeats.last_active());
         }
-        match self.beat {
-            Some(beat) => Some(beat.due),
-            None if self.prepared.heartbeat > 0 && self.stage == Stage::Ready => {
-                Some(self.last_active.plus_nanos(self.prepared.heartbeat))
-            }
-            None => None,
-        }
+        self.heartbeats.deadline(self.stage == Stage::Ready)
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         self.report_sent(events);
-        if let Some(beat) = self.beat {
-            if now < beat.due {
-                return;
+        match self.heartbeats.expire(now) {
+            Due::Nothing => {}
+            Due::Beat if self.stage == Stage::Ready => {
+                let id = self.calls.new_id();
+                Frame::heartbeat(self.prepared.form, id).write(out);
+                self.heartbeats.sent(id, now);
             }
-            self.beat = None;
-            self.missed += 1;
-            if self.missed >= MOST_MISSED {
+            Due::Beat => {}
+            Due::GiveUp => {
                 self.stage = self.stage.max(Stage::Draining);
                 events.push(Event::Detail {
                     outcome: Outcome::NoAnswer,
                     text: format!("{MOST_MISSED} heartbeats in a row were not answered"),
                 });
-                return;
             }
-        } else if self.prepared.heartbeat == 0
-            || now < self.last_active.plus_nanos(self.prepared.heartbeat)
-        {
-            return;
-        }
-        if self.stage == Stage::Ready {
-            let id = self.calls.new_id();
-            Frame::heartbeat(self.prepared.form, id).write(out);
-            self.last_active = now;
-            self.beat = Some(Beat {
-                id,
-                due: now.plus_nanos(HEARTBEAT_WAIT),
-            });
         }
     }
 

@@ -1,7 +1,6 @@
 //! SOFABolt and SOFARPC (SOFABolt 1.6, protocol versions 1 and 2): the frame codec, the
 //! Hessian 2 dialect that SOFARPC speaks, the client driver and the reference server.
 
-mod calls;
 mod driver;
 pub mod frame;
 pub mod header;

@@ -1,10 +1,11 @@
-//! What every reference server shares: its listening socket, its TLS side, serving
-//! HTTP/2 until told to stop, and timers finer than the runtime's.
+//! What every reference server shares: its listening socket, its TLS side, taking
+//! connections and serving HTTP/2 until told to stop, and timers finer than the runtime's.
 //!
 //! A server is bound first and run afterwards, so that whoever starts it knows its
 //! address (port 0 asks for a free one) and every mistake in files and addresses is
 //! reported before the first connection. The targets call this; nothing else does.
 
+pub(crate) mod accepting;
 pub(crate) mod delay;
 pub(crate) mod http2;
 mod listener;

@@ -101,7 +101,7 @@ fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, JsonError> {
         "[byte" | "byte[]" => Some(
             content
                 .and_then(Json::as_str)
-                .and_then(unhex)
+                .and_then(crate::hex::decode)
                 .map(Value::Bytes)
                 .ok_or_else(|| wrong("\"value\" must be a string of hex digits, two a byte"))?,
         ),
@@ -133,16 +133,6 @@ fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, JsonError> {
             .map(|(_, value)| from_json(value))
             .collect::<Result<_, _>>()?,
     })
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
-        .collect()
 }
 
 /// A value for a person to read. References show as `{"@ref": n}`.

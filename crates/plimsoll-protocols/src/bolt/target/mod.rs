@@ -10,24 +10,18 @@ mod connection;
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use super::Status;
 use crate::grpc::target::{Answering, Delay, Stall};
+use crate::serving::accepting::{self, Serve};
 use crate::serving::{Bound, ConnectionStats, ServeError};
-
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Pause when the process has no descriptor left for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A share of answers that fail on demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -177,11 +171,6 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<BoltStats, ServeError> {
     check(&options)?;
-    let listener = TcpListener::from_std(bound.listener).map_err(|source| ServeError::Io {
-        doing: "handing the listening socket to the runtime",
-        source,
-    })?;
-    let acceptor = bound.tls.map(TlsAcceptor::from);
     let answering = Answering::new(options.delay, options.stall, options.spin, options.seed)?;
     let server = Arc::new(Server {
         answering,
@@ -194,42 +183,7 @@ pub async fn serve(
         shares: options.shares,
         counters: Counters::default(),
     });
-    let mut stats = ConnectionStats::default();
-    let (stop, stopped) = watch::channel(());
-    let mut connections = JoinSet::new();
-    let mut shutdown = pin!(shutdown);
-    loop {
-        tokio::select! {
-            biased;
-            () = &mut shutdown => break,
-            Some(ended) = connections.join_next() => tally(&mut stats, ended),
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    stats.accepted += 1;
-                    connections.spawn(connect(
-                        stream, acceptor.clone(), Arc::clone(&server), stopped.clone(),
-                    ));
-                    stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
-                }
-                Err(e) => {
-                    tracing::warn!("accepting a connection: {e}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    drop(stopped);
-    let _ = stop.send(());
-    let drained = tokio::time::timeout(bound.drain, async {
-        while let Some(ended) = connections.join_next().await {
-            tally(&mut stats, ended);
-        }
-    });
-    if drained.await.is_err() {
-        stats.cut_off = connections.len() as u64;
-        connections.shutdown().await;
-    }
+    let stats = accepting::accept(bound, Arc::clone(&server), shutdown).await?;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let counters = &server.counters;
     Ok(BoltStats {
@@ -243,40 +197,13 @@ pub async fn serve(
     })
 }
 
-enum Ended {
-    Well,
-    HandshakeFailed,
-    Broken,
-}
-
-fn tally(stats: &mut ConnectionStats, ended: Result<Ended, tokio::task::JoinError>) {
-    match ended {
-        Ok(Ended::Well) => {}
-        Ok(Ended::HandshakeFailed) => stats.handshakes_failed += 1,
-        Ok(Ended::Broken) | Err(_) => stats.broken += 1,
-    }
-}
-
-async fn connect(
-    stream: TcpStream,
-    acceptor: Option<TlsAcceptor>,
-    server: Arc<Server>,
-    stopped: watch::Receiver<()>,
-) -> Ended {
-    let _ = stream.set_nodelay(true);
-    let served = match acceptor {
-        None => connection::serve(stream, server, stopped).await,
-        Some(acceptor) => {
-            match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => Box::pin(connection::serve(stream, server, stopped)).await,
-                _ => return Ended::HandshakeFailed,
-            }
-        }
-    };
-    match served {
-        Ok(()) => Ended::Well,
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ended::Well,
-        Err(_) => Ended::Broken,
+impl Serve for Arc<Server> {
+    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
+        self,
+        stream: S,
+        stopped: watch::Receiver<()>,
+    ) -> impl Future<Output = io::Result<()>> + Send {
+        connection::serve(stream, self, stopped)
     }
 }
 

@@ -28,14 +28,14 @@ const FREE: Slot = Slot {
 
 /// What an id belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     Open(CallId),
     Late,
     Unknown,
 }
 
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(crate) struct Calls {
     /// Empty, or a power of two.
     ring: Box<[Slot]>,
     open: u32,
@@ -55,11 +55,11 @@ impl Default for Calls {
 impl Calls {
     /// Calls in flight.
     #[inline]
-    pub(super) fn open(&self) -> u32 {
+    pub(crate) fn open(&self) -> u32 {
         self.open
     }
 
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub(crate) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.ring)
     }
 
@@ -70,7 +70,7 @@ impl Calls {
 
     /// An id that no call in flight has.
     #[inline]
-    pub(super) fn new_id(&mut self) -> u32 {
+    pub(crate) fn new_id(&mut self) -> u32 {
         loop {
             let id = self.next_id;
             self.next_id = self.next_id.wrapping_add(1);
@@ -83,7 +83,7 @@ impl Calls {
 
     /// Adds a call and gives it its id.
     #[inline]
-    pub(super) fn insert(&mut self, call: CallId) -> u32 {
+    pub(crate) fn insert(&mut self, call: CallId) -> u32 {
         if self.ring.len() < (self.open as usize + 1) * 2 {
             self.grow();
         }
@@ -113,7 +113,7 @@ impl Calls {
 
     /// The call with that id, which ends here.
     #[inline]
-    pub(super) fn take(&mut self, id: u32) -> Found {
+    pub(crate) fn take(&mut self, id: u32) -> Found {
         let place = self.place(id);
         let Some(slot) = self.ring.get_mut(place).filter(|slot| slot.id == id) else {
             return Found::Unknown;
@@ -129,7 +129,7 @@ impl Calls {
     }
 
     /// The call's deadline has passed.
-    pub(super) fn cancel(&mut self, call: CallId) {
+    pub(crate) fn cancel(&mut self, call: CallId) {
         let found = self
             .ring
             .iter_mut()
@@ -141,7 +141,7 @@ impl Calls {
     }
 
     /// All calls in flight, which end here.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = CallId> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = CallId> {
         self.open = 0;
         std::mem::take(&mut self.ring)
             .into_iter()
