@@ -1,0 +1,169 @@
+//! `plimsoll_codec.h` in Rust: the same names, numbers and layouts. What they mean stands
+//! in the header.
+
+use std::ffi::c_char;
+
+/// `PLIMSOLL_CODEC_ABI`.
+pub const VERSION: u32 = 1;
+
+/// The one symbol that a plugin exports.
+pub const SYMBOL: &str = "plimsoll_codec";
+
+/// Results of functions: `PLIMSOLL_OK` and those after it.
+pub mod result {
+    pub const OK: i32 = 0;
+    pub const MORE: i32 = 1;
+    pub const MALFORMED: i32 = 2;
+    pub const ROOM: i32 = 3;
+    pub const NONE: i32 = 4;
+    pub const FAILED: i32 = 5;
+}
+
+/// `PLIMSOLL_CLIENT`, `PLIMSOLL_SERVER`.
+pub mod sender {
+    pub const CLIENT: u32 = 0;
+    pub const SERVER: u32 = 1;
+}
+
+/// `plimsoll_frame.kind`.
+pub mod kind {
+    pub const REQUEST: u32 = 0;
+    pub const ONEWAY: u32 = 1;
+    pub const RESPONSE: u32 = 2;
+    pub const GOAWAY: u32 = 3;
+}
+
+/// `PLIMSOLL_MAKE_REQUEST` and those after it.
+pub mod make {
+    pub const REQUEST: u32 = 0;
+    pub const RESPONSE: u32 = 1;
+    pub const HEARTBEAT: u32 = 2;
+    pub const HEARTBEAT_ACK: u32 = 3;
+    pub const BUSY: u32 = 4;
+    pub const UNREACHABLE: u32 = 5;
+    pub const TIMEOUT: u32 = 6;
+    pub const CLOSED: u32 = 7;
+}
+
+/// Levels of messages.
+pub mod level {
+    pub const ERROR: u32 = 0;
+    pub const WARN: u32 = 1;
+    pub const DEBUG: u32 = 2;
+}
+
+/// `struct plimsoll_frame`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    pub length: u64,
+    pub id: u64,
+    pub note: u64,
+    pub payload_at: u64,
+    pub payload_length: u64,
+    pub kind: u32,
+    pub heartbeat: u32,
+    pub timeout_ms: u32,
+    pub status: u32,
+}
+
+/// `struct plimsoll_buffer`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Buffer {
+    pub bytes: *mut u8,
+    pub room: u64,
+    pub length: u64,
+}
+
+pub type MatchFn = unsafe extern "C" fn(bytes: *const u8, length: u64, sender: u32) -> i32;
+pub type DecodeFn =
+    unsafe extern "C" fn(bytes: *const u8, length: u64, sender: u32, frame: *mut Frame) -> i32;
+pub type EncodeFn = unsafe extern "C" fn(
+    frame: *const u8,
+    length: u64,
+    note: u64,
+    id: u64,
+    out: *mut Buffer,
+) -> i32;
+pub type MakeFn = unsafe extern "C" fn(
+    what: u32,
+    id: u64,
+    note: u64,
+    payload: *const u8,
+    payload_length: u64,
+    out: *mut Buffer,
+) -> i32;
+
+/// `struct plimsoll_codec`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Table {
+    pub abi: u32,
+    pub size: u32,
+    pub name: *const c_char,
+    pub matches: Option<MatchFn>,
+    pub decode: Option<DecodeFn>,
+    pub encode: Option<EncodeFn>,
+    pub make: Option<MakeFn>,
+}
+
+/// `struct plimsoll_host`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Host {
+    pub abi: u32,
+    pub size: u32,
+    pub wants: extern "C" fn(level: u32) -> u32,
+    pub log: unsafe extern "C" fn(level: u32, text: *const c_char, length: u64),
+}
+
+/// The function behind [`SYMBOL`].
+pub type EntryFn = unsafe extern "C" fn(host: *const Host) -> *const Table;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers that the header defines.
+    fn defined(name: &str) -> i64 {
+        let header = include_str!("../include/plimsoll_codec.h");
+        let line = header
+            .lines()
+            .find(|line| line.split_whitespace().nth(1) == Some(name))
+            .unwrap_or_else(|| panic!("the header defines no {name}"));
+        line.split_whitespace().nth(2).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn the_header_says_the_same_numbers() {
+        for (name, number) in [
+            ("PLIMSOLL_CODEC_ABI", i64::from(VERSION)),
+            ("PLIMSOLL_OK", result::OK.into()),
+            ("PLIMSOLL_MORE", result::MORE.into()),
+            ("PLIMSOLL_MALFORMED", result::MALFORMED.into()),
+            ("PLIMSOLL_ROOM", result::ROOM.into()),
+            ("PLIMSOLL_NONE", result::NONE.into()),
+            ("PLIMSOLL_FAILED", result::FAILED.into()),
+            ("PLIMSOLL_CLIENT", sender::CLIENT.into()),
+            ("PLIMSOLL_SERVER", sender::SERVER.into()),
+            ("PLIMSOLL_REQUEST", kind::REQUEST.into()),
+            ("PLIMSOLL_ONEWAY", kind::ONEWAY.into()),
+            ("PLIMSOLL_RESPONSE", kind::RESPONSE.into()),
+            ("PLIMSOLL_GOAWAY", kind::GOAWAY.into()),
+            ("PLIMSOLL_MAKE_REQUEST", make::REQUEST.into()),
+            ("PLIMSOLL_MAKE_RESPONSE", make::RESPONSE.into()),
+            ("PLIMSOLL_MAKE_HEARTBEAT", make::HEARTBEAT.into()),
+            ("PLIMSOLL_MAKE_HEARTBEAT_ACK", make::HEARTBEAT_ACK.into()),
+            ("PLIMSOLL_MAKE_BUSY", make::BUSY.into()),
+            ("PLIMSOLL_MAKE_UNREACHABLE", make::UNREACHABLE.into()),
+            ("PLIMSOLL_MAKE_TIMEOUT", make::TIMEOUT.into()),
+            ("PLIMSOLL_MAKE_CLOSED", make::CLOSED.into()),
+            ("PLIMSOLL_ERROR", level::ERROR.into()),
+            ("PLIMSOLL_WARN", level::WARN.into()),
+            ("PLIMSOLL_DEBUG", level::DEBUG.into()),
+        ] {
+            assert_eq!(defined(name), number, "{name}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! For plugins written in Rust: implement [`Plugin`], and [`export!`](crate::export) it.
+//!
+//! A panic ends the call that it happened in and nothing else: the host closes the
+//! connection. That needs the plugin to be built with unwinding, which is the default
+//! (`panic = "abort"` in the profile would take the process along).
+
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::{ptr, slice};
+
+use crate::abi::{self, Buffer, Host, Table};
+
+pub use crate::abi::{kind, level, make, sender};
+
+/// A codec, as a plugin in Rust has it. See the header for what each part means.
+pub trait Plugin: 'static {
+    const NAME: &'static CStr;
+
+    /// Whether a connection that begins with `bytes` speaks the protocol.
+    fn matches(bytes: &[u8], sender: u32) -> Matches;
+
+    fn decode(bytes: &[u8], sender: u32) -> Decoded;
+
+    /// Writes `frame` with another id; `false`: it is no frame.
+    fn encode(frame: &[u8], note: u64, id: u64, out: &mut Out<'_>) -> bool;
+
+    /// Writes a frame of a kind of [`make`]; `false`: the protocol has none.
+    fn make(what: u32, id: u64, note: u64, payload: &[u8], out: &mut Out<'_>) -> bool;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matches {
+    Yes,
+    More,
+    No,
+}
+
+/// What the bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    Frame(abi::Frame),
+    /// So many bytes are needed in all; 0: not known yet.
+    More(u64),
+    Malformed,
+}
+
+/// Where a frame is written to.
+#[derive(Debug)]
+pub struct Out<'a> {
+    room: &'a mut [u8],
+    length: usize,
+}
+
+impl Out<'_> {
+    pub fn put(&mut self, bytes: &[u8]) {
+        let end = self.length.saturating_add(bytes.len());
+        // What does not fit is counted, and the host comes again with more room.
+        if let Some(place) = self.room.get_mut(self.length..end) {
+            place.copy_from_slice(bytes);
+        }
+        self.length = end;
+    }
+}
+
+/// The host that loaded this plugin. A plugin's copy of this crate is its own.
+static HOST: OnceLock<&'static Host> = OnceLock::new();
+
+/// Whether messages of a [`level`] are wanted.
+pub fn wants(level: u32) -> bool {
+    HOST.get().is_some_and(|host| (host.wants)(level) != 0)
+}
+
+/// Tells the host.
+pub fn log(level: u32, text: &str) {
+    if let Some(host) = HOST.get() {
+        // SAFETY: the host's own function, called with a pointer and length of one string.
+        unsafe { (host.log)(level, text.as_ptr().cast(), text.len() as u64) }
+    }
+}
+
+/// Tells the host, where it wants to know: `debug!("id {id}")`.
+#[macro_export]
+macro_rules! debug {
+    ($($text:tt)*) => {
+        if $crate::guest::wants($crate::guest::level::DEBUG) {
+            $crate::guest::log($crate::guest::level::DEBUG, &format!($($text)*));
+        }
+    };
+}
+
+/// Makes a type that implements [`Plugin`] the plugin of this shared object.
+#[macro_export]
+macro_rules! export {
+    ($plugin:ty) => {
+        /// # Safety
+        /// `host` is the one of `plimsoll_codec.h`.
+        #[allow(unsafe_code, reason = "the symbol that a plugin exports")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn plimsoll_codec(
+            host: *const $crate::abi::Host,
+        ) -> *const $crate::abi::Table {
+            unsafe { $crate::guest::enter::<$plugin>(host) }
+        }
+    };
+}
+
+/// What [`export!`](crate::export) calls: the table, where plugin and host speak one version.
+///
+/// # Safety
+/// `host` is null, or points to a host as the header has it, for as long as the process
+/// lives.
+pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
+    if host.is_null() {
+        return ptr::null();
+    }
+    // SAFETY: not null, and the two fields are there in every version.
+    let (version, size) = unsafe { ((*host).abi, (*host).size) };
+    if version == abi::VERSION && size as usize >= size_of::<Host>() {
+        // SAFETY: of this version and large enough, and it stays there.
+        let _ = HOST.set(unsafe { &*host });
+    }
+    // With another version the host finds out from the table, and says so.
+    table::<P>()
+}
+
+/// The table of a plugin, for the process's life.
+pub(crate) fn table<P: Plugin>() -> &'static Table {
+    const {
+        &Table {
+            abi: abi::VERSION,
+            size: size_of::<Table>() as u32,
+            name: P::NAME.as_ptr(),
+            matches: Some(matches::<P>),
+            decode: Some(decode::<P>),
+            encode: Some(encode::<P>),
+            make: Some(make_frame::<P>),
+        }
+    }
+}
+
+/// # Safety
+/// `bytes` points to `length` bytes that nobody writes to meanwhile, or `length` is 0.
+unsafe fn view<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
+    let length = usize::try_from(length).ok()?;
+    if length == 0 {
+        return Some(&[]);
+    }
+    if bytes.is_null() || length > isize::MAX as usize {
+        return None;
+    }
+    // SAFETY: not null, not longer than a slice may be, and the caller's promise.
+    Some(unsafe { slice::from_raw_parts(bytes, length) })
+}
+
+unsafe extern "C" fn matches<P: Plugin>(bytes: *const u8, length: u64, sender: u32) -> i32 {
+    // SAFETY: the host's promise: `bytes` are `length` bytes for the time of the call.
+    let Some(bytes) = (unsafe { view(bytes, length) }) else {
+        return abi::result::FAILED;
+    };
+    match catch_unwind(|| P::matches(bytes, sender)) {
+        Ok(Matches::Yes) => abi::result::OK,
+        Ok(Matches::More) => abi::result::MORE,
+        Ok(Matches::No) => abi::result::MALFORMED,
+        Err(_) => abi::result::FAILED,
+    }
+}
+
+unsafe extern "C" fn decode<P: Plugin>(
+    bytes: *const u8,
+    length: u64,
+    sender: u32,
+    frame: *mut abi::Frame,
+) -> i32 {
+    // SAFETY: the host's promise: `bytes` are `length` bytes for the time of the call.
+    let Some(bytes) = (unsafe { view(bytes, length) }) else {
+        return abi::result::FAILED;
+    };
+    let (told, result) = match catch_unwind(|| P::decode(bytes, sender)) {
+        Ok(Decoded::Frame(frame)) => (frame, abi::result::OK),
+        Ok(Decoded::More(length)) => {
+            let needed = abi::Frame {
+                length,
+                ..abi::Frame::default()
+            };
+            (needed, abi::result::MORE)
+        }
+        Ok(Decoded::Malformed) => return abi::result::MALFORMED,
+        Err(_) => return abi::result::FAILED,
+    };
+    if frame.is_null() {
+        return abi::result::FAILED;
+    }
+    // SAFETY: not null, and the host's promise: it points to a frame to be written.
+    unsafe { frame.write(told) };
+    result
+}
+
+/// # Safety
+/// `out` is null, or the host's buffer: `room` bytes that were written to before.
+unsafe fn writing(out: *mut Buffer, write: impl FnOnce(&mut Out<'_>) -> i32) -> i32 {
+    // SAFETY: null or the host's buffer, which nobody else has meanwhile.
+    let Some(buffer) = (unsafe { out.as_mut() }) else {
+        return abi::result::FAILED;
+    };
+    let room = match usize::try_from(buffer.room) {
+        Ok(room) if room > 0 && room <= isize::MAX as usize && !buffer.bytes.is_null() => {
+            // SAFETY: not null, and `room` bytes that are the function's own for the call.
+            unsafe { slice::from_raw_parts_mut(buffer.bytes, room) }
+        }
+        _ => &mut [],
+    };
+    let mut out = Out { room, length: 0 };
+    let result = write(&mut out);
+    buffer.length = out.length as u64;
+    if result == abi::result::OK && buffer.length > buffer.room {
+        return abi::result::ROOM;
+    }
+    result
+}
+
+/// The result of a function that writes.
+fn written(outcome: std::thread::Result<bool>, refused: i32) -> i32 {
+    match outcome {
+        Ok(true) => abi::result::OK,
+        Ok(false) => refused,
+        Err(_) => abi::result::FAILED,
+    }
+}
+
+unsafe extern "C" fn encode<P: Plugin>(
+    frame: *const u8,
+    length: u64,
+    note: u64,
+    id: u64,
+    out: *mut Buffer,
+) -> i32 {
+    // SAFETY: the host's promise: `frame` is `length` bytes for the time of the call.
+    let Some(frame) = (unsafe { view(frame, length) }) else {
+        return abi::result::FAILED;
+    };
+    let write = |out: &mut Out<'_>| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| P::encode(frame, note, id, out)));
+        written(outcome, abi::result::MALFORMED)
+    };
+    // SAFETY: the host's promise about `out`.
+    unsafe { writing(out, write) }
+}
+
+unsafe extern "C" fn make_frame<P: Plugin>(
+    what: u32,
+    id: u64,
+    note: u64,
+    payload: *const u8,
+    payload_length: u64,
+    out: *mut Buffer,
+) -> i32 {
+    // SAFETY: the host's promise: `payload` is so many bytes for the time of the call.
+    let Some(payload) = (unsafe { view(payload, payload_length) }) else {
+        return abi::result::FAILED;
+    };
+    let write = |out: &mut Out<'_>| {
+        let outcome = catch_unwind(AssertUnwindSafe(|| P::make(what, id, note, payload, out)));
+        written(outcome, abi::result::NONE)
+    };
+    // SAFETY: the host's promise about `out`.
+    unsafe { writing(out, write) }
+}

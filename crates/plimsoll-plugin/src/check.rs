@@ -1,0 +1,305 @@
+//! What a plugin returned, checked before anything is made of it.
+//!
+//! Invariant: a frame that comes out of here lies within the bytes that were given, its
+//! payload within the frame, and its length is above 0: whoever takes frames off a buffer
+//! moves on, and never beyond its end. Pure; no plugin is called here.
+
+use std::time::Duration;
+
+use crate::abi::{self, kind, result};
+use crate::codec::{Decoded, Frame, Kind, Match};
+
+/// Why the connection whose bytes were looked at can't go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    // The peer's.
+    #[error("the bytes are no frame")]
+    Malformed,
+    #[error("a frame of {length} bytes, over the limit of {limit}")]
+    TooLong { length: u64, limit: usize },
+
+    // The plugin's.
+    #[error("the plugin failed (it panicked, or returned PLIMSOLL_FAILED)")]
+    Failed,
+    #[error("the plugin's `{function}` returned {result}, which means nothing there")]
+    Result { function: &'static str, result: i32 },
+    #[error("the plugin claims a frame of {length} bytes, of {given} that are there")]
+    Beyond { length: u64, given: usize },
+    #[error("the plugin claims a frame of no bytes")]
+    Empty,
+    #[error("the plugin wants {needed} bytes, and {given} are there")]
+    MoreAgain { needed: u64, given: usize },
+    #[error("the plugin claims a payload of {length} bytes at {at}, in a frame of {frame} bytes")]
+    Payload { at: u64, length: u64, frame: u64 },
+    #[error("the plugin claims a frame of kind {0}, expected 0 to 3")]
+    Kind(u32),
+    #[error("the plugin's heartbeat is {0}, expected 0 or 1")]
+    Heartbeat(u32),
+    #[error(
+        "the plugin's `{function}` claims to have written {length} bytes, into room for {room}"
+    )]
+    Written {
+        function: &'static str,
+        length: u64,
+        room: usize,
+    },
+    #[error("the plugin's `{function}` wants room for {needed} bytes, and {room} is all there is")]
+    Room {
+        function: &'static str,
+        needed: u64,
+        room: usize,
+    },
+}
+
+impl Fault {
+    /// Whether the plugin is to blame, and not the peer.
+    pub fn is_the_plugins(self) -> bool {
+        !matches!(self, Fault::Malformed | Fault::TooLong { .. })
+    }
+}
+
+/// What `match` returned.
+///
+/// # Errors
+/// When it is none of the results it may have.
+pub fn matched(result: i32) -> Result<Match, Fault> {
+    match result {
+        result::OK => Ok(Match::Yes),
+        result::MORE => Ok(Match::More),
+        result::MALFORMED => Ok(Match::No),
+        result::FAILED => Err(Fault::Failed),
+        result => Err(Fault::Result {
+            function: "match",
+            result,
+        }),
+    }
+}
+
+/// What `decode` returned for `given` bytes, where frames may have `limit` bytes.
+///
+/// # Errors
+/// When the bytes are no frame, or what the plugin says of them can't be.
+#[inline]
+pub fn decoded(
+    result: i32,
+    frame: &abi::Frame,
+    given: usize,
+    limit: usize,
+) -> Result<Decoded, Fault> {
+    match result {
+        result::OK => whole(frame, given, limit).map(Decoded::Frame),
+        result::MORE => more(frame.length, given, limit),
+        result::MALFORMED => Err(Fault::Malformed),
+        result::FAILED => Err(Fault::Failed),
+        result => Err(Fault::Result {
+            function: "decode",
+            result,
+        }),
+    }
+}
+
+fn more(needed: u64, given: usize, limit: usize) -> Result<Decoded, Fault> {
+    if needed > limit as u64 || given >= limit {
+        let length = needed.max(given as u64);
+        return Err(Fault::TooLong { length, limit });
+    }
+    if needed == 0 {
+        return Ok(Decoded::More(None));
+    }
+    if needed <= given as u64 {
+        return Err(Fault::MoreAgain { needed, given });
+    }
+    // At most the limit, which is a usize.
+    Ok(Decoded::More(Some(needed as usize)))
+}
+
+#[inline]
+fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault> {
+    if frame.length == 0 {
+        return Err(Fault::Empty);
+    }
+    if frame.length > given as u64 {
+        return Err(Fault::Beyond {
+            length: frame.length,
+            given,
+        });
+    }
+    if frame.length > limit as u64 {
+        return Err(Fault::TooLong {
+            length: frame.length,
+            limit,
+        });
+    }
+    let payload_end = frame.payload_at.checked_add(frame.payload_length);
+    if payload_end.is_none_or(|end| end > frame.length) {
+        return Err(Fault::Payload {
+            at: frame.payload_at,
+            length: frame.payload_length,
+            frame: frame.length,
+        });
+    }
+    let heartbeat = match frame.heartbeat {
+        0 => false,
+        1 => true,
+        other => return Err(Fault::Heartbeat(other)),
+    };
+    let kind = match (frame.kind, heartbeat) {
+        (kind::REQUEST | kind::ONEWAY, true) => Kind::Heartbeat,
+        (kind::RESPONSE, true) => Kind::HeartbeatAck,
+        (kind::REQUEST, false) => Kind::Request {
+            timeout: (frame.timeout_ms > 0).then(|| Duration::from_millis(frame.timeout_ms.into())),
+        },
+        (kind::ONEWAY, false) => Kind::Oneway,
+        (kind::RESPONSE, false) => Kind::Response {
+            status: frame.status,
+        },
+        (kind::GOAWAY, _) => Kind::GoAway,
+        (other, _) => return Err(Fault::Kind(other)),
+    };
+    // All of them are at most `given`, which is a usize.
+    let payload_at = frame.payload_at as usize;
+    Ok(Frame {
+        length: frame.length as usize,
+        id: frame.id,
+        note: frame.note,
+        kind,
+        payload: payload_at..payload_at + frame.payload_length as usize,
+    })
+}
+
+/// What became of writing into `room` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// So many bytes, at least 1 and at most the room.
+    Bytes(usize),
+    /// Again, with so much room: more than there was.
+    Again(usize),
+    /// There is no such frame.
+    Nothing,
+}
+
+/// What `encode` or `make` returned, and the length that it told, for `room` bytes where
+/// `most` is all that it may have.
+///
+/// # Errors
+/// When there is no frame to be written, or what the plugin says of it can't be.
+#[inline]
+pub fn written(
+    function: &'static str,
+    result: i32,
+    length: u64,
+    room: usize,
+    most: usize,
+) -> Result<Written, Fault> {
+    match result {
+        result::OK if length == 0 => Err(Fault::Empty),
+        result::OK if length > room as u64 => Err(Fault::Written {
+            function,
+            length,
+            room,
+        }),
+        result::OK => Ok(Written::Bytes(length as usize)),
+        result::ROOM if length <= room as u64 || length > most as u64 => Err(Fault::Room {
+            function,
+            needed: length,
+            room: most,
+        }),
+        result::ROOM => Ok(Written::Again(length as usize)),
+        result::NONE if function == "make" => Ok(Written::Nothing),
+        result::MALFORMED => Err(Fault::Malformed),
+        result::FAILED => Err(Fault::Failed),
+        result => Err(Fault::Result { function, result }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Numbers at which mistakes happen, and any others.
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            0u64..200,
+            any::<u64>(),
+            (0u64..64).prop_map(|n| u64::MAX - n),
+            (0u64..64).prop_map(|n| (1 << 63) - n),
+            (0u64..64).prop_map(|n| (1 << 32) - n),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_frame_reaches_beyond_what_is_there(
+            result in prop_oneof![Just(0), -2i32..8, any::<i32>()],
+            (length, id, note, payload_at, payload_length) in
+                (number(), number(), number(), number(), number()),
+            kind in prop_oneof![0u32..6, any::<u32>()],
+            heartbeat in prop_oneof![0u32..3, any::<u32>()],
+            timeout_ms in any::<u32>(),
+            given in 0usize..300,
+            limit in 1usize..300,
+        ) {
+            let frame = abi::Frame {
+                length, id, note, payload_at, payload_length, kind, heartbeat, timeout_ms,
+                status: 0,
+            };
+            match decoded(result, &frame, given, limit) {
+                Ok(Decoded::Frame(seen)) => {
+                    prop_assert!(seen.length > 0 && seen.length <= given && seen.length <= limit);
+                    prop_assert!(seen.payload.start <= seen.payload.end);
+                    prop_assert!(seen.payload.end <= seen.length);
+                    prop_assert_eq!((seen.id, seen.note), (id, note));
+                }
+                Ok(Decoded::More(Some(needed))) => {
+                    prop_assert!(needed > given && needed <= limit);
+                }
+                // Without a length the caller's buffer must not grow for ever.
+                Ok(Decoded::More(None)) => prop_assert!(given < limit),
+                Err(fault) => prop_assert!(!fault.to_string().is_empty()),
+            }
+        }
+
+        #[test]
+        fn no_more_is_written_than_there_is_room(
+            result in prop_oneof![Just(0), Just(3), any::<i32>()],
+            length in number(), room in 0usize..300, more in 0usize..300,
+        ) {
+            match written("make", result, length, room, room + more) {
+                Ok(Written::Bytes(bytes)) => prop_assert!(bytes > 0 && bytes <= room),
+                Ok(Written::Again(needed)) => {
+                    prop_assert!(needed > room && needed <= room + more);
+                }
+                Ok(Written::Nothing) => prop_assert_eq!(result, 4),
+                Err(_) => {}
+            }
+        }
+    }
+
+    #[test]
+    fn faults_say_whose_they_are() {
+        assert!(!Fault::Malformed.is_the_plugins());
+        let frame = abi::Frame {
+            length: 90,
+            ..abi::Frame::default()
+        };
+        let fault = decoded(0, &frame, 80, 1000).unwrap_err();
+        assert!(fault.is_the_plugins());
+        assert_eq!(
+            fault.to_string(),
+            "the plugin claims a frame of 90 bytes, of 80 that are there"
+        );
+        assert_eq!(
+            decoded(-1, &frame, 80, 1000).unwrap_err().to_string(),
+            "the plugin's `decode` returned -1, which means nothing there"
+        );
+        let fault = decoded(1, &frame, 80, 85).unwrap_err();
+        assert_eq!(
+            fault,
+            Fault::TooLong {
+                length: 90,
+                limit: 85
+            }
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! A plugin behind functions that can be called without fear.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::abi;
+use crate::boundary::guest::{self, Plugin};
+use crate::boundary::host::{Functions, LoadError};
+use crate::check::{self, Fault, Written};
+
+/// The largest frame a reader should accept unless told otherwise: 16 MiB.
+pub const MAX_FRAME: usize = 16 << 20;
+
+/// Bytes that a frame may be longer than what it is made of.
+const MOST_ADDED: usize = 64 << 10;
+
+/// Bytes that most frames are not longer than what they are made of.
+const USUALLY_ADDED: usize = 64;
+
+/// A loaded plugin. Cloning is cheap; calls may come from any thread.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    functions: Arc<Functions>,
+}
+
+/// Who sent the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    Client,
+    Server,
+}
+
+/// Whether a connection speaks the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    Yes,
+    /// More bytes are needed to tell.
+    More,
+    No,
+}
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `timeout`: how long the client waits, where it says so.
+    Request {
+        timeout: Option<Duration>,
+    },
+    /// A request that wants no answer.
+    Oneway,
+    /// `status`: 0 for a success, else the protocol's own number.
+    Response {
+        status: u32,
+    },
+    Heartbeat,
+    HeartbeatAck,
+    /// The sender takes no more requests on this connection.
+    GoAway,
+}
+
+/// A whole frame at the beginning of what was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Bytes; above 0, and not more than there are.
+    pub length: usize,
+    pub id: u64,
+    /// The plugin's own, to be given back to it.
+    pub note: u64,
+    pub kind: Kind,
+    /// Within the frame.
+    pub payload: Range<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    Frame(Frame),
+    /// Not all of it is there: so many bytes are needed in all, where that is known; more
+    /// than there are, and not more than the limit.
+    More(Option<usize>),
+}
+
+/// What can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    Request,
+    Response,
+    Heartbeat,
+    HeartbeatAck,
+    /// No room for more requests.
+    Busy,
+    /// Nobody to take it.
+    Unreachable,
+    /// No answer in time.
+    Timeout,
+    /// The connection ended before the answer came.
+    Closed,
+}
+
+impl Codec {
+    /// Loads a shared object for the rest of the process's life. Its code is trusted with
+    /// this process.
+    ///
+    /// # Errors
+    /// When it can't be loaded, is no codec plugin, or one of another version.
+    pub fn load(path: &Path) -> Result<Codec, LoadError> {
+        Functions::load(path).map(Codec::with)
+    }
+
+    /// A plugin that is part of this program.
+    ///
+    /// # Errors
+    /// When its name is none.
+    pub fn built_in<P: Plugin>() -> Result<Codec, LoadError> {
+        Functions::of(guest::table::<P>()).map(Codec::with)
+    }
+
+    fn with(functions: Functions) -> Codec {
+        Codec {
+            functions: Arc::new(functions),
+        }
+    }
+
+    /// What people call the protocol.
+    pub fn name(&self) -> &str {
+        &self.functions.name
+    }
+
+    /// Whether a connection that begins with `bytes` speaks the protocol.
+    ///
+    /// # Errors
+    /// When the plugin fails.
+    pub fn matches(&self, bytes: &[u8], sender: Sender) -> Result<Match, Fault> {
+        check::matched(self.functions.matches(bytes, number(sender)))
+    }
+
+    /// The frame that `bytes` begin with, of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// When the bytes are no frame, or the plugin fails.
+    #[inline]
+    pub fn decode(&self, bytes: &[u8], sender: Sender, limit: usize) -> Result<Decoded, Fault> {
+        if bytes.is_empty() {
+            return Ok(Decoded::More(None));
+        }
+        let mut frame = abi::Frame::default();
+        let result = self.functions.decode(bytes, number(sender), &mut frame);
+        check::decoded(result, &frame, bytes.len(), limit)
+    }
+
+    /// Appends `frame`, which was decoded with this note, with another id: one below 2^32,
+    /// or one that was decoded before.
+    ///
+    /// # Errors
+    /// When the plugin fails; then nothing is appended.
+    #[inline]
+    pub fn encode(&self, frame: &[u8], note: u64, id: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let written = append("encode", frame.len(), out, |room| {
+            self.functions.encode(frame, note, id, room)
+        });
+        // `encode` can't say that there is none.
+        written.map(|_| ())
+    }
+
+    /// Appends a frame of the plugin's own; `false`: the protocol has none. `note` is that
+    /// of the request which is answered, else 0.
+    ///
+    /// # Errors
+    /// When the plugin fails; then nothing is appended.
+    pub fn make(
+        &self,
+        what: Make,
+        id: u64,
+        note: u64,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, Fault> {
+        let what = match what {
+            Make::Request => abi::make::REQUEST,
+            Make::Response => abi::make::RESPONSE,
+            Make::Heartbeat => abi::make::HEARTBEAT,
+            Make::HeartbeatAck => abi::make::HEARTBEAT_ACK,
+            Make::Busy => abi::make::BUSY,
+            Make::Unreachable => abi::make::UNREACHABLE,
+            Make::Timeout => abi::make::TIMEOUT,
+            Make::Closed => abi::make::CLOSED,
+        };
+        append("make", payload.len(), out, |room| {
+            self.functions.make(what, id, note, payload, room)
+        })
+    }
+}
+
+#[inline]
+fn number(sender: Sender) -> u32 {
+    match sender {
+        Sender::Client => abi::sender::CLIENT,
+        Sender::Server => abi::sender::SERVER,
+    }
+}
+
+/// Appends what `write` writes, which is made of `from` bytes; `false`: there is nothing.
+#[inline]
+fn append(
+    function: &'static str,
+    from: usize,
+    out: &mut Vec<u8>,
+    write: impl Fn(&mut [u8]) -> (i32, u64),
+) -> Result<bool, Fault> {
+    let start = out.len();
+    let most = from + MOST_ADDED;
+    let mut room = from + USUALLY_ADDED;
+    // With the room that it asked for the plugin has to be content.
+    for _ in 0..2 {
+        out.resize(start + room, 0);
+        let (result, length) = write(&mut out[start..]);
+        let written = check::written(function, result, length, room, most);
+        match written {
+            Ok(Written::Bytes(length)) => {
+                out.truncate(start + length);
+                return Ok(true);
+            }
+            Ok(Written::Again(needed)) => room = needed,
+            Ok(Written::Nothing) => {
+                out.truncate(start);
+                return Ok(false);
+            }
+            Err(fault) => {
+                out.truncate(start);
+                return Err(fault);
+            }
+        }
+    }
+    out.truncate(start);
+    Err(Fault::Room {
+        function,
+        needed: room as u64,
+        room: most,
+    })
+}

@@ -1,0 +1,82 @@
+//! Plugins that tests load: built from their sources, in C by `cc`, in Rust by cargo.
+//!
+//! Tests of other crates take this file in by its path.
+
+#![allow(dead_code, reason = "a test binary uses what it needs of this")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+fn here() -> PathBuf {
+    // Of whichever crate's test: all of them stand beside each other.
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../plimsoll-plugin")
+}
+
+fn succeed(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// Builds C source into `folder`; `flags` such as `-DNAME`.
+pub(crate) fn c_source(source: &Path, folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    let made = folder.join(name);
+    let mut command = Command::new("cc");
+    command
+        .args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"])
+        .args(["-O1", "-fPIC", "-shared", "-fvisibility=hidden"])
+        .args(flags)
+        .arg("-I")
+        .arg(here().join("include"))
+        .arg("-o")
+        .arg(&made)
+        .arg(source);
+    succeed(&mut command);
+    made
+}
+
+/// The example in C.
+pub(crate) fn c_example(folder: &Path) -> PathBuf {
+    let source = here().join("examples/x_example.c");
+    c_source(&source, folder, "x_example.so", &[])
+}
+
+/// The plugin that returns whatever it reads, and those that can't be used.
+pub(crate) fn nonsense(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    c_source(&here().join("tests/nonsense.c"), folder, name, flags)
+}
+
+/// The example in Rust; built once for all tests of a binary.
+pub(crate) fn rust_example() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(build_rust_example).clone()
+}
+
+/// By the compiler itself: cargo would build what the tests depend on, too.
+fn build_rust_example() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
+    std::fs::create_dir_all(&folder).expect("a folder to build in");
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let build = |source: &str, kind: &str, name: &str, flags: &[&str]| {
+        let mut command = Command::new(&compiler);
+        command
+            .args(["--edition", "2024", "-O", "--crate-type", kind])
+            .args(["--crate-name", name, "--out-dir"])
+            .arg(&folder)
+            .args(flags)
+            .arg("-L")
+            .arg(&folder)
+            .arg(here().join(source));
+        succeed(&mut command);
+    };
+    build("src/lib.rs", "rlib", "plimsoll_plugin", &[]);
+    let uses = ["--extern", "plimsoll_plugin"];
+    build("examples/x_example.rs", "cdylib", "x_example", &uses);
+    folder.join("libx_example.so")
+}
