@@ -5,15 +5,20 @@
 //! The multiplexing calls this and knows no protocol by name.
 
 mod bolt;
+mod plugin;
 
 use std::time::Duration;
 
 use plimsoll_protocols::bolt::Form;
 
+use super::SidecarError;
+use super::config::{Protocol, Route};
+
 /// The protocol of a route whose calls are told apart.
 #[derive(Clone, Debug)]
 pub(super) enum Codec {
     Bolt,
+    Plugin(plimsoll_plugin::Codec),
 }
 
 /// Who sent what is read.
@@ -55,6 +60,7 @@ pub(super) struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manner {
     Bolt { form: Form, codec: u8 },
+    Plugin { note: u64 },
 }
 
 /// Why a call is answered by the sidecar itself.
@@ -72,18 +78,50 @@ pub(super) enum Why {
 pub(super) struct Broken(pub(super) String);
 
 impl Codec {
+    /// That of a route; `None`: a stream of bytes.
+    ///
+    /// # Errors
+    /// When its plugin can't be used.
+    pub(super) fn of(route: &Route) -> Result<Option<Codec>, SidecarError> {
+        Ok(match (route.protocol, &route.plugin) {
+            (Protocol::Bolt, _) => Some(Codec::Bolt),
+            (Protocol::Plugin, Some(path)) => {
+                let loaded = plimsoll_plugin::Codec::load(path);
+                Some(Codec::Plugin(loaded.map_err(|source| {
+                    SidecarError::Plugin {
+                        route: route.name.clone(),
+                        source,
+                    }
+                })?))
+            }
+            (Protocol::Grpc | Protocol::Tcp | Protocol::Plugin, _) => None,
+        })
+    }
+
     /// Manners of frames that never share an upstream connection.
     pub(super) fn layouts(&self) -> usize {
         match self {
             Codec::Bolt => bolt::LAYOUTS,
+            Codec::Plugin(_) => 1,
+        }
+    }
+
+    /// Whether the first bytes of a connection are of this protocol; `false`: there are
+    /// too few to tell.
+    pub(super) fn recognise(&self, from: From, bytes: &[u8]) -> Result<bool, Broken> {
+        match self {
+            // Its first frame tells.
+            Codec::Bolt => Ok(true),
+            Codec::Plugin(codec) => plugin::recognise(codec, from, bytes),
         }
     }
 
     /// The frame that `bytes` begin with; `None`: not all of it is there yet.
     #[inline]
-    pub(super) fn read(&self, _from: From, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+    pub(super) fn read(&self, from: From, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
         match self {
             Codec::Bolt => bolt::read(bytes),
+            Codec::Plugin(codec) => plugin::read(codec, from, bytes),
         }
     }
 
@@ -98,6 +136,10 @@ impl Codec {
     ) -> Result<(), Broken> {
         match (self, manner) {
             (Codec::Bolt, Manner::Bolt { form, .. }) => bolt::renumber(frame, form, id, out),
+            (Codec::Plugin(codec), Manner::Plugin { note }) => {
+                return plugin::renumber(codec, frame, note, id, out);
+            }
+            _ => return Err(another_route()),
         }
         Ok(())
     }
@@ -111,6 +153,7 @@ impl Codec {
     ) -> Result<bool, Broken> {
         match self {
             Codec::Bolt => bolt::heartbeat(layout, id, out),
+            Codec::Plugin(codec) => return plugin::heartbeat(codec, id, out),
         }
         Ok(true)
     }
@@ -124,6 +167,10 @@ impl Codec {
     ) -> Result<(), Broken> {
         match (self, manner) {
             (Codec::Bolt, Manner::Bolt { form, .. }) => bolt::heartbeat_ack(form, id, out),
+            (Codec::Plugin(codec), Manner::Plugin { note }) => {
+                return plugin::heartbeat_ack(codec, id, note, out);
+            }
+            _ => return Err(another_route()),
         }
         Ok(())
     }
@@ -132,6 +179,7 @@ impl Codec {
     pub(super) fn status(&self, frame: &[u8]) -> Option<String> {
         match self {
             Codec::Bolt => bolt::status(frame),
+            Codec::Plugin(codec) => plugin::status(codec, frame),
         }
     }
 
@@ -145,6 +193,10 @@ impl Codec {
     ) -> Result<(), Broken> {
         match (self, manner) {
             (Codec::Bolt, Manner::Bolt { form, codec }) => bolt::refuse(form, codec, id, why, out),
+            (Codec::Plugin(plugin), Manner::Plugin { note }) => {
+                return plugin::refuse(plugin, id, note, why, out);
+            }
+            _ => return Err(another_route()),
         }
         Ok(())
     }
@@ -156,6 +208,13 @@ impl Manner {
     pub(super) fn layout(self) -> usize {
         match self {
             Manner::Bolt { form, .. } => bolt::layout(form),
+            Manner::Plugin { .. } => 0,
         }
     }
+}
+
+/// Calls never leave their route, and a route has one codec.
+#[cold]
+fn another_route() -> Broken {
+    Broken("the frame is of another route's protocol".to_owned())
 }

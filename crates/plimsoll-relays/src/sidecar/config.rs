@@ -43,12 +43,14 @@ pub struct Route {
     pub listen_tls: Option<TlsFiles>,
     /// TLS towards the upstream.
     pub upstream_tls: Option<TlsFiles>,
+    /// The shared object that brings the protocol; for `protocol = "plugin"`.
+    pub plugin: Option<PathBuf>,
     /// Connections a worker keeps to the upstream, with Bolt for each layout. Default 1.
     pub connections: Option<usize>,
     /// Calls in flight a connection; one more is answered as busy. Default 4096.
     pub max_in_flight: Option<usize>,
-    /// Bolt: for calls that bring no timeout of their own, default 60s. gRPC: for all calls,
-    /// default none.
+    /// Bolt, plugins: for calls that bring no timeout of their own, default 60s. gRPC: for
+    /// all calls, default none.
     pub timeout: Option<Period>,
     /// Silence after which the upstream is tried. Default 15s.
     pub heartbeat: Option<Period>,
@@ -65,6 +67,8 @@ pub enum Protocol {
     Bolt,
     /// HTTP/2: streams of many connections share few.
     Grpc,
+    /// As with Bolt, in a protocol that a codec plugin brings.
+    Plugin,
     /// A stream of bytes.
     Tcp,
 }
@@ -74,7 +78,7 @@ impl Protocol {
     pub(super) fn alpn(self) -> Option<&'static [u8]> {
         match self {
             Protocol::Grpc => Some(b"h2"),
-            Protocol::Bolt | Protocol::Tcp => None,
+            Protocol::Bolt | Protocol::Plugin | Protocol::Tcp => None,
         }
     }
 }
@@ -165,10 +169,22 @@ impl Config {
                     if given {
                         return wrong(
                             key(name),
-                            "only for \"bolt\" and \"grpc\": tcp knows no calls",
+                            "only for \"bolt\", \"grpc\" and \"plugin\": tcp knows no calls",
                         );
                     }
                 }
+            }
+            match (route.protocol, &route.plugin) {
+                (Protocol::Plugin, None) => {
+                    return wrong(
+                        key("plugin"),
+                        "missing: protocol = \"plugin\" needs the shared object that brings it, such as \"x_example.so\"",
+                    );
+                }
+                (Protocol::Bolt | Protocol::Grpc | Protocol::Tcp, Some(_)) => {
+                    return wrong(key("plugin"), "only for protocol = \"plugin\"");
+                }
+                _ => {}
             }
             if !(1..=1024).contains(&route.connections()) {
                 return wrong(key("connections"), "out of range: use 1 to 1024");
@@ -252,6 +268,11 @@ mod tests {
             (format!("lookup = \"1ms\"\n{route}"), "too often"),
             (route.replace(":1\"", "\""), "the port is missing"),
             (route.replace("bolt", "http3"), "unknown variant `http3`"),
+            (route.replace("bolt", "plugin"), "needs the shared object"),
+            (
+                format!("{route}plugin = \"x.so\"\n"),
+                "only for protocol = \"plugin\"",
+            ),
         ] {
             let error = Config::read(&text).unwrap_err().to_string();
             assert!(error.contains(needle), "{text}: {error}");

@@ -3,9 +3,9 @@
 //!
 //! A loop a worker under epoll, nothing shared but counters: each worker has its own
 //! listening sockets (`SO_REUSEPORT`), its own connections upstream and its own timers.
-//! Where a codec tells calls apart (Bolt), and over HTTP/2, many connections downstream
-//! share few upstream, with ids renumbered; everything else passes as a stream of bytes, a
-//! connection for a connection.
+//! Where a codec tells calls apart (Bolt, or a plugin), and over HTTP/2, many connections
+//! downstream share few upstream, with ids renumbered; everything else passes as a stream
+//! of bytes, a connection for a connection.
 //!
 //! Invariant: a request that was told apart and taken is answered exactly once, by the
 //! service or by the sidecar itself with a status that says why.
@@ -32,6 +32,7 @@ use std::thread::{self, JoinHandle};
 use plimsoll_engine::Clock;
 
 use access_log::AccessLog;
+use codec::Codec;
 pub use config::{Config, Protocol, Route, TlsFiles};
 use names::Names;
 pub use names::Upstream;
@@ -62,6 +63,11 @@ pub enum SidecarError {
     },
     #[error("access_log {}: {source}", path.display())]
     AccessLog { path: PathBuf, source: io::Error },
+    #[error("route {route}: {source}")]
+    Plugin {
+        route: String,
+        source: plimsoll_plugin::LoadError,
+    },
     #[error("{doing}: {source}")]
     Io {
         doing: &'static str,
@@ -161,10 +167,10 @@ pub struct Sidecar {
 }
 
 impl Sidecar {
-    /// Opens every port and reads every certificate before the first connection is taken.
+    /// Loads every plugin, opens every port and reads every certificate before the first connection is taken.
     ///
     /// # Errors
-    /// When an address can't be listened on, or a certificate can't be used.
+    /// When an address can't be listened on, or a certificate or plugin can't be used.
     pub fn start(config: &Config) -> Result<Sidecar, SidecarError> {
         config.check()?;
         let counters: Arc<Vec<(String, Counters)>> = Arc::new(
@@ -174,6 +180,11 @@ impl Sidecar {
                 .map(|route| (route.name.clone(), Counters::default()))
                 .collect(),
         );
+        let codecs = config
+            .route
+            .iter()
+            .map(Codec::of)
+            .collect::<Result<Vec<_>, _>>()?;
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
         let (access_log, writer) = match &config.access_log {
             Some(path) => {
@@ -190,6 +201,7 @@ impl Sidecar {
         for index in 0..config.workers() {
             let worker = Worker::new(
                 config,
+                &codecs,
                 &listening,
                 Shared {
                     counters: Arc::clone(&counters),

@@ -23,7 +23,7 @@ use plimsoll_model::Time;
 use super::access_log::AccessLog;
 use super::calls::Calls;
 use super::codec::Codec;
-use super::config::{Config, Protocol, Route};
+use super::config::{Config, Route};
 use super::http2::Exchanges;
 use super::link::Link;
 use super::names::Names;
@@ -74,6 +74,8 @@ struct Connection {
     came: u64,
     went: u64,
     connecting: bool,
+    /// What it began with is of the route's protocol.
+    recognised: bool,
     /// What epoll was asked for.
     reads: bool,
     writes: bool,
@@ -147,9 +149,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// `taken`: the addresses of the first worker, whose ports the others share.
+    /// `codecs`: one a route. `taken`: the addresses of the first worker, whose ports the
+    /// others share.
     pub(super) fn new(
         config: &Config,
+        codecs: &[Option<Codec>],
         taken: &[(String, SocketAddr)],
         shared: Shared,
     ) -> Result<Worker, SidecarError> {
@@ -174,10 +178,7 @@ impl Worker {
                 address: wanted,
                 source,
             })?;
-            let codec = match route.protocol {
-                Protocol::Bolt => Some(Codec::Bolt),
-                Protocol::Grpc | Protocol::Tcp => None,
-            };
+            let codec = codecs.get(place).cloned().flatten();
             let layouts = codec.as_ref().map_or(1, Codec::layouts);
             let name = &route.name;
             let alpn = route.protocol.alpn();

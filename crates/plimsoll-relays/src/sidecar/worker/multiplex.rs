@@ -45,7 +45,8 @@ impl Worker {
         let input = std::mem::take(&mut connection.link.input);
         let (mut at, mut fine) = (0, true);
         loop {
-            let taken = codec.read(From::Client, &input[at..]).and_then(|seen| {
+            let seen = next(connection, codec, From::Client, &input[at..]);
+            let taken = seen.and_then(|seen| {
                 let Some(seen) = seen else {
                     return Ok(None);
                 };
@@ -214,7 +215,8 @@ impl Worker {
         let input = std::mem::take(&mut connection.link.input);
         let (mut at, mut fine) = (0, true);
         loop {
-            let taken = codec.read(From::Server, &input[at..]).and_then(|seen| {
+            let seen = next(connection, codec, From::Server, &input[at..]);
+            let taken = seen.and_then(|seen| {
                 let Some(seen) = seen else {
                     return Ok(None);
                 };
@@ -435,4 +437,21 @@ impl Worker {
         }
         keep
     }
+}
+
+/// The next frame that a connection brought; `None`: not all of it is there yet.
+#[inline]
+fn next(
+    connection: &mut Connection,
+    codec: &Codec,
+    from: From,
+    bytes: &[u8],
+) -> Result<Option<Seen>, Broken> {
+    if !connection.recognised {
+        connection.recognised = codec.recognise(from, bytes)?;
+        if !connection.recognised {
+            return Ok(None);
+        }
+    }
+    codec.read(from, bytes)
 }

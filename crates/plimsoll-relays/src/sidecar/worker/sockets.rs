@@ -131,7 +131,7 @@ impl Worker {
             };
             let protocol = state.route.protocol;
             let role = match protocol {
-                Protocol::Bolt => Role::Down { in_flight: 0 },
+                Protocol::Bolt | Protocol::Plugin => Role::Down { in_flight: 0 },
                 Protocol::Grpc => Role::Http2(Box::new(Http2::down())),
                 Protocol::Tcp => Role::Pipe {
                     peer: u64::MAX,
@@ -144,7 +144,7 @@ impl Worker {
             count(&self.counters(route).accepted, 1);
             count(&self.counters(route).open, 1);
             match protocol {
-                Protocol::Bolt => {}
+                Protocol::Bolt | Protocol::Plugin => {}
                 Protocol::Grpc => self.greet(token),
                 Protocol::Tcp => self.join(token, route, now),
             }

@@ -64,6 +64,7 @@ impl Worker {
             came: 0,
             went: 0,
             connecting,
+            recognised: false,
             reads: true,
             writes: connecting,
             paused: false,

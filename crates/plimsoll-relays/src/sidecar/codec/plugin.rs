@@ -1,0 +1,120 @@
+//! A protocol that a plugin brings: what the plugin says, in the multiplexing's words.
+
+use plimsoll_plugin::{Codec, Decoded, Fault, Kind as PluginKind, MAX_FRAME, Make, Match, Sender};
+
+use super::{Broken, From, Kind, Manner, Seen, Why};
+
+/// Bytes with which a plugin must know its protocol.
+const MOST_TO_RECOGNISE: usize = 4096;
+
+fn sender(from: From) -> Sender {
+    match from {
+        From::Client => Sender::Client,
+        From::Server => Sender::Server,
+    }
+}
+
+fn broken(codec: &Codec, fault: Fault) -> Broken {
+    Broken(format!("{}: {fault}", codec.name()))
+}
+
+/// `false`: too few bytes to tell.
+pub(super) fn recognise(codec: &Codec, from: From, bytes: &[u8]) -> Result<bool, Broken> {
+    match codec.matches(bytes, sender(from)) {
+        Ok(Match::Yes) => Ok(true),
+        Ok(Match::More) if bytes.len() < MOST_TO_RECOGNISE => Ok(false),
+        Ok(Match::More | Match::No) => {
+            Err(Broken(format!("the first bytes are not {}", codec.name())))
+        }
+        Err(fault) => Err(broken(codec, fault)),
+    }
+}
+
+pub(super) fn read(codec: &Codec, from: From, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+    let frame = match codec.decode(bytes, sender(from), MAX_FRAME) {
+        Ok(Decoded::Frame(frame)) => frame,
+        Ok(Decoded::More(_)) => return Ok(None),
+        Err(fault) => return Err(broken(codec, fault)),
+    };
+    Ok(Some(Seen {
+        length: frame.length,
+        id: frame.id,
+        kind: match frame.kind {
+            PluginKind::Request { timeout } => Kind::Request { timeout },
+            PluginKind::Oneway => Kind::Oneway,
+            PluginKind::Response { .. } => Kind::Response,
+            PluginKind::Heartbeat => Kind::Heartbeat,
+            PluginKind::HeartbeatAck => Kind::HeartbeatAck,
+            PluginKind::GoAway => Kind::GoAway,
+        },
+        manner: Manner::Plugin { note: frame.note },
+    }))
+}
+
+pub(super) fn renumber(
+    codec: &Codec,
+    frame: &[u8],
+    note: u64,
+    id: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), Broken> {
+    codec
+        .encode(frame, note, id, out)
+        .map_err(|fault| broken(codec, fault))
+}
+
+/// `false`: the protocol has no heartbeats.
+pub(super) fn heartbeat(codec: &Codec, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
+    codec
+        .make(Make::Heartbeat, id, 0, &[], out)
+        .map_err(|fault| broken(codec, fault))
+}
+
+pub(super) fn heartbeat_ack(
+    codec: &Codec,
+    id: u64,
+    note: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), Broken> {
+    answer(codec, Make::HeartbeatAck, id, note, out)
+}
+
+pub(super) fn refuse(
+    codec: &Codec,
+    id: u64,
+    note: u64,
+    why: Why,
+    out: &mut Vec<u8>,
+) -> Result<(), Broken> {
+    let what = match why {
+        Why::Busy => Make::Busy,
+        Why::NoUpstream => Make::Unreachable,
+        Why::Timeout => Make::Timeout,
+        Why::Cut => Make::Closed,
+    };
+    answer(codec, what, id, note, out)
+}
+
+/// The protocol's own number.
+pub(super) fn status(codec: &Codec, frame: &[u8]) -> Option<String> {
+    match codec.decode(frame, Sender::Server, MAX_FRAME) {
+        Ok(Decoded::Frame(frame)) => match frame.kind {
+            PluginKind::Response { status } => Some(status.to_string()),
+            _ => None,
+        },
+        Ok(Decoded::More(_)) | Err(_) => None,
+    }
+}
+
+/// Somebody waits for it: where the protocol has no such answer, the end of the
+/// connection has to say it.
+fn answer(codec: &Codec, what: Make, id: u64, note: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
+    match codec.make(what, id, note, &[], out) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Broken(format!(
+            "{}: the protocol has no answer for this: {what:?}",
+            codec.name()
+        ))),
+        Err(fault) => Err(broken(codec, fault)),
+    }
+}

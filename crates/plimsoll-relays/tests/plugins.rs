@@ -1,0 +1,381 @@
+//! Sidecars whose protocol comes with a plugin: in C, in Rust, and one that returns
+//! nonsense.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_plugin::{Codec, Decoded, Kind, MAX_FRAME, Make, Sender};
+use plimsoll_relays::sidecar::{Config, Sidecar};
+
+use support::{certificates, eventually, files, route, sidecar};
+
+/// Statuses of x_example.
+const BUSY: u32 = 2;
+const UNREACHABLE: u32 = 3;
+const TIMEOUT: u32 = 4;
+const CLOSED: u32 = 5;
+
+/// One end of a connection that speaks x_example.
+struct Peer {
+    codec: Codec,
+    stream: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Peer {
+    fn new(codec: &Codec, stream: TcpStream) -> Peer {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        stream.set_nodelay(true).unwrap();
+        Peer {
+            codec: codec.clone(),
+            stream,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn connect(codec: &Codec, address: SocketAddr) -> Peer {
+        Peer::new(codec, TcpStream::connect(address).unwrap())
+    }
+
+    fn made(&self, what: Make, id: u64, payload: &[u8]) -> Vec<u8> {
+        let mut wire = Vec::new();
+        assert!(self.codec.make(what, id, 0, payload, &mut wire).unwrap());
+        wire
+    }
+
+    fn send(&mut self, what: Make, id: u64, payload: &[u8]) {
+        let wire = self.made(what, id, payload);
+        self.stream.write_all(&wire).unwrap();
+    }
+
+    /// The next frame: kind, id, payload; `None`: the other side has closed.
+    fn next(&mut self, from: Sender) -> Option<(Kind, u64, Vec<u8>)> {
+        loop {
+            let decoded = self.codec.decode(&self.bytes, from, MAX_FRAME).unwrap();
+            if let Decoded::Frame(frame) = decoded {
+                let payload = self.bytes[frame.payload].to_vec();
+                self.bytes.drain(..frame.length);
+                return Some((frame.kind, frame.id, payload));
+            }
+            let mut buffer = [0; 4096];
+            let read = self.stream.read(&mut buffer).unwrap_or(0);
+            if read == 0 {
+                return None;
+            }
+            self.bytes.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    /// Status, id and payload of the next answer.
+    #[track_caller]
+    fn answer(&mut self) -> (u32, u64, Vec<u8>) {
+        match self.next(Sender::Server) {
+            Some((Kind::Response { status }, id, payload)) => (status, id, payload),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_closed(&mut self) -> bool {
+        !matches!(self.stream.read(&mut [0; 64]), Ok(1..))
+    }
+}
+
+/// Answers with the payload that it got; `drip` in single bytes, `hold` never. Lives as
+/// long as the process.
+fn echo_server(codec: &Codec) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let codec = codec.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut peer = Peer::new(&codec, stream.unwrap());
+            peer.stream.set_read_timeout(None).unwrap();
+            thread::spawn(move || {
+                while let Some((kind, id, payload)) = peer.next(Sender::Client) {
+                    match (kind, &payload[..]) {
+                        (Kind::Heartbeat, _) => peer.send(Make::HeartbeatAck, id, b""),
+                        (_, b"hold") => {}
+                        (_, b"drip") => {
+                            for byte in peer.made(Make::Response, id, &payload) {
+                                peer.stream.write_all(&[byte]).unwrap();
+                                thread::sleep(Duration::from_millis(1));
+                            }
+                        }
+                        _ => peer.send(Make::Response, id, &payload),
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+fn with(plugin: &Path, more: &str) -> String {
+    format!("plugin = {:?}\n{more}", plugin.display().to_string())
+}
+
+#[test]
+fn calls_share_a_connection_through_two_sidecars_one_in_c_and_one_in_rust() {
+    let folder = certificates();
+    let (c, rust) = (built::c_example(folder.path()), built::rust_example());
+    let codec = Codec::load(&c).unwrap();
+    let tls = |key, who| files(key, folder.path(), who);
+    let (server, middle) = sidecar(&route(
+        "plugin",
+        echo_server(&codec),
+        &with(&rust, &tls("listen_tls", "server")),
+    ));
+    let (client, outside) = sidecar(&route(
+        "plugin",
+        middle,
+        &with(&c, &tls("upstream_tls", "client")),
+    ));
+    let threads: Vec<_> = (0..10u64)
+        .map(|n| {
+            let mut peer = Peer::connect(&codec, outside);
+            thread::spawn(move || {
+                // All at once, in one write, and every client with the same ids.
+                let texts: Vec<_> = (0..50).map(|i| format!("{n:02}-{i:02}")).collect();
+                let mut wire = peer.made(Make::Heartbeat, 777, b"");
+                for (i, text) in texts.iter().enumerate() {
+                    wire.extend(peer.made(Make::Request, i as u64, text.as_bytes()));
+                }
+                peer.stream.write_all(&wire).unwrap();
+                assert_eq!(
+                    peer.next(Sender::Server),
+                    Some((Kind::HeartbeatAck, 777, vec![]))
+                );
+                let mut seen = vec![false; texts.len()];
+                for _ in &texts {
+                    let (status, id, payload) = peer.answer();
+                    assert_eq!((status, &payload[..]), (0, texts[id as usize].as_bytes()));
+                    assert!(!std::mem::replace(&mut seen[id as usize], true));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    for relay in [&client, &server] {
+        let counted = |name| relay.counter("r", name).unwrap();
+        assert_eq!(counted("upstream_connects_total"), 1);
+        assert_eq!(counted("requests_total"), 500);
+        assert_eq!(counted("answers_total"), 500);
+        assert_eq!(counted("malformed_total"), 0);
+    }
+    client.stop();
+    server.stop();
+}
+
+#[test]
+fn frames_pass_in_any_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    for plugin in [built::c_example(folder.path()), built::rust_example()] {
+        let codec = Codec::load(&plugin).unwrap();
+        let (relay, outside) = sidecar(&route("plugin", echo_server(&codec), &with(&plugin, "")));
+        let mut peer = Peer::connect(&codec, outside);
+        let wire = peer.made(Make::Request, 5, b"drip");
+        for at in 1..wire.len() {
+            let (first, rest) = wire.split_at(at);
+            peer.stream.write_all(first).unwrap();
+            // Most likely read by now; the test holds where it is not.
+            thread::sleep(Duration::from_millis(2));
+            peer.stream.write_all(rest).unwrap();
+            assert_eq!(peer.answer(), (0, 5, b"drip".to_vec()), "split at {at}");
+        }
+        let large = vec![b'l'; 3_000_000];
+        peer.send(Make::Request, 6, &large);
+        assert_eq!(peer.answer(), (0, 6, large));
+        relay.stop();
+    }
+}
+
+#[test]
+fn what_an_upstream_does_to_its_calls_is_said_in_the_protocols_own_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = built::c_example(folder.path());
+    let codec = Codec::load(&plugin).unwrap();
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let more = "max_in_flight = 2\ntimeout = \"2s\"";
+    let (relay, outside) = sidecar(&route(
+        "plugin",
+        upstream.local_addr().unwrap(),
+        &with(&plugin, more),
+    ));
+    let mut client = Peer::connect(&codec, outside);
+    for id in 1..=3 {
+        client.send(Make::Request, id, b"x");
+    }
+    assert_eq!(client.answer(), (BUSY, 3, vec![]));
+    let mut held = Peer::new(&codec, upstream.accept().unwrap().0);
+    let (_, first, _) = held.next(Sender::Client).unwrap();
+    let (_, second, _) = held.next(Sender::Client).unwrap();
+    held.send(Make::Response, second, b"two");
+    assert_eq!(client.answer(), (0, 2, b"two".to_vec()));
+    assert_eq!(client.answer(), (TIMEOUT, 1, vec![]));
+    held.send(Make::Response, first, b"late");
+    eventually("late answers are counted", || {
+        relay.counter("r", "stray_answers_total") == Some(1)
+    });
+    client.send(Make::Request, 4, b"x");
+    held.next(Sender::Client).unwrap();
+    drop(held);
+    assert_eq!(client.answer(), (CLOSED, 4, vec![]));
+    drop(upstream);
+    client.send(Make::Request, 5, b"x");
+    assert_eq!(client.answer(), (UNREACHABLE, 5, vec![]));
+    relay.stop();
+}
+
+#[test]
+fn silence_is_broken_by_heartbeats_which_are_answered_where_they_arrive() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = built::c_example(folder.path());
+    let codec = Codec::load(&plugin).unwrap();
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (relay, outside) = sidecar(&route(
+        "plugin",
+        upstream.local_addr().unwrap(),
+        &with(&plugin, "heartbeat = \"100ms\""),
+    ));
+    let mut client = Peer::connect(&codec, outside);
+    client.send(Make::Request, 1, b"x");
+    let mut held = Peer::new(&codec, upstream.accept().unwrap().0);
+    let (_, call, _) = held.next(Sender::Client).unwrap();
+    held.send(Make::Heartbeat, 9, b"");
+    let (mut beats, mut acks) = (0, 0);
+    while beats < 3 || acks < 1 {
+        match held.next(Sender::Client).unwrap() {
+            (Kind::Heartbeat, id, _) => {
+                beats += 1;
+                held.send(Make::HeartbeatAck, id, b"");
+            }
+            (Kind::HeartbeatAck, 9, _) => acks += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    held.send(Make::Response, call, b"after all");
+    assert_eq!(client.answer(), (0, 1, b"after all".to_vec()));
+    relay.stop();
+}
+
+#[test]
+fn other_protocols_and_nonsense_close_their_own_connection_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = built::c_example(folder.path());
+    let codec = Codec::load(&plugin).unwrap();
+    let (relay, outside) = sidecar(&route("plugin", echo_server(&codec), &with(&plugin, "")));
+    let mut good = Peer::connect(&codec, outside);
+    for wire in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"x\x09\0",
+        // 4 GiB and a little.
+        b"x\x01\0\0\0\0\x01\xff\xff\xff\xff",
+        // An answer, from a client.
+        b"x\x01\x01\0\0\0\x01\0\0\0\0\0\0",
+    ] {
+        let mut bad = Peer::connect(&codec, outside);
+        bad.stream.write_all(wire).unwrap();
+        assert!(bad.is_closed(), "{}", wire.escape_ascii());
+    }
+    good.send(Make::Request, 1, b"still here");
+    assert_eq!(good.answer().2, b"still here");
+    assert_eq!(relay.counter("r", "malformed_total"), Some(4));
+    relay.stop();
+
+    // Whatever the plugin returns stands in the bytes: a result, then a frame's fields.
+    let plugin = built::nonsense(folder.path(), "nonsense.so", &[]);
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (relay, outside) = sidecar(&route(
+        "plugin",
+        upstream.local_addr().unwrap(),
+        &with(&plugin, ""),
+    ));
+    let told = |result: i32, lengths: [u64; 3], kind: u32, heartbeat: u32| {
+        let [length, payload_at, payload_length] = lengths;
+        let mut wire = result.to_ne_bytes().to_vec();
+        for number in [length, 1, 2, payload_at, payload_length] {
+            wire.extend(number.to_ne_bytes());
+        }
+        for number in [kind, heartbeat, 0, 0] {
+            wire.extend(number.to_ne_bytes());
+        }
+        wire
+    };
+    let all = 60;
+    let nonsense = [
+        told(0, [all + 1, 0, 0], 0, 0),
+        told(0, [0, 0, 0], 0, 0),
+        told(0, [u64::MAX, 0, 0], 0, 0),
+        told(0, [-5i64 as u64, 0, 0], 0, 0),
+        told(0, [1 << 31, 0, 0], 0, 0),
+        told(0, [all, u64::MAX, 2], 0, 0),
+        told(0, [all, 0, all + 1], 0, 0),
+        told(0, [all, 0, 0], 4, 0),
+        told(0, [all, 0, 0], 0, 2),
+        // Needs less than there is; needs more than may be.
+        told(1, [3, 0, 0], 0, 0),
+        told(1, [1 << 40, 0, 0], 0, 0),
+        told(5, [all, 0, 0], 0, 0),
+        told(-1, [all, 0, 0], 0, 0),
+        told(99, [all, 0, 0], 0, 0),
+        // A good request: but what `encode` says of it (a result, a length) can't be.
+        told(0, [all, 0, 0], 0, 0),
+    ];
+    for (n, wire) in nonsense.iter().enumerate() {
+        assert_eq!(wire.len() as u64, all);
+        let mut bad = TcpStream::connect(outside).unwrap();
+        bad.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // `encode` reads its claim where `decode` reads the result and the length.
+        bad.write_all(wire).unwrap();
+        let is_kept = n == nonsense.len() - 1;
+        if is_kept {
+            // Length 60 in room for 124: believed, and passed on.
+            let mut passed = Vec::new();
+            let mut up = upstream.accept().unwrap().0;
+            up.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            passed.resize(60, 1);
+            up.read_exact(&mut passed).unwrap();
+            assert_eq!(passed, vec![0; 60]);
+        } else {
+            assert!(!matches!(bad.read(&mut [0; 64]), Ok(1..)), "{wire:?}");
+        }
+    }
+    eventually("all are counted", || {
+        relay.counter("r", "malformed_total") == Some(nonsense.len() as u64 - 1)
+    });
+    relay.stop();
+}
+
+#[test]
+fn a_plugin_that_can_not_be_used_stops_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built::nonsense(folder.path(), "old.so", &["-DABI=0"]);
+    let upstream = SocketAddr::from(([127, 0, 0, 1], 1));
+    let start = |path: &Path| {
+        let text = route("plugin", upstream, &with(path, ""));
+        Sidecar::start(&Config::read(&text).unwrap())
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    let error = start(&path);
+    assert!(
+        error.starts_with("route r: plugin ") && error.contains("speaks version 0"),
+        "{error}"
+    );
+    let error = start(&folder.path().join("absent.so"));
+    assert!(error.contains("absent.so: can't be read"), "{error}");
+}
