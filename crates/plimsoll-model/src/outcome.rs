@@ -130,6 +130,10 @@ outcomes! {
     BoltServerDeserialException "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request"
     SofaError "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed"
 
+    // What a codec plugin reads, and what becomes of the plugin itself.
+    AnswerStatus "ANSWER_STATUS" Target "the answer's status, as the codec plugin reads it, is a failure"
+    PluginFailed "PLUGIN_FAILED" Client "the codec plugin failed, or returned what can't be"
+
     // Sessions of queries whose answers stream.
     SessionRefused "SESSION_REFUSED" Target "the API did not make the session"
     SocketRefused "SOCKET_REFUSED" Target "the WebSocket was not opened: the answer to the upgrade was not 101"

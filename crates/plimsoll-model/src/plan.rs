@@ -91,6 +91,7 @@ pub enum CallPlan {
     Bolt(BoltCall),
     Fetch(FetchCall),
     Session(SessionCall),
+    Plugin(PluginCall),
 }
 
 impl CallPlan {
@@ -100,6 +101,7 @@ impl CallPlan {
             CallPlan::Grpc(call) => ("grpc", call.method.as_str().into()),
             CallPlan::Bolt(call) => ("bolt", call.method.as_str().into()),
             CallPlan::Fetch(call) => ("fetch", call.path.as_str().into()),
+            CallPlan::Plugin(call) => ("plugin", call.protocol.as_str().into()),
             CallPlan::Session(call) => ("session", format!("{} queries", call.queries).into()),
         }
     }
@@ -134,6 +136,23 @@ pub struct BoltCall {
     pub heartbeat: Option<Duration>,
     /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_content: usize,
+}
+
+/// One kind of call in a protocol that a codec plugin brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginCall {
+    /// The shared object.
+    pub codec: PathBuf,
+    /// What the plugin calls its protocol.
+    pub protocol: String,
+    /// A whole request, with any id.
+    pub frame: Vec<u8>,
+    /// Calls at once on one connection; `None`: no limit.
+    pub in_flight: Option<u32>,
+    /// Silence after which a heartbeat is sent; `None`: never.
+    pub heartbeat: Option<Duration>,
+    /// Frames larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    pub max_frame: usize,
 }
 
 /// One file fetched over HTTP/1.1.

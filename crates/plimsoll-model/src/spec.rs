@@ -12,6 +12,7 @@ mod fetch;
 mod find;
 mod ladder;
 mod objective;
+mod plugin;
 mod read;
 mod resolve;
 mod saved;
@@ -32,8 +33,11 @@ pub use bolt::BoltSpec;
 pub use fetch::FetchSpec;
 pub use find::FindSpec;
 pub use ladder::{LadderSpec, Network, RungSpec, Secured};
+pub use plugin::PluginSpec;
 pub use read::{locate, read};
-pub use resolve::{EncodedBolt, EncodedCall, Surroundings, group_named, resolve, suite_named};
+pub use resolve::{
+    EncodedBolt, EncodedCall, EncodedPlugin, Surroundings, group_named, resolve, suite_named,
+};
 pub use saved::{is_secret_name, secrets};
 pub use target::{parse_target, section_of, suggest};
 
@@ -158,6 +162,35 @@ pub struct CallSpec {
     pub bolt: Option<BoltSpec>,
     pub fetch: Option<FetchSpec>,
     pub session: Option<SessionSpec>,
+    pub plugin: Option<PluginSpec>,
+}
+
+impl CallSpec {
+    /// The section's name, and the deadline that it gives itself.
+    pub fn deadline(&self) -> (&'static str, Option<Limit>) {
+        if let Some(call) = &self.bolt {
+            ("bolt", call.deadline)
+        } else if let Some(call) = &self.fetch {
+            ("fetch", call.deadline)
+        } else if let Some(call) = &self.plugin {
+            ("plugin", call.deadline)
+        } else {
+            ("grpc", self.grpc.as_ref().and_then(|call| call.deadline))
+        }
+    }
+
+    /// Takes the deadline out that a section gives itself.
+    pub fn forget_deadline(&mut self) {
+        let deadlines = [
+            self.grpc.as_mut().map(|call| &mut call.deadline),
+            self.bolt.as_mut().map(|call| &mut call.deadline),
+            self.fetch.as_mut().map(|call| &mut call.deadline),
+            self.plugin.as_mut().map(|call| &mut call.deadline),
+        ];
+        for deadline in deadlines.into_iter().flatten() {
+            *deadline = None;
+        }
+    }
 }
 
 /// A scripted session of queries whose tokens arrive on a WebSocket.

@@ -59,6 +59,7 @@ pub(crate) enum Chosen {
     Bolt(Box<commands::bolt::Arguments>),
     Fetch(Box<commands::fetch::Arguments>),
     Session(Box<commands::session::Arguments>),
+    Plugin(Box<commands::plugin::Arguments>),
     Shard(commands::shard::Arguments),
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),

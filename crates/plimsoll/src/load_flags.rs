@@ -297,6 +297,14 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("call.fetch.size", "--size"),
     ("call.fetch.host", "--host"),
     ("call.fetch.path", "URL"),
+    ("call.plugin.payload_file", "--data"),
+    ("call.plugin.frame_file", "--frame"),
+    ("call.plugin.in_flight", "--in-flight"),
+    ("call.plugin.heartbeat", "--heartbeat"),
+    ("call.plugin.max_frame", "--max-frame"),
+    ("call.plugin.payload", "--data"),
+    ("call.plugin.frame", "--frame"),
+    ("call.plugin.codec", "--codec"),
     ("rows.order", "--rows-order"),
     ("rows", "--rows"),
     ("objective", "--objective"),
@@ -408,15 +416,7 @@ impl LoadFlags {
         lay_over!(self.warmup => load.warmup);
         if self.deadline.is_some() {
             load.deadline = self.deadline;
-            if let Some(call) = &mut spec.call.grpc {
-                call.deadline = None;
-            }
-            if let Some(call) = &mut spec.call.bolt {
-                call.deadline = None;
-            }
-            if let Some(call) = &mut spec.call.fetch {
-                call.deadline = None;
-            }
+            spec.call.forget_deadline();
         }
         lay_over!(self.connect_timeout => load.connect_timeout);
         lay_over!(self.connect_rate => load.connect_rate);

@@ -5,11 +5,14 @@ use std::path::Path;
 
 use plimsoll_model::Plan;
 use plimsoll_model::spec::{
-    self, BoltSpec, EncodedBolt, EncodedCall, GrpcSpec, Problem, Spec, Surroundings,
+    self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, PluginSpec, Problem, Spec,
+    Surroundings,
 };
 use plimsoll_model::template::Rows;
+use plimsoll_plugin::Codec;
 use plimsoll_protocols::bolt::typed;
 use plimsoll_protocols::grpc::schema::{Schema, SchemaError};
+use plimsoll_protocols::plugin::{Content, frame_of};
 
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -122,6 +125,37 @@ impl Surroundings for World<'_> {
             class: typed.class,
             header: typed.header,
             content: typed.content,
+        })
+    }
+
+    fn encode_plugin(&self, call: &PluginSpec) -> Result<EncodedPlugin, Problem> {
+        let wrong =
+            |key: &str, problem: String| Problem::new(format!("call.plugin.{key}"), problem);
+        let path = call.codec.as_deref().unwrap_or(Path::new(""));
+        let codec = Codec::load(path).map_err(|e| {
+            wrong("codec", e.to_string()).help("docs/plugin.md says how a plugin is built")
+        })?;
+        let read = |key: &str, path: &Path| {
+            std::fs::read(path)
+                .map_err(|e| wrong(key, format!("can't read {}: {e}", path.display())))
+        };
+        let bytes;
+        let (key, content) = if let Some(digits) = &call.frame {
+            ("frame", Content::Hex(digits))
+        } else if let Some(path) = &call.frame_file {
+            bytes = read("frame_file", path)?;
+            ("frame_file", Content::Frame(&bytes))
+        } else if let Some(path) = &call.payload_file {
+            bytes = read("payload_file", path)?;
+            ("payload_file", Content::Payload(&bytes))
+        } else {
+            let text = call.payload.as_deref().unwrap_or_default();
+            ("payload", Content::Payload(text.as_bytes()))
+        };
+        let frame = frame_of(&codec, content).map_err(|e| wrong(key, e.to_string()))?;
+        Ok(EncodedPlugin {
+            protocol: codec.name().to_owned(),
+            frame,
         })
     }
 }

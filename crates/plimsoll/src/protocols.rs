@@ -5,9 +5,11 @@ use std::time::Duration;
 use plimsoll_engine::{Finished, Observation, Place, Protocol, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target};
+use plimsoll_plugin::Codec;
 use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::plugin::{PluginProtocol, PluginRequest};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 
 use crate::advice;
@@ -51,6 +53,18 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                     Reuse::Always => call.per_connection,
                 },
             });
+            Ok(driven(plan, trace, protocol))
+        }
+        CallPlan::Plugin(call) => {
+            let codec = Codec::load(&call.codec).map_err(Failure::error)?;
+            let protocol = PluginProtocol::new(&PluginRequest {
+                codec: &codec,
+                frame: &call.frame,
+                in_flight: call.in_flight.unwrap_or(u32::MAX),
+                heartbeat: call.heartbeat,
+                max_frame: call.max_frame,
+            })
+            .map_err(Failure::error)?;
             Ok(driven(plan, trace, protocol))
         }
         CallPlan::Session(call) => {

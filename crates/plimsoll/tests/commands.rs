@@ -4,6 +4,9 @@
 
 mod support;
 
+#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -113,6 +116,8 @@ fn ready_plans_run() {
     let bolt = place.serve(&["bolt"]);
     let echo = place.serve(&["echo"]);
     let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    built::c_example(&place.path("."));
+    let plugin = place.serve(&["plugin", "x_example.so"]);
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
     // What plans name is relative to the folder above them.
@@ -177,6 +182,18 @@ fn ready_plans_run() {
             ),
             "sofa-echo" => (
                 bolt.plaintext().replace("grpc://", "sofa://"),
+                &[
+                    "--rate",
+                    "500/s",
+                    "--warmup",
+                    "100ms",
+                    "--duration",
+                    "500ms",
+                ],
+                250,
+            ),
+            "plugin-echo" => (
+                plugin.plaintext().replace("grpc://", "plugin://"),
                 &[
                     "--rate",
                     "500/s",

@@ -8,8 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    BoltSpec, CallSpec, FetchSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, Problem, RampSpec,
-    RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
+    BoltSpec, CallSpec, FetchSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, PluginSpec,
+    Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -135,6 +135,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "call.bolt" => keys_of::<BoltSpec>(),
         "call.fetch" => keys_of::<FetchSpec>(),
         "call.session" => keys_of::<SessionSpec>(),
+        "call.plugin" => keys_of::<PluginSpec>(),
         "rows" => keys_of::<RowsSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
@@ -192,6 +193,7 @@ fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
         "call.bolt",
         "call.fetch",
         "call.session",
+        "call.plugin",
         "tls",
         "rows",
         "watch",

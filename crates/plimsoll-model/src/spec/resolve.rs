@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::objective;
 use super::target::{parse_target, scheme_for, section_of};
-use super::{BoltSpec, GrpcSpec, Limit, Problem, Spec};
+use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec};
 use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Watch};
 use crate::template::{Render, Rows};
 
@@ -14,6 +14,7 @@ mod bolt;
 mod fetch;
 mod grpc;
 mod load;
+mod plugin;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,20 @@ pub trait Surroundings {
     /// # Errors
     /// A problem that names its key below `call.bolt`.
     fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem>;
+    /// Loads a codec plugin, and makes or checks the request.
+    ///
+    /// # Errors
+    /// A problem that names its key below `call.plugin`.
+    fn encode_plugin(&self, call: &PluginSpec) -> Result<EncodedPlugin, Problem>;
+}
+
+/// What a codec plugin made of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedPlugin {
+    /// What the plugin calls its protocol.
+    pub protocol: String,
+    /// A whole request.
+    pub frame: Vec<u8>,
 }
 
 /// A Bolt call's variable parts.
@@ -129,7 +144,7 @@ fn name_for(call: &CallPlan, load: &Load) -> String {
     let names = call.names();
     let method = match call {
         CallPlan::Session(_) => "sessions",
-        CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Fetch(_) => names
+        CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Fetch(_) | CallPlan::Plugin(_) => names
             .1
             .rsplit('/')
             .find(|part| !part.is_empty())
@@ -161,7 +176,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// for sessions",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// for sessions; plugin:// or plugins:// for a codec plugin's protocol",
                 );
                 None
             }
@@ -174,6 +189,7 @@ impl Problems {
             ("bolt", spec.call.bolt.is_some()),
             ("fetch", spec.call.fetch.is_some()),
             ("session", spec.call.session.is_some()),
+            ("plugin", spec.call.plugin.is_some()),
         ]
         .into_iter()
         .filter_map(|(section, given)| given.then_some(section))
@@ -228,6 +244,9 @@ impl Problems {
         }
         if let Some(call) = &spec.call.session {
             return self.session(spec, call);
+        }
+        if let Some(call) = &spec.call.plugin {
+            return self.plugin_call(call, surroundings);
         }
         self.grpc_call(spec, spec.call.grpc.as_ref()?, surroundings)
     }

@@ -111,6 +111,11 @@ impl Spec {
             fetch.size = call.size.map(Size);
             fetch.deadline = None;
         }
+        if let (CallPlan::Plugin(call), Some(plugin)) = (&plan.call, &mut spec.call.plugin) {
+            plugin.heartbeat = Some(limit(call.heartbeat));
+            plugin.max_frame = Some(Size(call.max_frame as u64));
+            plugin.deadline = None;
+        }
         let load = &mut spec.load;
         match plan.load.arrivals {
             Arrivals::Open(spacing) => {

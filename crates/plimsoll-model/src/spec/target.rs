@@ -66,6 +66,14 @@ const SCHEMES: &[Schemes] = &[
         ports: None,
         with_path: false,
     },
+    Schemes {
+        section: "plugin",
+        plain: "plugin",
+        secured: Some("plugins"),
+        elsewhere: &[],
+        ports: None,
+        with_path: false,
+    },
 ];
 
 fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {

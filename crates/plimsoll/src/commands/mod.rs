@@ -11,6 +11,7 @@ pub(crate) mod import;
 pub(crate) mod ladder;
 pub(crate) mod llm;
 pub(crate) mod payload;
+pub(crate) mod plugin;
 pub(crate) mod relay;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -49,6 +50,7 @@ pub(crate) fn execute(
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
         Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &session()?),
+        Chosen::Plugin(arguments) => plugin::execute(&arguments, origins, environment, &session()?),
         Chosen::Session(arguments) => {
             session::execute(&arguments, origins, environment, &session()?)
         }

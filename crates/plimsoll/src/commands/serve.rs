@@ -14,6 +14,7 @@ mod fast;
 mod files;
 mod listen;
 mod orders;
+mod plugin;
 mod processes;
 mod score;
 
@@ -39,6 +40,7 @@ enum Server {
     Fast(fast::Arguments),
     Bolt(bolt::Arguments),
     Files(files::Arguments),
+    Plugin(plugin::Arguments),
     Llm(super::llm::Arguments),
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
         Server::Fast(arguments) => run(&arguments),
         Server::Bolt(arguments) => run(&arguments),
         Server::Files(arguments) => run(&arguments),
+        Server::Plugin(arguments) => run(&arguments),
         Server::Llm(arguments) => super::llm::execute(&arguments, environment),
     }
 }

@@ -1,4 +1,4 @@
-use plimsoll_model::spec::{self, EncodedBolt, EncodedCall, Problem, Surroundings};
+use plimsoll_model::spec::{self, EncodedBolt, EncodedCall, EncodedPlugin, Problem, Surroundings};
 use plimsoll_model::template::Rows;
 
 use super::*;
@@ -24,6 +24,9 @@ impl Surroundings for Nothing {
     }
     fn encode_bolt(&self, _: &spec::BoltSpec) -> Result<EncodedBolt, Problem> {
         Err(Problem::new("call.bolt", "not here"))
+    }
+    fn encode_plugin(&self, _: &spec::PluginSpec) -> Result<EncodedPlugin, Problem> {
+        Err(Problem::new("call.plugin", "not here"))
     }
 }
 

@@ -166,11 +166,11 @@ impl Problems {
     }
 }
 
-fn is_zero(limit: Limit) -> bool {
+pub(super) fn is_zero(limit: Limit) -> bool {
     matches!(limit, Limit::After(period) if period.0.is_zero())
 }
 
-fn off(limit: Option<Limit>, default: Duration) -> Option<Duration> {
+pub(super) fn off(limit: Option<Limit>, default: Duration) -> Option<Duration> {
     match limit {
         None => Some(default),
         Some(Limit::None) => None,

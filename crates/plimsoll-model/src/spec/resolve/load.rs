@@ -72,13 +72,7 @@ impl Problems {
                 ),
             );
         }
-        let call = &spec.call;
-        let (section, call_deadline) = match (&call.grpc, &call.bolt, &call.fetch) {
-            (_, Some(call), _) => ("bolt", call.deadline),
-            (_, None, Some(call)) => ("fetch", call.deadline),
-            (Some(call), None, None) => ("grpc", call.deadline),
-            (None, None, None) => ("grpc", None),
-        };
+        let (section, call_deadline) = spec.call.deadline();
         let call_key = format!("call.{section}.deadline");
         if call_deadline.is_some() && load.deadline.is_some() {
             self.add(

@@ -8,6 +8,8 @@ use crate::plan::{Compression, Group, Metric, Pace, RecordLayer, Spacing, Suite,
 use crate::schedule::Schedule;
 use crate::template::{self, Moment, Template};
 
+mod plugin;
+
 struct World;
 
 /// A message that is its own text.
@@ -71,6 +73,15 @@ impl Surroundings for World {
             class: b"C".to_vec(),
             header: Vec::new(),
             content: name(&call.arguments).into_bytes(),
+        })
+    }
+    fn encode_plugin(&self, call: &PluginSpec) -> Result<EncodedPlugin, Problem> {
+        if call.codec.as_deref() == Some(Path::new("absent.so")) {
+            return Err(Problem::new("call.plugin.codec", "no such plugin"));
+        }
+        Ok(EncodedPlugin {
+            protocol: "x_example".into(),
+            frame: call.payload.clone().unwrap_or_default().into_bytes(),
         })
     }
 }

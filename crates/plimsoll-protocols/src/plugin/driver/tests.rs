@@ -1,0 +1,325 @@
+use super::super::{Content, frame_of};
+use super::*;
+use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
+use plimsoll_plugin::{Codec, MAX_FRAME, abi};
+use proptest::prelude::*;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+#[path = "../../../../plimsoll-plugin/examples/x_example.rs"]
+mod x_example;
+
+const START: Time = Time(1_000_000);
+
+fn codec() -> Codec {
+    Codec::built_in::<x_example::XExample>().unwrap()
+}
+
+fn driver_with(settings: impl FnOnce(&mut PluginRequest<'_>)) -> PluginDriver {
+    let codec = codec();
+    let frame = frame_of(&codec, Content::Payload(b"hello")).unwrap();
+    let mut request = PluginRequest {
+        codec: &codec,
+        frame: &frame,
+        in_flight: u32::MAX,
+        heartbeat: None,
+        max_frame: MAX_FRAME,
+    };
+    settings(&mut request);
+    let mut driver = PluginProtocol::new(&request).unwrap().driver();
+    driver.open(START, &mut Vec::new());
+    driver
+}
+
+fn driver() -> PluginDriver {
+    driver_with(|_| {})
+}
+
+fn made(what: Make, id: u64, payload: &[u8]) -> Vec<u8> {
+    let mut wire = Vec::new();
+    assert_eq!(codec().make(what, id, 0, payload, &mut wire), Ok(true));
+    wire
+}
+
+/// Kinds and ids of what was sent.
+fn sent(mut out: &[u8]) -> Vec<(Kind, u64)> {
+    let mut frames = Vec::new();
+    while !out.is_empty() {
+        match codec().decode(out, Sender::Client, MAX_FRAME) {
+            Ok(Decoded::Frame(frame)) => {
+                frames.push((frame.kind, frame.id));
+                out = &out[frame.length..];
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    frames
+}
+
+fn start(driver: &mut PluginDriver, calls: u32) -> Vec<u64> {
+    let mut out = Vec::new();
+    for call in 0..calls {
+        driver.start(CallId(call), u64::from(call), START, &mut out);
+    }
+    sent(&out).iter().map(|(_, id)| *id).collect()
+}
+
+fn receive(driver: &mut PluginDriver, wire: &[u8]) -> (Vec<u8>, Vec<Event>) {
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    driver.receive(wire, START, &mut out, &mut events).unwrap();
+    (out, events)
+}
+
+/// Outcomes by call.
+fn ended(events: &[Event]) -> Vec<(u32, Outcome)> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Done(done) => Some((done.call.0, done.outcome)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn answers_end_their_own_calls_and_a_status_is_a_failure() {
+    let mut driver = driver();
+    let ids = start(&mut driver, 3);
+    let mut wire = made(Make::Response, ids[2], b"c");
+    wire.extend(made(Make::Busy, ids[0], b""));
+    wire.extend(made(Make::Response, ids[0], b"again"));
+    wire.extend(made(Make::Response, 77, b""));
+    let (_, events) = receive(&mut driver, &wire);
+    assert_eq!(
+        ended(&events),
+        [(2, Outcome::Ok), (0, Outcome::AnswerStatus)]
+    );
+    assert!(events.contains(&Event::Detail {
+        outcome: Outcome::AnswerStatus,
+        text: "status 2 of x_example".to_owned()
+    }));
+    let mut events = Vec::new();
+    driver.abort(Outcome::Reset, START, &mut events);
+    assert_eq!(ended(&events), [(1, Outcome::Reset)]);
+}
+
+#[test]
+fn the_limit_in_flight_holds_and_late_answers_are_late() {
+    let mut driver = driver_with(|request| request.in_flight = 2);
+    let ids = start(&mut driver, 2);
+    assert_eq!(driver.capacity(), 0);
+    driver.cancel(CallId(0), START, &mut Vec::new());
+    assert_eq!(driver.capacity(), 1);
+    let (_, events) = receive(&mut driver, &made(Make::Response, ids[0], b""));
+    assert_eq!(events, [Event::Late]);
+}
+
+#[test]
+fn heartbeats_are_sent_into_silence_and_answered() {
+    let mut driver = driver_with(|request| request.heartbeat = Some(Duration::from_secs(15)));
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    let due = driver.deadline().unwrap();
+    assert_eq!(due, START + Duration::from_secs(15));
+    driver.expire(due, &mut out, &mut events);
+    let [(Kind::Heartbeat, id)] = sent(&out)[..] else {
+        panic!("{out:?}");
+    };
+    let ack = made(Make::HeartbeatAck, id, b"");
+    driver.receive(&ack, due, &mut out, &mut events).unwrap();
+    assert_eq!(driver.deadline(), Some(due + Duration::from_secs(15)));
+    for _ in 0..4 {
+        let now = driver.deadline().unwrap();
+        driver.expire(now, &mut out, &mut events);
+    }
+    assert!(driver.is_draining() && driver.capacity() == 0);
+
+    let (out, _) = receive(&mut self::driver(), &made(Make::Heartbeat, 9, b""));
+    assert_eq!(sent(&out), [(Kind::HeartbeatAck, 9)]);
+    let mut driver = self::driver();
+    receive(&mut driver, b"x\x02\0\0\0\0\x01\0\0\0\0");
+    assert!(driver.is_draining());
+}
+
+#[test]
+fn what_is_not_the_protocol_ends_the_connection_with_a_reason() {
+    for (wire, outcome, needle) in [
+        (
+            &b"HTTP/1.1 400"[..],
+            Outcome::ProtocolError,
+            "is not x_example: it begins with \"HTTP/1.1 400\"",
+        ),
+        (
+            b"x\x07\x01",
+            Outcome::ProtocolError,
+            "the bytes are no frame",
+        ),
+        (
+            b"x\x01\x01\0\0\0\x01\0\0\xff\xff\xff\xff",
+            Outcome::MessageTooLarge,
+            "over the limit of 16777216",
+        ),
+    ] {
+        let mut driver = driver();
+        start(&mut driver, 1);
+        let error = driver
+            .receive(wire, START, &mut Vec::new(), &mut Vec::new())
+            .unwrap_err();
+        assert_eq!(error.outcome, outcome, "{error}");
+        assert!(error.detail.contains(needle), "{error}");
+        assert_eq!(driver.capacity(), 0);
+    }
+    let mut driver = driver();
+    start(&mut driver, 1);
+    receive(&mut driver, b"x\x01\x01");
+    let error = driver.receive_end(START, &mut Vec::new()).unwrap_err();
+    assert!(error.detail.contains("middle of a frame"), "{error}");
+}
+
+#[test]
+fn requests_that_can_not_be_sent_say_why() {
+    let codec = codec();
+    let frame = |content| frame_of(&codec, content).map_err(|e| e.to_string());
+    let hello = b"x\x01\0\0\0\0\x01\0\0\0\x05hello";
+    assert_eq!(frame(Content::Frame(hello)).unwrap(), hello);
+    assert_eq!(
+        frame(Content::Hex("78 01 00 00000001\n00000005 68656c6c6f")).unwrap(),
+        hello
+    );
+    assert_eq!(frame(Content::Payload(b"hello")).unwrap(), hello);
+    for (content, needle) in [
+        (Content::Hex("7"), "two digits a byte"),
+        (Content::Hex("+1zz"), "two digits a byte"),
+        (Content::Frame(b""), "0 bytes, and more are needed"),
+        (Content::Frame(&hello[..9]), "9 bytes, and 11 are needed"),
+        (Content::Frame(b"hello"), "the bytes are no frame"),
+        (
+            Content::Frame(b"x\x01\0\0\0\0\x01\0\0\0\0!"),
+            "1 bytes follow",
+        ),
+        (Content::Frame(b"x\0\0\0\0\0\x01\0\0\0\0"), "a heartbeat of"),
+    ] {
+        let error = frame(content).unwrap_err();
+        assert!(error.contains(needle), "{error}");
+    }
+    let request = PluginRequest {
+        codec: &codec,
+        frame: hello,
+        in_flight: 0,
+        heartbeat: None,
+        max_frame: MAX_FRAME,
+    };
+    let error = PluginProtocol::new(&request).unwrap_err().to_string();
+    assert!(error.contains("0 calls in flight"), "{error}");
+}
+
+/// One byte is a request; it is written as often as the counter says.
+struct Fading;
+
+static WRITES_LEFT: AtomicU32 = AtomicU32::new(0);
+
+impl Plugin for Fading {
+    const NAME: &'static CStr = c"fading";
+
+    fn matches(_: &[u8], _: u32) -> Matches {
+        Matches::Yes
+    }
+
+    fn decode(bytes: &[u8], _: u32) -> guest::Decoded {
+        guest::Decoded::Frame(abi::Frame {
+            length: 1,
+            id: bytes[0].into(),
+            kind: guest::kind::REQUEST,
+            ..abi::Frame::default()
+        })
+    }
+
+    fn encode(_: &[u8], _: u64, id: u64, out: &mut Out<'_>) -> bool {
+        let left = WRITES_LEFT.load(Ordering::Relaxed);
+        WRITES_LEFT.store(left.saturating_sub(1), Ordering::Relaxed);
+        out.put(&[id as u8]);
+        left > 0
+    }
+
+    fn make(_: u32, _: u64, _: u64, _: &[u8], _: &mut Out<'_>) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_plugin_that_fails_in_the_middle_fails_its_calls() {
+    let codec = Codec::built_in::<Fading>().unwrap();
+    let request = PluginRequest {
+        codec: &codec,
+        frame: &[7],
+        in_flight: 10,
+        heartbeat: Some(Duration::from_secs(1)),
+        max_frame: MAX_FRAME,
+    };
+    WRITES_LEFT.store(0, Ordering::Relaxed);
+    let error = PluginProtocol::new(&request).unwrap_err().to_string();
+    assert!(error.contains("not a request of fading"), "{error}");
+    WRITES_LEFT.store(2, Ordering::Relaxed);
+    let mut driver = PluginProtocol::new(&request).unwrap().driver();
+    driver.open(START, &mut Vec::new());
+    // No heartbeats where the protocol has none.
+    assert_eq!(driver.deadline(), None);
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    driver.start(CallId(0), 0, START, &mut out);
+    driver.start(CallId(1), 1, START, &mut out);
+    assert_eq!((out.len(), driver.capacity()), (1, 0));
+    driver.expire(driver.deadline().unwrap(), &mut out, &mut events);
+    assert_eq!(ended(&events), [(1, Outcome::PluginFailed)]);
+    driver.abort(Outcome::Reset, START, &mut events);
+    assert_eq!(
+        ended(&events),
+        [(1, Outcome::PluginFailed), (0, Outcome::Reset)]
+    );
+}
+
+proptest! {
+    #[test]
+    fn answers_in_any_pieces_come_to_the_same(
+        payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..8),
+        cuts in proptest::collection::vec(1usize..30, 1..60),
+    ) {
+        let play = |cuts: &[usize]| {
+            let mut driver = driver();
+            let ids = start(&mut driver, payloads.len() as u32);
+            let wire: Vec<u8> = payloads.iter().zip(&ids).flat_map(|(payload, id)| {
+                [made(Make::Response, *id, payload), made(Make::HeartbeatAck, 5, b"")].concat()
+            }).collect();
+            let (mut rest, mut events) = (&wire[..], Vec::new());
+            for cut in cuts {
+                let (piece, more) = rest.split_at((*cut).min(rest.len()));
+                driver.receive(piece, START, &mut Vec::new(), &mut events).unwrap();
+                rest = more;
+            }
+            driver.receive(rest, START, &mut Vec::new(), &mut events).unwrap();
+            ended(&events)
+        };
+        let whole = play(&[]);
+        prop_assert_eq!(whole.len(), payloads.len());
+        prop_assert_eq!(whole, play(&cuts));
+    }
+
+    #[test]
+    fn whatever_comes_no_call_is_lost(
+        head in prop_oneof![Just(&b""[..]), Just(b"x"), Just(b"x\x01\x01\0\0\0\x01\0\0")],
+        bytes in proptest::collection::vec(any::<u8>(), 0..80), step in 1usize..20,
+    ) {
+        let mut driver = driver();
+        start(&mut driver, 3);
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        for piece in [head, &bytes].concat().chunks(step) {
+            if driver.receive(piece, START, &mut out, &mut events).is_err() {
+                prop_assert_eq!(driver.capacity(), 0);
+                break;
+            }
+        }
+        driver.abort(Outcome::Reset, START, &mut events);
+        let mut calls: Vec<u32> = ended(&events).iter().map(|(call, _)| *call).collect();
+        calls.sort_unstable();
+        prop_assert_eq!(calls, [0, 1, 2]);
+    }
+}

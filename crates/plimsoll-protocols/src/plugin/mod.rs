@@ -1,0 +1,12 @@
+//! A protocol that a codec plugin brings ([`plimsoll_plugin`]): the client driver and the
+//! reference server. What a frame is, only the plugin knows.
+
+mod driver;
+mod request;
+#[cfg(feature = "targets")]
+pub mod target;
+mod trace;
+
+pub use driver::{PluginDriver, PluginProtocol};
+pub use request::{Content, PluginRequest, RequestError, frame_of};
+pub use trace::FrameTracer;

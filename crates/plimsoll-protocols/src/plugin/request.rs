@@ -1,0 +1,198 @@
+//! The request that every call sends: made or checked by the plugin before the first one.
+
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender};
+
+use crate::hex;
+
+/// What every call of a run sends, and how the connections behave.
+#[derive(Clone, Copy, Debug)]
+pub struct PluginRequest<'a> {
+    pub codec: &'a Codec,
+    /// A whole request, with any id.
+    pub frame: &'a [u8],
+    /// Calls at once on one connection.
+    pub in_flight: u32,
+    /// Silence after which the connection is tried; `None`: never.
+    pub heartbeat: Option<Duration>,
+    /// Larger frames end the connection. Bytes.
+    pub max_frame: usize,
+}
+
+/// What a request is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// The plugin makes a frame around it.
+    Payload(&'a [u8]),
+    /// A whole frame.
+    Frame(&'a [u8]),
+    /// A whole frame, as hexadecimal digits; blanks don't count.
+    Hex(&'a str),
+}
+
+/// What of a request can't be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("not hexadecimal: write two digits a byte, such as 7801")]
+    Hex,
+    #[error("{name} has no requests that are made of a payload: give a whole frame")]
+    NoPayload { name: String },
+    #[error("not a request of {name}: {fault}")]
+    Fault { name: String, fault: Fault },
+    #[error("not a whole request of {name}: {length} bytes, and {needed} are needed")]
+    Short {
+        name: String,
+        length: usize,
+        needed: String,
+    },
+    #[error("{more} bytes follow the request: give one frame of {name}")]
+    Long { name: String, more: usize },
+    #[error("a {kind} of {name}, not a request")]
+    Kind { name: String, kind: &'static str },
+    #[error("the plugin {name} does not renumber requests: asked for id 1 it wrote {got}")]
+    Renumbered { name: String, got: String },
+    #[error("0 calls in flight carry nothing: use 1 or more")]
+    InFlight,
+}
+
+/// The frame that `content` means, checked.
+///
+/// # Errors
+/// When it is no request of the plugin's protocol.
+pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestError> {
+    let frame = match content {
+        Content::Frame(frame) => frame.to_vec(),
+        Content::Hex(text) => {
+            let digits: String = text.split_whitespace().collect();
+            hex::decode(&digits).ok_or(RequestError::Hex)?
+        }
+        Content::Payload(payload) => {
+            let name = || codec.name().to_owned();
+            let mut frame = Vec::new();
+            match codec.make(Make::Request, 1, 0, payload, &mut frame) {
+                Ok(true) => frame,
+                Ok(false) => return Err(RequestError::NoPayload { name: name() }),
+                Err(fault) => {
+                    return Err(RequestError::Fault {
+                        name: name(),
+                        fault,
+                    });
+                }
+            }
+        }
+    };
+    look_at(codec, &frame)?;
+    Ok(frame)
+}
+
+/// The note of a frame that is one request and nothing more, and whether it wants an
+/// answer.
+fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
+    let name = codec.name().to_owned();
+    let limit = frame.len().max(plimsoll_plugin::MAX_FRAME);
+    let seen = match codec.decode(frame, Sender::Client, limit) {
+        Ok(Decoded::Frame(seen)) => seen,
+        Ok(Decoded::More(needed)) => {
+            return Err(RequestError::Short {
+                name,
+                length: frame.len(),
+                needed: needed.map_or_else(|| "more".to_owned(), |n| n.to_string()),
+            });
+        }
+        Err(fault) => return Err(RequestError::Fault { name, fault }),
+    };
+    if seen.length < frame.len() {
+        return Err(RequestError::Long {
+            name,
+            more: frame.len() - seen.length,
+        });
+    }
+    let kind = match seen.kind {
+        Kind::Request { .. } => return Ok((seen.note, true)),
+        Kind::Oneway => return Ok((seen.note, false)),
+        Kind::Response { .. } => "response",
+        Kind::Heartbeat => "heartbeat",
+        Kind::HeartbeatAck => "heartbeat's answer",
+        Kind::GoAway => "goaway",
+    };
+    Err(RequestError::Kind { name, kind })
+}
+
+/// The bytes of a request and the settings of its connections.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) codec: Codec,
+    frame: Vec<u8>,
+    note: u64,
+    pub(super) oneway: bool,
+    pub(super) in_flight: u32,
+    /// Nanoseconds; 0: never.
+    pub(super) heartbeat: u64,
+    pub(super) max_frame: usize,
+}
+
+impl Prepared {
+    pub(super) fn new(request: &PluginRequest<'_>) -> Result<Prepared, RequestError> {
+        if request.in_flight == 0 {
+            return Err(RequestError::InFlight);
+        }
+        let codec = request.codec.clone();
+        let (note, wants_answer) = look_at(&codec, request.frame)?;
+        let fault = |fault| RequestError::Fault {
+            name: codec.name().to_owned(),
+            fault,
+        };
+        let mut renumbered = Vec::new();
+        codec
+            .encode(request.frame, note, 1, &mut renumbered)
+            .map_err(fault)?;
+        match codec.decode(&renumbered, Sender::Client, renumbered.len().max(1)) {
+            Ok(Decoded::Frame(seen)) if seen.id == 1 && seen.length == renumbered.len() => {}
+            other => {
+                let got = match other {
+                    Ok(Decoded::Frame(seen)) => {
+                        format!("a frame of {} bytes with id {}", seen.length, seen.id)
+                    }
+                    Ok(Decoded::More(_)) => "a part of a frame".to_owned(),
+                    Err(fault) => format!("bytes of which it says: {fault}"),
+                };
+                let name = codec.name().to_owned();
+                return Err(RequestError::Renumbered { name, got });
+            }
+        }
+        // Where the protocol has no heartbeats, none are due.
+        let mut beat = Vec::new();
+        let has_heartbeats = codec
+            .make(Make::Heartbeat, 1, 0, &[], &mut beat)
+            .map_err(fault)?;
+        Ok(Prepared {
+            frame: request.frame.to_vec(),
+            note,
+            oneway: !wants_answer,
+            in_flight: request.in_flight,
+            heartbeat: request
+                .heartbeat
+                .filter(|_| has_heartbeats)
+                .map_or(0, |d| (Time::ZERO + d).0),
+            max_frame: request.max_frame,
+            codec,
+        })
+    }
+
+    /// Bytes of one request.
+    #[inline]
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.frame.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Appends the request with `id`.
+    ///
+    /// # Errors
+    /// When the plugin fails; then nothing is appended.
+    #[inline]
+    pub(super) fn write(&self, id: u32, out: &mut Vec<u8>) -> Result<(), Fault> {
+        self.codec.encode(&self.frame, self.note, id.into(), out)
+    }
+}

@@ -1,0 +1,190 @@
+//! The reference server of a plugin's protocol: an echo.
+//!
+//! A request is answered at once with its own payload, a heartbeat with its answer; whatever the
+//! plugin or a client does wrong closes that client's connection.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Make, Match, Sender};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+
+use crate::serving::accepting::{self, Serve};
+use crate::serving::{Bound, ConnectionStats, ServeError};
+
+const READ_AT_ONCE: usize = 64 << 10;
+/// Buffers larger than this are given back when they are empty. Bytes.
+const KEPT: usize = 256 << 10;
+
+/// What the server counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PluginStats {
+    pub connections: ConnectionStats,
+    /// Requests answered with their own payload.
+    pub answered: u64,
+    pub oneway: u64,
+    pub heartbeats: u64,
+    /// Connections closed for bytes that are not the protocol.
+    pub malformed: u64,
+    /// Connections closed for what the plugin did.
+    pub plugin_faults: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    answered: AtomicU64,
+    oneway: AtomicU64,
+    heartbeats: AtomicU64,
+    malformed: AtomicU64,
+    plugin_faults: AtomicU64,
+}
+
+/// What all connections share.
+struct Server {
+    codec: Codec,
+    counters: Counters,
+}
+
+/// Serves until `shutdown` completes; what is in progress is finished for at most
+/// [`crate::serving::Listen::drain`].
+///
+/// # Errors
+/// When the socket fails.
+pub async fn serve(
+    bound: Bound,
+    codec: Codec,
+    shutdown: impl Future<Output = ()>,
+) -> Result<PluginStats, ServeError> {
+    let server = Arc::new(Server {
+        codec,
+        counters: Counters::default(),
+    });
+    let connections = accepting::accept(bound, Arc::clone(&server), shutdown).await?;
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let counters = &server.counters;
+    Ok(PluginStats {
+        connections,
+        answered: read(&counters.answered),
+        oneway: read(&counters.oneway),
+        heartbeats: read(&counters.heartbeats),
+        malformed: read(&counters.malformed),
+        plugin_faults: read(&counters.plugin_faults),
+    })
+}
+
+/// Whether the plugin has the answers that a server needs.
+///
+/// # Errors
+/// When it makes none, or fails at it.
+pub fn check(codec: &Codec) -> Result<(), ServeError> {
+    let wrong = |problem: String| ServeError::Option {
+        option: "codec",
+        problem: format!("{}: {problem}", codec.name()),
+    };
+    match codec.make(Make::Response, 1, 0, b"echo", &mut Vec::new()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(wrong(
+            "the plugin makes no responses (PLIMSOLL_MAKE_RESPONSE), so it can't be served"
+                .to_owned(),
+        )),
+        Err(fault) => Err(wrong(fault.to_string())),
+    }
+}
+
+impl Serve for Arc<Server> {
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
+        self,
+        mut stream: S,
+        mut stopped: watch::Receiver<()>,
+    ) -> io::Result<()> {
+        let (mut input, mut out) = (Vec::new(), Vec::new());
+        let mut recognised = false;
+        loop {
+            input.reserve(READ_AT_ONCE);
+            tokio::select! {
+                biased;
+                read = stream.read_buf(&mut input) => {
+                    if read? == 0 {
+                        break;
+                    }
+                }
+                _ = stopped.changed() => break,
+            }
+            let taken = self.take(&input, &mut recognised, &mut out);
+            // What was answered before the fault is sent all the same.
+            if !out.is_empty() {
+                stream.write_all(&out).await?;
+                out.clear();
+                out.shrink_to(KEPT);
+            }
+            match taken {
+                Ok(taken) => {
+                    input.drain(..taken);
+                    if input.is_empty() {
+                        input.shrink_to(KEPT);
+                    }
+                }
+                Err(fault) => {
+                    self.fault(fault);
+                    break;
+                }
+            }
+        }
+        stream.shutdown().await
+    }
+}
+
+impl Server {
+    /// Takes whole frames off `input`, appending answers; how many bytes that were.
+    fn take(&self, input: &[u8], recognised: &mut bool, out: &mut Vec<u8>) -> Result<usize, Fault> {
+        if !*recognised {
+            match self.codec.matches(input, Sender::Client)? {
+                Match::Yes => *recognised = true,
+                Match::More if input.len() < MAX_FRAME => return Ok(0),
+                Match::More | Match::No => return Err(Fault::Malformed),
+            }
+        }
+        let mut taken = 0;
+        loop {
+            let rest = &input[taken..];
+            match self.codec.decode(rest, Sender::Client, MAX_FRAME)? {
+                Decoded::Frame(frame) => {
+                    self.answer(&frame, &rest[frame.payload.clone()], out)?;
+                    taken += frame.length;
+                }
+                Decoded::More(_) => return Ok(taken),
+            }
+        }
+    }
+
+    fn answer(&self, frame: &Frame, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+        let (counter, what) = match frame.kind {
+            Kind::Request { .. } => (&self.counters.answered, Some(Make::Response)),
+            Kind::Heartbeat => (&self.counters.heartbeats, Some(Make::HeartbeatAck)),
+            Kind::Oneway => (&self.counters.oneway, None),
+            // Nothing was asked, so there is nothing to be answered.
+            Kind::Response { .. } | Kind::HeartbeatAck | Kind::GoAway => return Ok(()),
+        };
+        if let Some(what) = what {
+            let payload = if what == Make::Response { payload } else { &[] };
+            self.codec.make(what, frame.id, frame.note, payload, out)?;
+        }
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn fault(&self, fault: Fault) {
+        let name = self.codec.name();
+        let counter = if fault.is_the_plugins() {
+            tracing::warn!("closing a connection: {name}: {fault}");
+            &self.counters.plugin_faults
+        } else {
+            tracing::debug!("closing a connection: {name}: {fault}");
+            &self.counters.malformed
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}

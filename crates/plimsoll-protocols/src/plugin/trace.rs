@@ -1,0 +1,80 @@
+//! `--trace`: a connection's bytes as a line a frame.
+
+use plimsoll_engine::driver::{Direction, Tracer};
+use plimsoll_plugin::{Codec, Decoded, Frame, Kind, MAX_FRAME, Sender};
+
+/// Reads along with one connection, both ways, and never disturbs it.
+#[derive(Debug)]
+pub struct FrameTracer {
+    codec: Codec,
+    sent: Half,
+    received: Half,
+}
+
+#[derive(Debug, Default)]
+struct Half {
+    pending: Vec<u8>,
+    lost: bool,
+}
+
+impl FrameTracer {
+    pub fn new(codec: Codec) -> FrameTracer {
+        FrameTracer {
+            codec,
+            sent: Half::default(),
+            received: Half::default(),
+        }
+    }
+}
+
+impl Tracer for FrameTracer {
+    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+        let (half, sender) = match direction {
+            Direction::Sent => (&mut self.sent, Sender::Client),
+            Direction::Received => (&mut self.received, Sender::Server),
+        };
+        if half.lost {
+            return;
+        }
+        half.pending.extend_from_slice(bytes);
+        let mut at = 0;
+        loop {
+            match self.codec.decode(&half.pending[at..], sender, MAX_FRAME) {
+                Ok(Decoded::Frame(frame)) => {
+                    lines.push(line(&frame));
+                    at += frame.length;
+                }
+                Ok(Decoded::More(_)) => break,
+                Err(fault) => {
+                    let name = self.codec.name();
+                    lines.push(format!("not {name} ({fault}); no more is read"));
+                    half.lost = true;
+                    break;
+                }
+            }
+        }
+        half.pending.drain(..at);
+    }
+}
+
+/// `id 7 request, payload 11 bytes, 22 bytes`
+fn line(frame: &Frame) -> String {
+    let what = match frame.kind {
+        Kind::Request { timeout: None } => "request".to_owned(),
+        Kind::Request {
+            timeout: Some(timeout),
+        } => format!("request, timeout {} ms", timeout.as_millis()),
+        Kind::Oneway => "oneway".to_owned(),
+        Kind::Response { status: 0 } => "response".to_owned(),
+        Kind::Response { status } => format!("response with status {status}"),
+        Kind::Heartbeat => "heartbeat".to_owned(),
+        Kind::HeartbeatAck => "heartbeat ack".to_owned(),
+        Kind::GoAway => "goaway".to_owned(),
+    };
+    format!(
+        "id {} {what}, payload {} bytes, {} bytes",
+        frame.id,
+        frame.payload.len(),
+        frame.length
+    )
+}

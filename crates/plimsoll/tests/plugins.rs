@@ -1,0 +1,327 @@
+//! Codec plugins in whole commands: loads, an echo server, sidecars, and what is told of
+//! plugins that can't be used.
+
+mod support;
+
+#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use support::{CLIENT_TLS, Place, SERVER_TLS, Server, signal, text, told, wait};
+
+/// A folder with both examples: `c.so` and `rust.so`.
+fn place() -> Place {
+    let place = Place::new();
+    fs::rename(built::c_example(&place.path(".")), place.path("c.so")).expect("c.so");
+    fs::copy(built::rust_example(), place.path("rust.so")).expect("rust.so");
+    place
+}
+
+fn url(server: &Server) -> String {
+    format!("plugin://127.0.0.1:{}", server.port)
+}
+
+fn serve(place: &Place, plugin: &str) -> Server {
+    place.serve(&["plugin", plugin])
+}
+
+/// A sidecar for x_example, as a process.
+fn sidecar(place: &Place, name: &str, plugin: &str, upstream: u16, flags: &[&str]) -> Server {
+    let file = format!(
+        "[[route]]\nname = \"{name}\"\nprotocol = \"plugin\"\nplugin = \"{plugin}\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{upstream}\"]\n"
+    );
+    fs::write(place.path(name), file).expect("a file");
+    let mut command = place.command(&[&["relay", "sidecar", name], flags].concat());
+    command
+        .env("X_EXAMPLE_PANIC", "panic now")
+        .stderr(Stdio::from(
+            fs::File::create(place.path(&format!("{name}.log"))).expect("a log"),
+        ));
+    Server::start(&mut command)
+}
+
+#[test]
+fn a_load_in_open_and_closed_loop_accounts_for_every_call() {
+    let place = place();
+    let server = serve(&place, "rust.so");
+    let target = url(&server);
+    let load = |out: &str, flags: &[&str]| {
+        let arguments = [
+            &["plugin", &target, "--codec", "c.so", "--out", out],
+            &["--json", "-q"][..],
+            flags,
+        ]
+        .concat();
+        let run = place.expect_json(0, &arguments);
+        assert_eq!(run["count_check"]["matches"], true, "{run}");
+        run
+    };
+    let open = load(
+        "open",
+        &["--data", "hello", "--rate", "500/s", "-d", "1s", "-c", "4"],
+    );
+    assert_eq!(
+        (&open["total"]["due"], &open["total"]["ok"]),
+        (&500.into(), &500.into())
+    );
+    let plan = place.read("open/plan.toml");
+    for line in ["[call.plugin]", "codec = \"c.so\"", "payload = \"hello\""] {
+        assert!(plan.contains(line), "{plan}");
+    }
+    fs::write(place.path("request.bin"), b"x\x01\0\0\0\0\x09\0\0\0\x03abc").expect("a file");
+    let closed = load(
+        "closed",
+        &[
+            "--frame",
+            "@request.bin",
+            "--clients",
+            "64",
+            "-c",
+            "2",
+            "--in-flight",
+            "16",
+            "-n",
+            "3000",
+        ],
+    );
+    assert_eq!(closed["total"]["ok"], 3000, "{closed}");
+    let hex = load(
+        "hex",
+        &[
+            "--frame",
+            "7801 00 00000009 00000000",
+            "--fleet",
+            "3",
+            "-n",
+            "300",
+        ],
+    );
+    assert_eq!(hex["total"]["ok"], 300);
+    // The kept plan is the same run again.
+    place.expect(
+        0,
+        &[
+            "run",
+            "open/plan.toml",
+            "--calls",
+            "20",
+            "--out",
+            "again",
+            "-q",
+        ],
+    );
+    let (code, said) = server.stop();
+    assert_eq!(code, 0);
+    assert!(said.contains("answered 3820"), "{said}");
+}
+
+#[test]
+fn a_load_over_tls_and_what_the_trace_says() {
+    let place = place();
+    place.certificates();
+    let server = place.serve(&[&["plugin", "c.so"], &SERVER_TLS[..]].concat());
+    let target = format!("plugins://localhost:{}", server.port);
+    let mut arguments = vec![
+        "plugin", &target, "--codec", "rust.so", "--data", "hello", "--fleet", "1", "-n", "2",
+        "--out", "run", "--trace",
+    ];
+    arguments.extend(CLIENT_TLS);
+    let output = place.run(&arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for line in [
+        "id 1 request, payload 5 bytes, 16 bytes",
+        "id 1 response, payload 5 bytes, 18 bytes",
+        "[in decodeResponse]",
+        "[out decodeResponse] payload: hello",
+        "[in encodeRequest] request: hello",
+    ] {
+        assert!(said.contains(line), "no `{line}` in {said}");
+    }
+}
+
+#[test]
+fn sidecars_carry_a_load_and_tell_each_frame_when_asked() {
+    let place = place();
+    let server = serve(&place, "c.so");
+    let near_it = sidecar(&place, "near-it", "rust.so", server.port, &["-v"]);
+    let outside = sidecar(&place, "outside", "c.so", near_it.port, &["-v"]);
+    let target = url(&outside);
+    let run = place.expect_json(
+        0,
+        &[
+            "plugin",
+            &target,
+            "--codec",
+            "c.so",
+            "--data",
+            "Hello World",
+            "--clients",
+            "20",
+            "-c",
+            "5",
+            "-n",
+            "400",
+            "--out",
+            "run",
+            "--json",
+            "-q",
+        ],
+    );
+    assert_eq!(run["total"]["ok"], 400, "{run}");
+    assert_eq!(outside.stop().0, 0);
+    assert_eq!(near_it.stop().0, 0);
+    for name in ["near-it", "outside"] {
+        let log = place.read(&format!("{name}.log"));
+        for line in [
+            "[in decodeRequest]",
+            "[out decodeRequest] payload: Hello World",
+            "[in encodeRequest] request: Hello World",
+            "[out encodeRequest]",
+            "[in decodeResponse]",
+            "[out decodeResponse] payload: Hello World",
+            "[in encodeResponse] response: Hello World",
+            "[out encodeResponse]",
+        ] {
+            let told = log.lines().filter(|l| l.ends_with(line)).count();
+            assert!(told >= 400, "{name}: `{line}` is told {told} times");
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_a_plugin_closes_the_connection_and_not_the_process() {
+    let place = place();
+    let server = serve(&place, "c.so");
+    let mut relay = sidecar(&place, "relay", "rust.so", server.port, &[]);
+    let connect = || {
+        let stream = TcpStream::connect(relay.address()).expect("the sidecar is there");
+        let patience = Some(Duration::from_secs(20));
+        stream.set_read_timeout(patience).expect("a timeout");
+        stream
+    };
+    let mut other = connect();
+    let mut unlucky = connect();
+    unlucky
+        .write_all(b"x\x01\0\0\0\0\x01\0\0\0\x09panic now")
+        .expect("sent");
+    let mut answer = [0; 18];
+    assert!(!matches!(unlucky.read(&mut answer), Ok(1..)));
+    other
+        .write_all(b"x\x01\0\0\0\0\x07\0\0\0\x05hello")
+        .expect("sent");
+    other.read_exact(&mut answer).expect("an answer");
+    assert_eq!(&answer, b"x\x01\x01\0\0\0\x07\0\0\0\0\0\x05hello");
+    signal(&relay.child, rustix::process::Signal::TERM);
+    drop((other, unlucky));
+    assert_eq!(wait(&mut relay.child), 0);
+    let log = place.read("relay.log");
+    assert!(log.contains("asked to panic by X_EXAMPLE_PANIC"), "{log}");
+}
+
+#[test]
+fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
+    let place = place();
+    let folder = place.path(".");
+    fs::rename(
+        built::nonsense(&folder, "old.so", &["-DABI=7"]),
+        place.path("version.so"),
+    )
+    .expect("version.so");
+    built::nonsense(&folder, "none.so", &["-DSYMBOL=another"]);
+    let file = |plugin: &str| {
+        format!(
+            "[[route]]\nname = \"a\"\nprotocol = \"plugin\"\nplugin = \"{plugin}\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n"
+        )
+    };
+    for (plugin, needle) in [
+        ("absent.so", "plugin absent.so: can't be read: No such file"),
+        (
+            "version.so",
+            "speaks version 7 of the interface, and this program version 1",
+        ),
+        ("none.so", "exports no function `plimsoll_codec`"),
+    ] {
+        fs::write(place.path("sidecar.toml"), file(plugin)).expect("a file");
+        for (code, arguments) in [
+            (1, &["relay", "sidecar", "sidecar.toml"][..]),
+            (1, &["serve", "plugin", plugin, "--listen", "127.0.0.1:0"]),
+            (
+                2,
+                &[
+                    "plugin",
+                    "plugin://127.0.0.1:1",
+                    "--codec",
+                    plugin,
+                    "--rate",
+                    "1/s",
+                    "-d",
+                    "1s",
+                ],
+            ),
+        ] {
+            let output = place.run(arguments);
+            let said = told(&output);
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+            assert!(said.contains(needle), "{arguments:?}: {said}");
+        }
+    }
+    for (flags, needle) in [
+        (
+            &["--frame", "78zz"][..],
+            "`--frame`: not hexadecimal: write two digits a byte",
+        ),
+        (
+            &["--frame", "7801"],
+            "`--frame`: not a whole request of x_example: 2 bytes, and more are needed",
+        ),
+        (
+            &["--frame", "@absent.bin"],
+            "`--frame`: can't read absent.bin",
+        ),
+        (
+            &["--data", "x", "--in-flight", "0"],
+            "`--in-flight`: 0 calls in flight",
+        ),
+    ] {
+        let arguments = [
+            &["plugin", "plugin://127.0.0.1:1", "--codec", "c.so"][..],
+            &["--rate", "1/s", "-d", "1s"],
+            flags,
+        ]
+        .concat();
+        let output = place.run(&arguments);
+        let said = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(needle), "{said}");
+    }
+    // The wrong protocol altogether: told by its first bytes.
+    let bolt = place.serve(&["score", "--delay", "1ms"]);
+    let output = place.run(&[
+        "plugin",
+        &url(&bolt),
+        "--codec",
+        "c.so",
+        "--data",
+        "x",
+        "--fleet",
+        "1",
+        "-n",
+        "1",
+        "--out",
+        "wrong",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(
+        said.contains("PROTOCOL_ERROR") || said.contains("CONNECTION_CLOSED"),
+        "{said}"
+    );
+    assert!(Path::new(&place.path("wrong")).is_dir());
+}
