@@ -2,6 +2,7 @@
  * A plugin that says what it is told to: what it returns stands in the bytes that it is
  * given. With one of the macros below it can't be used at all.
  *
+ *   match    result: 4 bytes; with more bytes it is PLIMSOLL_OK
  *   decode   result: 4 bytes, then a struct plimsoll_frame, in the machine's own order
  *   encode   result: 4 bytes, then the length that it claims to have written
  *   make     the same, in the payload
@@ -13,7 +14,7 @@
 static int32_t match(const uint8_t *bytes, uint64_t length, uint32_t sender) {
     int32_t result = PLIMSOLL_OK;
     (void)sender;
-    if (length >= sizeof result) memcpy(&result, bytes, sizeof result);
+    if (length == sizeof result) memcpy(&result, bytes, sizeof result);
     return result;
 }
 

@@ -48,7 +48,7 @@ enum Relay {
     Gateway(Box<GatewayArguments>),
 }
 
-/// Plaintext on the application's side, mutual TLS between sidecars; Bolt, gRPC and any TCP.
+/// Plaintext on the application's side, mutual TLS between sidecars; Bolt, gRPC, codec plugins, any TCP.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Example: requests to 127.0.0.1:12200 go to the sidecar at 10.0.0.2:12443\n  \

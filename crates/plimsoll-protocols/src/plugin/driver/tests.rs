@@ -305,7 +305,7 @@ proptest! {
 
     #[test]
     fn whatever_comes_no_call_is_lost(
-        head in prop_oneof![Just(&b""[..]), Just(b"x"), Just(b"x\x01\x01\0\0\0\x01\0\0")],
+        head in prop_oneof![Just(&b""[..]), Just(&b"x"[..]), Just(&b"x\x01\x01\0\0\0\x01\0\0"[..])],
         bytes in proptest::collection::vec(any::<u8>(), 0..80), step in 1usize..20,
     ) {
         let mut driver = driver();
