@@ -51,6 +51,8 @@ want haproxy haproxy
 want h2load nghttp2-client
 want javac default-jdk-headless
 want mvn maven
+want chromium chromium
+want xmllint libxml2-utils
 # Debian ships python3 without what `python3 -m venv` needs.
 if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need+=(python3-venv)

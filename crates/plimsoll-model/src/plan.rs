@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::measure::TimeMeasure;
 use crate::template::Varying;
 
 /// A resolved, immutable load test.
@@ -388,6 +389,8 @@ pub enum Reuse {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     pub metric: Metric,
+    /// The stage whose calls are meant; `None`: all that are not warm-up.
+    pub stage: Option<String>,
     pub below: bool,
     /// Nanoseconds for times, a share (0–1) for errors, calls a second for rates.
     pub limit: f64,
@@ -397,15 +400,45 @@ pub struct Objective {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
-    /// Response-time percentile, 0–100.
-    Percentile(f64),
-    Mean,
+    Time(Timed, Statistic),
     /// Share of calls that did not end ok.
     Errors,
     /// Achieved calls a second.
     Rate,
-    /// Lag percentile, 0–100.
-    Lag(f64),
+}
+
+/// Which of the times that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timed {
+    Response,
+    Service,
+    FirstByte,
+    Lag,
+    /// All phases of a connection together.
+    Connection,
+    /// From a query's, or a stream's, send to the first token or message of its answer.
+    FirstToken,
+    /// From one message of a stream to the next.
+    MessageGap,
+    /// What the protocol measures besides.
+    Measure(TimeMeasure),
+}
+
+impl Timed {
+    /// Calls that failed took longer than any limit: failing fast does not help.
+    pub fn counts_failures(self) -> bool {
+        matches!(
+            self,
+            Timed::Response | Timed::Service | Timed::FirstByte | Timed::FirstToken
+        )
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Statistic {
+    /// 0–100.
+    Percentile(f64),
+    Mean,
 }
 
 /// The server process whose CPU, memory and descriptors are read every interval.

@@ -100,7 +100,8 @@ pub struct Spec {
     pub rows: Option<RowsSpec>,
     pub call: CallSpec,
     pub load: LoadSpec,
-    /// What the target is held to: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`.
+    /// What the target is held to: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, of one stage
+    /// `"p99 at step 2" = "< 20ms"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub objective: BTreeMap<String, String>,
     pub watch: Option<WatchSpec>,
@@ -472,6 +473,8 @@ impl<'de> Deserialize<'de> for RateSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StepSpec {
+    /// What objectives and reports call it. Default: `step 1` and so on.
+    pub name: Option<String>,
     pub rate: Option<Rate>,
     pub from: Option<Rate>,
     pub to: Option<Rate>,

@@ -54,6 +54,7 @@ fn header() -> RunHeader {
         machine: Some(Machine::default()),
         processes: Some(2),
         notes: vec!["two processes: one has too few descriptors".to_owned()],
+        live_view_cpu_us: Some(3_200),
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
     }
 }

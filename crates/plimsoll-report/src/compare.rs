@@ -8,6 +8,8 @@ use plimsoll_model::run::plan_text::{PlanDifference, differences};
 use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
 use plimsoll_model::statistics::rank::{self, Difference, FEWEST_RUNS};
 
+use crate::quantity::{plural, rate, signed, time};
+
 /// How a metric's values are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -42,6 +44,30 @@ impl Row {
         (self.a != 0.0).then(|| self.shift() / self.a)
     }
 
+    /// In a word: `better`, `worse`, or `unclear`.
+    pub fn word(&self) -> &'static str {
+        match self.better() {
+            Some(true) => "better",
+            Some(false) => "worse",
+            None => "unclear",
+        }
+    }
+
+    /// The difference in per cent of a, with its sign.
+    pub fn percent(&self) -> Option<String> {
+        self.relative().map(percent)
+    }
+
+    /// Its interval in per cent of a; `None`: not enough runs.
+    pub fn interval(&self) -> Option<String> {
+        let d = self.difference.filter(|_| self.a != 0.0)?;
+        Some(format!(
+            "{} … {}",
+            percent(d.low / self.a),
+            percent(d.high / self.a)
+        ))
+    }
+
     /// b is clearly better (true) or worse (false); `None`: can't be told.
     pub fn better(&self) -> Option<bool> {
         let d = self.difference.filter(Difference::is_clear)?;
@@ -49,9 +75,15 @@ impl Row {
     }
 }
 
+/// A part of 1 in per cent, with its sign.
+fn percent(part: f64) -> String {
+    signed(part * 100.0, |v| format!("{v:.1}"))
+}
+
 /// Two groups of runs compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
+    /// What was compared with.
     pub a: Side,
     pub b: Side,
     pub rows: Vec<Row>,
@@ -70,7 +102,47 @@ pub struct Side {
     pub runs: usize,
 }
 
+impl Side {
+    /// The name, the first directory, and how many more there are.
+    pub fn words(&self) -> String {
+        let more = match self.runs {
+            1 => String::new(),
+            n => format!(" and {}", plural(n as u64 - 1, "replicate")),
+        };
+        format!("{} ({}{more})", self.name, self.directory)
+    }
+}
+
+impl Unit {
+    /// A value with its unit.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Unit::Time => time(value),
+            Unit::PerSecond => rate(value),
+            Unit::Share => format!("{:.3} %", value * 100.0),
+        }
+    }
+}
+
 impl Comparison {
+    /// How the figures are to be read.
+    pub fn method(&self) -> String {
+        if self.can_tell() {
+            return "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would differ as much in fewer than 5 % of cases.".to_owned();
+        }
+        let sides = match (self.a.runs, self.b.runs) {
+            (1, 1) => "one run a side".to_owned(),
+            (a, b) => format!(
+                "{} against {}",
+                plural(a as u64, "run"),
+                plural(b as u64, "run")
+            ),
+        };
+        format!(
+            "{sides}: not enough runs to tell ({FEWEST_RUNS} or more a side): this difference may be chance"
+        )
+    }
+
     /// Both groups have at least [`FEWEST_RUNS`] runs.
     pub fn can_tell(&self) -> bool {
         self.a.runs >= FEWEST_RUNS && self.b.runs >= FEWEST_RUNS

@@ -1,35 +1,41 @@
 //! The report as one HTML file: no script, no font, no request to anywhere.
 //!
 //! Made from run directories alone: [`runs`] of one run or of several laid over each other,
-//! [`search`] of a search, [`ladder`] of a ladder. The verdict stands first. Every picture is inline SVG, drawn once for
+//! [`comparison`] of two groups of them, [`search`] of a search, [`ladder`] of a ladder. The
+//! verdict stands first. Every picture is inline SVG, drawn once for
 //! wide and once for narrow screens, and has its figures in a table behind it. Colours are
 //! CSS variables, so that light, dark and print each have their own.
 
 mod chart;
+mod comparison;
 mod curve;
 mod heatmap;
 mod page;
+mod phases;
 mod rungs;
 mod spectrum;
 mod tables;
+mod timeline;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 use plimsoll_model::objective::{self, Judged, Verdict};
-use plimsoll_model::run::{IntervalRecord, Run, RunError, Source, State};
+use plimsoll_model::run::{Run, RunError, Source, State};
 use plimsoll_model::search::{Limit, SearchRecord};
 
 use crate::ladder as ladder_words;
 use crate::quantity::{count, rate, share, signed_time, time};
 use crate::search as words;
 
+pub use comparison::comparison;
 use page::{Card, Tone, page};
+use timeline::Timeline;
 
 /// A run with all that is drawn of it.
 #[derive(Clone, Debug)]
 pub struct View {
     run: Run,
-    intervals: Vec<IntervalRecord>,
+    timeline: Timeline,
     judged: Vec<Judged>,
 }
 
@@ -37,8 +43,10 @@ impl View {
     /// # Errors
     /// When the run's intervals can't be read.
     pub fn of(run: Run) -> Result<View, RunError> {
+        let mut timeline = Timeline::default();
+        run.each_interval(|interval| timeline.add(&interval))?;
         Ok(View {
-            intervals: run.intervals()?,
+            timeline,
             judged: objective::judge_run(&run),
             run,
         })
@@ -53,13 +61,13 @@ pub fn runs(views: &[View]) -> String {
     };
     let body = html! {
         @for view in views { (verdict(view, views.len() > 1)) }
-        (spectrum::section(views))
+        (spectrum::section(&spectrum::of(views)))
         @for view in views {
             (heatmap::section(view, views.len() > 1))
         }
         (tables::latency(views))
         (tables::errors(views))
-        (tables::phases(views))
+        (phases::section(views))
         (tables::ends(views))
         (tables::health(views))
         @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, "run")) }

@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use plimsoll_model::objective::{conclude, judge_run};
 use plimsoll_model::run::Run;
 use serde_json::{Value, json};
 
 /// The document, as stable as `docs/run-format.md`: the keys of `run.json`, with
-/// `directory`, and with `overhead` where a server's own delay is stated.
+/// `directory`, `objectives` with the `verdict` on them, and with `overhead` where a server's
+/// own delay is stated.
 pub fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let mut document = run.to_json();
     document["directory"] = json!(run.dir);
+    let judged = judge_run(run);
+    document["verdict"] = json!(conclude(run, &judged));
+    document["objectives"] = json!(judged);
     if let Some(delay) = overhead_over {
         document["overhead"] = json!(overhead(run, delay));
     }

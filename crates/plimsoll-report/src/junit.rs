@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::objective::{Judged, Verdict, judge_run};
+use plimsoll_model::objective::{Conclusion, Judged, Verdict, conclude, judge_run};
 use plimsoll_model::run::{Run, State};
 
 /// The document.
@@ -40,8 +40,9 @@ struct Suite {
 
 impl Suite {
     fn of(run: &Run) -> Suite {
-        let mut cases = vec![validity(run)];
-        cases.extend(judge_run(run).into_iter().map(objective));
+        let judged = judge_run(run);
+        let mut cases = vec![validity(run, &judged)];
+        cases.extend(judged.into_iter().map(objective));
         Suite {
             name: run.header.name.clone(),
             timestamp: run
@@ -93,8 +94,10 @@ impl Suite {
 }
 
 /// The figures describe the target, all of the run, and more than failures.
-fn validity(run: &Run) -> Case {
+fn validity(run: &Run, judged: &[Judged]) -> Case {
     let problem = match run.state {
+        // Stopped because it was lost: that is a failure, and a proof.
+        _ if conclude(run, judged) == Some(Conclusion::Fail) => None,
         State::Complete if run.summary.total.ok == 0 => Some("not one call succeeded".to_owned()),
         State::Complete => None,
         _ => Some(

@@ -222,6 +222,7 @@ pub fn import(
         machine: None,
         processes: None,
         notes: Vec::new(),
+        live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
             name: "imported".to_owned(),
             warmup: false,

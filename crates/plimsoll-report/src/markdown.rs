@@ -2,15 +2,16 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::objective::{Verdict, judge_run};
+use plimsoll_model::objective::{Verdict, conclude, judge_run};
 use plimsoll_model::run::{Run, State};
 
+use crate::compare::Comparison;
 use crate::quantity::{rate, share, time};
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
 pub fn render(runs: &[Run]) -> String {
     let mut out = String::from(
-        "| run | calls ok | achieved | p50 | p99 | p99.9 | state |\n|---|---:|---:|---:|---:|---:|---|\n",
+        "| run | calls ok | achieved | p50 | p99 | p99.9 | verdict |\n|---|---:|---:|---:|---:|---:|---|\n",
     );
     let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     for run in runs {
@@ -25,10 +26,10 @@ pub fn render(runs: &[Run]) -> String {
             dash(response.and_then(|r| r.p50_us).map(time)),
             dash(response.and_then(|r| r.p99_us).map(time)),
             dash(response.and_then(|r| r.p99_9_us).map(time)),
-            if run.state == State::Complete {
-                "valid"
-            } else {
-                run.state.name()
+            match (conclude(run, &judge_run(run)), run.state) {
+                (Some(conclusion), _) => conclusion.name(),
+                (None, State::Complete) => "valid",
+                (None, state) => state.name(),
             },
         );
     }
@@ -61,6 +62,48 @@ pub fn render(runs: &[Run]) -> String {
             let _ = writeln!(out, "- ⚠️ {}", cell(&problem.text));
         }
     }
+    out
+}
+
+/// Two groups of runs: the warnings, a row a metric, where the plans differ.
+pub fn comparison(c: &Comparison) -> String {
+    let mut out = String::new();
+    for warning in &c.warnings {
+        let _ = writeln!(out, "> ⚠️ {}", cell(warning));
+    }
+    if !c.warnings.is_empty() {
+        out.push('\n');
+    }
+    let _ = writeln!(
+        out,
+        "A: {}; B: {}\n\n| | A | B | % | 95 % interval | B is |\n|---|---:|---:|---:|---:|---|",
+        cell(&c.a.words()),
+        cell(&c.b.words())
+    );
+    let dash = || "–".to_owned();
+    for row in &c.rows {
+        let word = match row.better() {
+            Some(true) => "✅ better",
+            Some(false) => "❌ worse",
+            None => "unclear",
+        };
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {word} |",
+            row.metric,
+            row.unit.show(row.a),
+            row.unit.show(row.b),
+            row.percent().unwrap_or_else(dash),
+            row.interval().unwrap_or_else(dash),
+        );
+    }
+    if !c.plan_differences.is_empty() {
+        out += "\nThe plans differ in:\n\n";
+        for difference in &c.plan_differences {
+            let _ = writeln!(out, "- {}", cell(&difference.to_string()));
+        }
+    }
+    let _ = writeln!(out, "\n{}", cell(&c.method()));
     out
 }
 

@@ -5,6 +5,7 @@
 
 mod comparison;
 mod measures;
+mod objectives;
 mod table;
 
 use std::fmt::Write as _;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll_model::run::header::{Loop, NegotiatedTls, Security};
 use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
-use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
+use plimsoll_model::run::{Run, Source, State, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use crate::json::overhead;
@@ -65,6 +66,7 @@ pub fn render(run: &Run, options: &Options) -> String {
     let mut out = String::new();
     verdict(&mut out, run, options);
     headline(&mut out, run, options);
+    objectives::objectives(&mut out, run, options);
     totals(&mut out, run, options);
     times(&mut out, run, options);
     measures::measures(&mut out, run, options);
@@ -455,9 +457,9 @@ fn dash(out: &mut String, n: u64, options: &Options) {
     ];
     if let Some((_, name, calls)) = needed.into_iter().find(|(p, ..)| !is_supported(n, *p)) {
         let text = format!(
-            "–: {} can't tell; {name} needs {}",
-            plural(n, "call"),
-            count(calls)
+            "–: too few calls to tell; {name} needs {}, and there are {}",
+            count(calls),
+            count(n)
         );
         for line in wrap(&text, options.width) {
             let _ = writeln!(out, "{line}");
@@ -467,10 +469,7 @@ fn dash(out: &mut String, n: u64, options: &Options) {
 
 /// Making the connections, phase by phase.
 fn phases(out: &mut String, run: &Run, options: &Options) {
-    // Connections that calls share are made before the first of them, often in warm-up.
-    let stages = &run.summary.stages;
-    let of = |s: &StageSummary| s.phases;
-    let Some(p) = of(&run.summary.total).or_else(|| stages.iter().find_map(of)) else {
+    let Some(p) = run.summary.phases() else {
         return;
     };
     let mut table = Table::new(options.width);
@@ -598,6 +597,13 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
         })
         .collect();
     out.push_str(&side_by_side(&rows, &columns, options));
+    if let Some(us) = run.header.live_view_cpu_us {
+        let _ = writeln!(
+            out,
+            "client CPU includes {} of the live view, warm-up included",
+            time(us as f64)
+        );
+    }
     // Below this the process itself outweighs its connections.
     const MANY_CONNECTIONS: u64 = 1_000;
     if t.connections_open_max >= MANY_CONNECTIONS

@@ -90,6 +90,48 @@ fn junit_has_a_case_an_objective_and_one_for_validity() {
     );
 }
 
+/// What `xmllint` has against a document.
+fn against_schema(xml: &str) -> Result<(), String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("junit.xml");
+    std::fs::write(&file, xml).expect("written");
+    let output = Command::new("xmllint")
+        .args(["--nonet", "--noout", "--schema"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/junit.xsd"))
+        .arg(&file)
+        .output()
+        .expect("xmllint is missing: tests/setup.sh tests installs it");
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+#[test]
+fn junit_is_what_its_schema_says() {
+    let (_one, met) = made::run("met \u{1f600} & <co>");
+    let (_two, mut without) = made::run("without objectives");
+    without.plan = String::new();
+    let (_three, mut aborted) = made::run("aborted");
+    aborted.state = plimsoll_model::run::State::Aborted;
+    aborted.reason = Some("interrupted \"by\" a\u{7} signal".to_owned());
+    let xml = junit::render(&[met, without, aborted]);
+    assert_eq!(against_schema(&xml), Ok(()), "{xml}");
+    assert_eq!(xml.matches("name=\"the run is valid\"").count(), 3);
+    assert!(
+        xml.contains("<error type=\"error\" message=\"interrupted &quot;by&quot; a signal\"/>")
+    );
+    // The schema does tell right from wrong.
+    for (right, wrong) in [
+        ("tests=\"2\"", "tests=\"two\""),
+        (" classname=", " class="),
+        ("<testcase", "<case"),
+    ] {
+        let broken = xml.replace(right, wrong);
+        assert!(against_schema(&broken).is_err(), "{right} as {wrong}");
+    }
+}
+
 #[test]
 fn markdown_and_prometheus_say_what_was_measured() {
     let (_dir, run) = made::run("a|b");

@@ -1,10 +1,12 @@
 //! The HTML report: whole, alone, and safe against what a plan may be called.
 
 mod made;
+mod records;
 
-use plimsoll_model::run::SCHEMA_VERSION;
-use plimsoll_model::search::{Goal, Purpose, SearchRecord, Step, Trial, Verdict, next};
+use plimsoll_model::search::{Purpose, Trial};
+use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, View};
+use plimsoll_report::markdown;
 
 fn view(name: &str) -> View {
     let (_dir, run) = made::run(name);
@@ -76,57 +78,8 @@ fn several_runs_are_laid_over_each_other() {
 
 #[test]
 fn a_search_shows_its_line_and_every_trial() {
-    let goal = Goal {
-        budget_s: 400.0,
-        ..Goal::default()
-    };
-    let mut record = SearchRecord {
-        schema_version: SCHEMA_VERSION,
-        name: "score".to_owned(),
-        target: "grpc://127.0.0.1:1".to_owned(),
-        tool_version: "0".to_owned(),
-        started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
-        objectives: vec!["p99 < 10ms".to_owned()],
-        implied_errors_share: Some(0.01),
-        goal,
-        trials: Vec::new(),
-        finding: None,
-        interrupted: false,
-    };
-    check(&html::search(&record, ""));
-    loop {
-        match next(&record.goal, &record.trials) {
-            Step::Done(finding) => {
-                record.finding = Some(*finding);
-                break;
-            }
-            Step::Try {
-                purpose,
-                rate_per_s,
-                length,
-            } => record.trials.push(Trial {
-                purpose,
-                rate_per_s,
-                length_s: length.as_secs_f64(),
-                took_s: length.as_secs_f64() + 0.5,
-                verdict: if rate_per_s <= 1_987.0 {
-                    Verdict::Met
-                } else {
-                    Verdict::Missed {
-                        objectives: vec!["p99 < 10ms".to_owned()],
-                        errors: false,
-                    }
-                },
-                achieved_per_s: Some(rate_per_s),
-                p50_us: Some(2_000.0),
-                p99_us: Some(3_000.0 / (1.0 - (rate_per_s / 2_500.0).min(0.99))),
-                p99_9_us: None,
-                mean_us: Some(2_100.0),
-                errors_share: Some(0.0),
-                run: None,
-            }),
-        }
-    }
+    check(&html::search(&records::begun(), ""));
+    let record = records::search();
     let page = html::search(&record, "[load]\n");
     check(&page);
     assert!(
@@ -136,4 +89,40 @@ fn a_search_shows_its_line_and_every_trial() {
     let rows = page.matches("<td>narrow</td>").count();
     let narrow = |t: &&Trial| t.purpose == Purpose::Narrow;
     assert_eq!(rows, record.trials.iter().filter(narrow).count());
+}
+
+#[test]
+fn a_ladder_shows_its_rungs() {
+    let page = html::ladder(&records::ladder(), "");
+    check(&page);
+    for words in ["tls mutual, connection new adds ", "no difference seen"] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn a_comparison_says_what_differs_and_where_the_plans_do() {
+    let (_a, a) = made::run("<i>before");
+    let (_b, mut b) = made::run("after");
+    b.plan.push_str("[load]\nrate = \"5/s\"\n");
+    let (a, b) = ([a], [b]);
+    let comparison = compare(&a, &b).expect("two sides");
+    let text = markdown::comparison(&comparison);
+    assert!(text.contains("| response p99 | "), "{text}");
+    assert!(text.contains("- load.rate: (not set) → \"5/s\""), "{text}");
+    assert!(text.contains("&lt;i>before"), "{text}");
+    let views = |runs: [_; 1]| runs.map(|run| View::of(run).expect("a view"));
+    let page = html::comparison(&comparison, &views(a), &views(b));
+    check(&page);
+    assert!(!page.contains("<i>before"), "names are text");
+    for words in [
+        "beware",
+        "What differs",
+        "Where the plans differ",
+        "changes what is measured",
+        "A, response time",
+        "not enough runs to tell",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
 }

@@ -12,6 +12,7 @@ use crate::commands;
 use crate::console;
 use crate::environment::{self, Environment};
 use crate::failure::Exit;
+use crate::progress::Wish;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
 #[derive(Debug, Parser)]
@@ -31,6 +32,20 @@ use crate::failure::Exit;
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Chosen,
+
+    /// Progress on stderr: live, lines or none [default: live on a terminal, lines elsewhere].
+    #[arg(
+        long,
+        global = true,
+        env = "PLIMSOLL_PROGRESS",
+        value_name = "HOW",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Messages"
+    )]
+    pub(crate) progress: Wish,
 
     /// Only results and errors: no progress.
     #[arg(short, long, global = true, env = "PLIMSOLL_QUIET", value_parser = boolish(), help_heading = "Messages")]
@@ -149,7 +164,7 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
         chosen.try_contains_id(id.as_str()).unwrap_or(false)
             && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
             // They mean the same everywhere.
-            && !["quiet", "verbose", "trace"].contains(&id.as_str())
+            && !["progress", "quiet", "verbose", "trace"].contains(&id.as_str())
     };
     match chosen.ids().find(|id| is_typed(id)) {
         None => Ok(()),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
 
@@ -20,7 +21,51 @@ pub(crate) fn result(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
+/// What is told while the live view has the terminal.
+static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
+
+fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Tells a person something. There is nowhere to report that stderr is gone.
 pub(crate) fn tell(text: impl fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    match lines().as_mut() {
+        Some(held) => held.push(text.to_string()),
+        None => {
+            let _ = writeln!(io::stderr().lock(), "{text}");
+        }
+    }
+}
+
+/// From here on what is told is kept, because the terminal shows something else.
+pub(crate) fn hold() {
+    lines().get_or_insert_default();
+}
+
+/// What has been kept so far.
+pub(crate) fn held() -> Vec<String> {
+    lines().clone().unwrap_or_default()
+}
+
+/// Tells what was kept.
+pub(crate) fn release() {
+    let held = lines().take();
+    for text in held.into_iter().flatten() {
+        tell(text);
+    }
+}
+
+/// Tells what is written to it: a log line a write.
+pub(crate) struct Teller;
+
+impl Write for Teller {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        tell(String::from_utf8_lossy(line).trim_end_matches('\n'));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -8,17 +8,18 @@ use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, Place, RunError, Stop};
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, Judged, Verdict};
-use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::{self, Ending, IntervalRecord, Run, RunHeader, RunWriter, State};
+use plimsoll_model::objective::{self, Conclusion, Judged};
+use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 
+use crate::abort::Abort;
 use crate::arguments::boolish;
+use crate::commands::report;
 use crate::console;
 use crate::descriptors;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
-use crate::progress::Progress;
+use crate::progress::{Progress, Style};
 use crate::protocols;
 use crate::spread::{self, Spread};
 use crate::stopping;
@@ -79,7 +80,8 @@ impl OutputFlags {
 
 /// What holds for the whole process.
 pub(crate) struct Session {
-    pub(crate) quiet: bool,
+    /// How progress is shown.
+    pub(crate) progress: Style,
     pub(crate) verbose: bool,
     pub(crate) trace: bool,
     /// Pulled by signals.
@@ -89,13 +91,13 @@ pub(crate) struct Session {
 impl Session {
     /// # Errors
     /// When signals can't be listened to.
-    pub(crate) fn start(quiet: bool, verbose: bool, trace: bool) -> Result<Session, Failure> {
+    pub(crate) fn start(progress: Style, verbose: bool, trace: bool) -> Result<Session, Failure> {
         descriptors::raise_limit();
         let stop = Stop::new();
         let pulled = stop.clone();
         stopping::on_signal(move |_| pulled.request())?;
         Ok(Session {
-            quiet,
+            progress,
             verbose,
             trace,
             stop,
@@ -137,13 +139,25 @@ pub(crate) fn execute(
         Some(dir) => dir.clone(),
         None => default_dir(&plan.name),
     };
-    let progress = Progress::new(plan, session.quiet, output.progress_every);
+    let progress = Progress::new(plan, session.progress, output.progress_every);
     let abort_after = spec.load.abort_after.map(|p| p.0);
     let run = carry_out(plan, &plan_toml, &dir, progress, abort_after, session)?;
-    let record = run.measured();
-    let judged = objective::judge(&plan.objectives, &record, run.summary.total.achieved_per_s);
-    presentation::show(&run, &judged, output.json)?;
+    let judged = objective::judge_run(&run);
+    let page = write_page(&dir)?;
+    presentation::show(&run, output.json)?;
+    if !output.json {
+        console::result(format_args!("\nThe report is {}\n", page.display()))?;
+    }
     Ok(exit(&run, &judged, session))
+}
+
+/// Writes the run's HTML page beside what it is made from: it is there when somebody asks for
+/// it, and costs a few hundredths of a second.
+fn write_page(dir: &Path) -> Result<PathBuf, Failure> {
+    let page = dir.join(run::file::REPORT);
+    std::fs::write(&page, report::page(&[dir.to_owned()])?)
+        .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
+    Ok(page)
 }
 
 /// Measures `plan`, whose text without secrets is `plan_toml`, into the run directory `dir`.
@@ -191,25 +205,12 @@ fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
         console::tell("not one call succeeded");
         return Exit::Error;
     }
-    if judged.is_empty() {
+    match objective::conclude(run, judged) {
         // The report says it; without objectives nothing was to be proved.
-        return if run.state == State::Partial {
-            Exit::Error
-        } else {
-            Exit::Done
-        };
-    }
-    // An objective that was lost is missed, whatever the rest of the run would have shown.
-    if run.state == State::Aborted && judged.iter().any(|j| j.verdict == Verdict::Missed) {
-        return Exit::ObjectiveMissed;
-    }
-    let unsupported = judged.iter().any(|j| j.verdict == Verdict::NotSupported);
-    if run.state != State::Complete || unsupported {
-        Exit::Invalid
-    } else if judged.iter().any(|j| j.verdict == Verdict::Missed) {
-        Exit::ObjectiveMissed
-    } else {
-        Exit::Done
+        None if run.state == State::Partial => Exit::Error,
+        None | Some(Conclusion::Pass) => Exit::Done,
+        Some(Conclusion::Fail) => Exit::ObjectiveMissed,
+        Some(Conclusion::Invalid) => Exit::Invalid,
     }
 }
 
@@ -250,6 +251,7 @@ fn record(
             workers,
             connections,
         } => {
+            progress.started();
             writer.log(&format!(
                 "started: {workers} workers, {connections} connections"
             ));
@@ -260,7 +262,7 @@ fn record(
             if let Err(e) = writer.interval(interval, requests) {
                 let text = format!("from here on nothing is kept of this run: {}", chain(&e));
                 writer.log(&text);
-                progress.note(&text);
+                console::tell(&text);
             }
             progress.interval(interval);
             if lost.is_none()
@@ -272,7 +274,9 @@ fn record(
             }
         }
     });
-    progress.finish();
+    if let Some(cpu) = progress.finish() {
+        writer.live_view(cpu);
+    }
     let ending = match result {
         Ok(finished) => match lost.filter(|_| session.stop.level() == StopLevel::Run) {
             None => ending(&finished, &mut writer),
@@ -290,61 +294,6 @@ fn record(
         writer.log(reason);
     }
     writer.finish(ending).map_err(|e| cannot_keep(&e, dir))
-}
-
-/// Ends a run that has nothing more to show.
-struct Abort<'a> {
-    plan: &'a Plan,
-    after: Duration,
-    /// Calls of all stages that count; `None`: not known beforehand.
-    expected: Option<u64>,
-    record: StageRecord,
-}
-
-impl<'a> Abort<'a> {
-    fn new(plan: &'a Plan, after: Duration) -> Abort<'a> {
-        let planned: f64 = plan
-            .load
-            .stages
-            .iter()
-            .filter(|s| !s.warmup)
-            .filter_map(|s| Some(s.duration?.as_secs_f64() * (s.rate_from + s.rate_to) / 2.0))
-            .sum();
-        Abort {
-            plan,
-            after,
-            expected: plan
-                .load
-                .calls
-                .or((planned >= 1.0).then_some(planned as u64)),
-            record: StageRecord::default(),
-        }
-    }
-
-    /// Why the run ends here, where it does.
-    fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
-        for (stage, record) in &interval.stages {
-            if self
-                .plan
-                .load
-                .stages
-                .get(usize::from(*stage))
-                .is_some_and(|s| !s.warmup)
-            {
-                self.record.merge(record);
-            }
-        }
-        let end = interval.end_offset();
-        if end < self.after {
-            return None;
-        }
-        let lost = objective::lost(&self.plan.objectives, &self.record, self.expected?)?;
-        Some(format!(
-            "stopped after {:.1} s: \"{}\" can no longer be met",
-            end.as_secs_f64(),
-            lost.text
-        ))
-    }
 }
 
 fn ending(finished: &Finished, writer: &mut RunWriter) -> Ending {

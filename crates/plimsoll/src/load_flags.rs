@@ -119,7 +119,8 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) drain: Option<Period>,
 
-    /// An objective, such as "p99 < 10ms" or "errors < 0.1%"; may be given again.
+    /// An objective, such as "p99 < 10ms", "errors < 0.1%", "ttft.p99 < 1s", "lag.p99 < 100us"
+    /// or, of one stage, "p99 at step 2 < 20ms"; may be given again.
     #[arg(
         long,
         env = "PLIMSOLL_OBJECTIVE",
@@ -127,6 +128,15 @@ pub(crate) struct LoadFlags {
         help_heading = "Load"
     )]
     pub(crate) objective: Vec<String>,
+
+    /// Stop as soon as an objective can no longer be met, but not before this time: "5s".
+    #[arg(
+        long,
+        env = "PLIMSOLL_ABORT_AFTER",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) abort_after: Option<Period>,
 
     /// Trusted CA certificates (PEM) [default: the system's].
     #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
@@ -237,6 +247,7 @@ pub(crate) struct LoadFlags {
 pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.source_addresses", "--source"),
     ("load.connect_timeout", "--connect-timeout"),
+    ("load.abort_after", "--abort-after"),
     ("load.connect_rate", "--connect-rate"),
     ("load.connections", "--connections"),
     ("load.arrivals", "--arrivals"),
@@ -422,6 +433,7 @@ impl LoadFlags {
         lay_over!(self.connect_rate => load.connect_rate);
         lay_over!(self.drain => load.drain);
         lay_over!(self.processes => load.processes);
+        lay_over!(self.abort_after => load.abort_after);
         lay_over!(self.workers => load.workers);
         lay_over!(self.spin => load.spin);
         if !self.source.is_empty() {

@@ -3,6 +3,7 @@
 //! The binary turns what was typed into a plan, says what to call, and turns the result
 //! into an exit code. Results go to stdout, everything else to stderr.
 
+mod abort;
 mod advice;
 mod arguments;
 mod commands;
@@ -12,6 +13,7 @@ mod environment;
 mod execution;
 mod failure;
 mod link_flags;
+mod live;
 mod load_flags;
 mod logging;
 mod planning;

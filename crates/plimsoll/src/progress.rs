@@ -1,65 +1,172 @@
-//! What a person sees while a run goes on: a bar on a terminal, a line an interval
+//! What a person sees while a run goes on: the live view on a terminal, a line an interval
 //! elsewhere. On stderr, so that results can be piped.
 
 use std::io::{self, IsTerminal};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use clap::ValueEnum;
 use plimsoll_model::Plan;
 use plimsoll_model::record::Times;
 use plimsoll_model::run::IntervalRecord;
-use plimsoll_model::schedule::Schedule;
+use plimsoll_report::quantity::count;
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 
 use crate::console;
+use crate::failure::Failure;
+use crate::live::Live;
+
+/// `--progress`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wish {
+    /// The live view on a terminal, lines elsewhere.
+    #[default]
+    Auto,
+    /// The whole terminal, until the run has ended.
+    Live,
+    /// A line an interval.
+    Lines,
+    /// Nothing.
+    None,
+}
 
 /// How progress is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Live,
+    Lines,
+    None,
+}
+
+impl Wish {
+    /// What can be done about the wish. `logging`: log lines are on stderr too.
+    ///
+    /// # Errors
+    /// When the live view is asked for where it can't be.
+    pub(crate) fn style(self, quiet: bool, logging: bool) -> Result<Style, Failure> {
+        match self {
+            _ if quiet => Ok(Style::None),
+            Wish::None => Ok(Style::None),
+            Wish::Lines => Ok(Style::Lines),
+            Wish::Auto if logging || no_live_view().is_some() => Ok(Style::Lines),
+            Wish::Auto => Ok(Style::Live),
+            Wish::Live => match no_live_view() {
+                None => Ok(Style::Live),
+                Some(why) => Err(Failure::usage(
+                    format_args!("--progress live: {why}"),
+                    "use --progress lines, or leave it out: the live view comes by itself where it can",
+                )),
+            },
+        }
+    }
+}
+
+/// Why the terminal can't be taken.
+fn no_live_view() -> Option<&'static str> {
+    let terminal = io::stderr();
+    if !terminal.is_terminal() {
+        return Some("stderr is not a terminal");
+    }
+    if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
+        return Some("the terminal can't be drawn on (TERM)");
+    }
+    // In the background, taking the terminal would stop the process.
+    if tcgetpgrp(&terminal).ok() != Some(getpgrp()) {
+        return Some("this process is in the background");
+    }
+    None
+}
+
+/// The progress of runs that follow one another: those of one command.
+pub(crate) struct Series {
+    style: Style,
+    live: Mutex<Option<Arc<Live>>>,
+}
+
+impl Series {
+    pub(crate) fn new(style: Style) -> Series {
+        Series {
+            style,
+            live: Mutex::new(None),
+        }
+    }
+
+    /// The progress of one run of many: in the live view, with where the whole stands
+    /// (`context`), and nothing elsewhere.
+    pub(crate) fn one(&self, plan: &Plan, context: Vec<String>) -> Progress {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = match (self.style, live.as_ref()) {
+            (Style::Live, None) => match Live::start(plan, context) {
+                Ok(started) => {
+                    let started = Arc::new(started);
+                    *live = Some(Arc::clone(&started));
+                    Shown::Live(started)
+                }
+                Err(_) => Shown::No,
+            },
+            (Style::Live, Some(live)) => {
+                live.next(plan, context);
+                Shown::Live(Arc::clone(live))
+            }
+            _ => Shown::No,
+        };
+        Progress::showing(shown, plan, None)
+    }
+
+    /// A line for a run of many.
+    pub(crate) fn tell(&self, text: impl std::fmt::Display) {
+        if self.style != Style::None {
+            console::tell(text);
+        }
+    }
+}
+
 enum Shown {
     No,
-    Bar(ProgressBar),
     Lines,
+    /// Taken with the first that is seen of the run: one that can't begin leaves the
+    /// terminal as it is.
+    Soon,
+    Live(Arc<Live>),
 }
 
 /// The progress of one run.
 pub(crate) struct Progress {
     shown: Shown,
+    plan: Plan,
     /// A line every so many calls that count.
     every: Option<u64>,
-    wanted_calls: Option<u64>,
     warmup: Vec<bool>,
-    /// Of the whole run, where only time ends it.
-    planned: Option<Duration>,
     calls: u64,
     errors: u64,
     /// When the calls that count began, from the run's start.
     counting_since: Option<Duration>,
     told: u64,
+    /// What the live view had used before this run.
+    used_before: Duration,
 }
 
 impl Progress {
-    pub(crate) fn new(plan: &Plan, quiet: bool, every: Option<u64>) -> Progress {
-        let schedule = Schedule::new(&plan.load, plan.seed);
-        let planned = schedule.end().map(Duration::from_nanos);
-        let wanted_calls = plan.load.calls;
-        let shown = if quiet {
-            Shown::No
-        } else if io::stderr().is_terminal() {
-            let length = match wanted_calls {
-                Some(calls) => Some(calls),
-                None => planned.map(|p| p.as_millis() as u64),
-            };
-            let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
-            let style = ProgressStyle::with_template("{wide_bar:.cyan/blue} {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_bar());
-            Shown::Bar(bar.with_style(style))
-        } else {
-            Shown::Lines
+    pub(crate) fn new(plan: &Plan, style: Style, every: Option<u64>) -> Progress {
+        let shown = match style {
+            Style::None => Shown::No,
+            Style::Lines => Shown::Lines,
+            Style::Live => Shown::Soon,
         };
+        Progress::showing(shown, plan, every.filter(|_| style != Style::None))
+    }
+
+    fn showing(shown: Shown, plan: &Plan, every: Option<u64>) -> Progress {
         Progress {
+            used_before: match &shown {
+                Shown::Live(live) => live.cpu(),
+                _ => Duration::ZERO,
+            },
             shown,
-            every: every.filter(|_| !quiet),
-            wanted_calls,
+            plan: plan.clone(),
+            every,
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
-            planned,
             calls: 0,
             errors: 0,
             counting_since: None,
@@ -67,32 +174,37 @@ impl Progress {
         }
     }
 
-    /// A bar on a terminal, nothing elsewhere: for one run of many.
-    pub(crate) fn on_terminal_only(plan: &Plan, quiet: bool) -> Progress {
-        Progress::new(plan, quiet || !io::stderr().is_terminal(), None)
+    fn take_terminal(&mut self) {
+        if !matches!(self.shown, Shown::Soon) {
+            return;
+        }
+        self.shown = match Live::start(&self.plan, Vec::new()) {
+            Ok(live) => Shown::Live(Arc::new(live)),
+            Err(e) => {
+                console::tell(format_args!("the live view is not to be had: {e}"));
+                Shown::Lines
+            }
+        };
     }
 
-    pub(crate) fn connecting(&self, open: u64, wanted: u64) {
-        let text = format!("connecting: {open} of {wanted}");
+    pub(crate) fn connecting(&mut self, open: u64, wanted: u64) {
+        self.take_terminal();
         match &self.shown {
-            Shown::Bar(bar) => bar.set_message(text),
-            Shown::Lines => console::tell(text),
-            Shown::No => {}
+            Shown::Live(live) => live.connecting(open, wanted),
+            Shown::Lines => console::tell(format_args!("connecting: {open} of {wanted}")),
+            Shown::No | Shown::Soon => {}
         }
     }
 
-    /// The run goes on, and a person should know.
-    pub(crate) fn note(&self, text: &str) {
-        match &self.shown {
-            Shown::Bar(bar) => bar.println(text),
-            Shown::Lines | Shown::No => console::tell(text),
-        }
+    /// The load begins.
+    pub(crate) fn started(&mut self) {
+        self.take_terminal();
     }
 
     /// The run ends early; of one run among many nobody wants to know.
     pub(crate) fn lost(&self, reason: &str) {
         if !matches!(self.shown, Shown::No) {
-            self.note(reason);
+            console::tell(reason);
         }
     }
 
@@ -100,12 +212,10 @@ impl Progress {
         let end = interval.start_offset + interval.length;
         let mut warming = true;
         let (mut ended, mut errors) = (0, 0);
-        let mut response = Times::default();
         for (stage, record) in &interval.stages {
             let warmup = self.warmup.get(usize::from(*stage)) == Some(&true);
             ended += record.ended();
             errors += record.errors();
-            response.merge(&record.response);
             if !warmup {
                 warming = false;
                 self.calls += record.ended();
@@ -114,39 +224,42 @@ impl Progress {
             }
         }
         self.milestone(end);
+        match &self.shown {
+            Shown::Live(live) => live.interval(interval),
+            // With lines by calls, lines by time are too many.
+            Shown::Lines if self.every.is_none() => {
+                console::tell(self.line(interval, warming, ended, errors));
+            }
+            Shown::Lines | Shown::No | Shown::Soon => {}
+        }
+    }
+
+    /// The line of an interval in which so many calls ended, so many of them with errors.
+    fn line(&self, interval: &IntervalRecord, warming: bool, ended: u64, errors: u64) -> String {
+        let mut response = Times::default();
+        for (_, record) in &interval.stages {
+            response.merge(&record.response);
+        }
         let mut text = format!(
             "{:>5.1}s {} {}/s",
-            end.as_secs_f64(),
+            interval.end_offset().as_secs_f64(),
             if warming { "warm-up" } else { "calls" },
-            thousands(per_second(ended, interval.length)),
+            count(per_second(ended, interval.length)),
         );
         if let Some(h) = response.histogram() {
             let ms = |q| h.value_at_quantile(q) as f64 / 1e6;
             text += &format!("  p50 {:.3} ms  p99 {:.3} ms", ms(0.5), ms(0.99));
         }
         if errors > 0 {
-            text += &format!("  errors {}", thousands(errors));
+            text += &format!("  errors {}", count(errors));
         }
         if self.errors > errors {
-            text += &format!(" (in all {})", thousands(self.errors));
+            text += &format!(" (in all {})", count(self.errors));
         }
         if interval.backlog > 0 {
-            text += &format!("  waiting {}", thousands(interval.backlog));
+            text += &format!("  waiting {}", count(interval.backlog));
         }
-        match &self.shown {
-            Shown::Bar(bar) => {
-                let at = match (self.wanted_calls, self.planned) {
-                    (Some(_), _) => self.calls,
-                    (None, Some(_)) => end.as_millis() as u64,
-                    (None, None) => 0,
-                };
-                bar.set_position(at);
-                bar.set_message(text);
-            }
-            // With lines by calls, lines by time are too many.
-            Shown::Lines if self.every.is_none() => console::tell(text),
-            Shown::Lines | Shown::No => {}
-        }
+        text
     }
 
     /// The line that is due every so many calls.
@@ -157,19 +270,23 @@ impl Progress {
         self.told = self.calls / every;
         let elapsed = end.saturating_sub(self.counting_since.unwrap_or_default());
         let of = self
-            .wanted_calls
-            .map_or_else(String::new, |wanted| format!(" of {}", thousands(wanted)));
-        self.note(&format!(
+            .plan
+            .load
+            .calls
+            .map_or_else(String::new, |wanted| format!(" of {}", count(wanted)));
+        console::tell(format_args!(
             "{}{of} calls, {:.1} s elapsed, {}/s",
-            thousands(self.calls),
+            count(self.calls),
             elapsed.as_secs_f64(),
-            thousands(per_second(self.calls, elapsed)),
+            count(per_second(self.calls, elapsed)),
         ));
     }
 
-    pub(crate) fn finish(self) {
-        if let Shown::Bar(bar) = self.shown {
-            bar.finish_and_clear();
+    /// The run is over. The CPU that the live view took meanwhile, where there was one.
+    pub(crate) fn finish(self) -> Option<Duration> {
+        match self.shown {
+            Shown::Live(live) => Some(live.cpu().saturating_sub(self.used_before)),
+            Shown::Lines | Shown::No | Shown::Soon => None,
         }
     }
 }
@@ -180,31 +297,5 @@ fn per_second(n: u64, time: Duration) -> u64 {
         (n as f64 / seconds).round() as u64
     } else {
         0
-    }
-}
-
-/// `1234567` as `1,234,567`
-pub(crate) fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_apart() {
-        assert_eq!(thousands(0), "0");
-        assert_eq!(thousands(999), "999");
-        assert_eq!(thousands(1_000), "1,000");
-        assert_eq!(thousands(1_234_567), "1,234,567");
     }
 }

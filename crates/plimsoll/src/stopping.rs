@@ -8,6 +8,7 @@ use signal_hook::iterator::Signals;
 
 use crate::console;
 use crate::failure::{Exit, Failure};
+use crate::live;
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,10 @@ pub(crate) fn on_signal(mut wished: impl FnMut(Wish) + Send + 'static) -> Result
                         wished(Wish::Gracefully);
                     }
                     1 => wished(Wish::AtOnce),
-                    _ => std::process::exit(i32::from(Exit::Interrupted.code())),
+                    _ => {
+                        live::restore();
+                        std::process::exit(i32::from(Exit::Interrupted.code()));
+                    }
                 }
             }
         })

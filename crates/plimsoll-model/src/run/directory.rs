@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::record::{RequestRecord, StageRecord};
 
 use super::json::{Document, Head, Version};
-use super::{IntervalRecord, RunError, RunHeader, SCHEMA_VERSION, State, Summary, Totals, file};
+use super::{
+    IntervalRecord, RunError, RunHeader, SCHEMA_VERSION, StageSummary, State, Summary, Totals, file,
+};
 
 /// A run that has ended, in whatever way, with its figures.
 #[derive(Clone, Debug)]
@@ -96,11 +98,21 @@ impl Run {
         self.totals.measured(&self.header)
     }
 
+    /// Each stage's figures, with the record that they are made from; warm-up included.
+    pub fn stages(&self) -> impl Iterator<Item = (&StageSummary, &StageRecord)> {
+        self.summary.stages.iter().zip(self.totals.stages())
+    }
+
     /// The intervals, one by one, in order.
     pub fn intervals(&self) -> Result<Vec<IntervalRecord>, RunError> {
         let mut intervals = Vec::new();
-        each_interval(&self.dir, |i| intervals.push(i))?;
+        self.each_interval(|i| intervals.push(i))?;
         Ok(intervals)
+    }
+
+    /// Calls `f` with every interval, in order, without keeping them.
+    pub fn each_interval(&self, f: impl FnMut(IntervalRecord)) -> Result<(), RunError> {
+        each_interval(&self.dir, f).map(|_whole| ())
     }
 
     /// Call `f` with the record of every call, in the order in which they ended. What a

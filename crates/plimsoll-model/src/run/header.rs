@@ -79,6 +79,9 @@ pub struct RunHeader {
     /// What was decided for this run that nobody asked for, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// CPU that the live view took of the client, µs; left out where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live_view_cpu_us: Option<u64>,
     pub planned_stages: Vec<PlannedStage>,
 }
 
@@ -188,6 +191,7 @@ impl RunHeader {
             machine: Some(Machine::read()),
             processes: None,
             notes: Vec::new(),
+            live_view_cpu_us: None,
             planned_stages: plan
                 .load
                 .stages

@@ -1,5 +1,7 @@
 //! Where two plans differ, key by key: runs of different plans are compared knowingly.
 
+use std::fmt;
+
 use toml::{Table, Value};
 
 /// A key that two plans do not agree on.
@@ -24,6 +26,13 @@ impl PlanDifference {
                 .strip_prefix(k)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         })
+    }
+}
+
+impl fmt::Display for PlanDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "(not set)".to_owned());
+        write!(f, "{}: {} → {}", self.key, value(&self.a), value(&self.b))
     }
 }
 

@@ -336,6 +336,13 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The phases of the connections that were made while measuring; where calls share
+    /// connections they are made before the first of them, often in warm-up.
+    pub fn phases(&self) -> Option<&PhasesSummary> {
+        let stages = self.stages.iter().filter_map(|s| s.phases.as_ref());
+        self.total.phases.as_ref().into_iter().chain(stages).next()
+    }
+
     pub fn of(header: &RunHeader, totals: &Totals) -> Summary {
         let mut measured = StageTotals::default();
         let mut stages = Vec::new();
@@ -552,6 +559,11 @@ impl Totals {
             }
         }
         merged
+    }
+
+    /// The records of the stages, in order.
+    pub(super) fn stages(&self) -> impl Iterator<Item = &StageRecord> {
+        self.stages.values().map(|totals| &totals.record)
     }
 
     /// How many intervals were added.

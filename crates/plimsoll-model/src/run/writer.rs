@@ -263,6 +263,11 @@ impl RunWriter {
         self.header.tls = Some(tls);
     }
 
+    /// What the live view has used of the client's CPU.
+    pub fn live_view(&mut self, cpu: std::time::Duration) {
+        self.header.live_view_cpu_us = u64::try_from(cpu.as_micros()).ok();
+    }
+
     /// The figures so far.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.header, &self.totals)
@@ -434,6 +439,7 @@ mod tests {
             machine: None,
             processes: None,
             notes: Vec::new(),
+            live_view_cpu_us: None,
             planned_stages: vec![PlannedStage {
                 name: "steady".to_owned(),
                 warmup: false,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Problem, Spec};
-use crate::plan::{Metric, Plan};
+use crate::plan::{Metric, Plan, Statistic};
 use crate::search::Goal;
 use crate::statistics::quantile::is_supported;
 use crate::units::{Period, Rate};
@@ -76,7 +76,7 @@ impl Spec {
                 .objectives
                 .iter()
                 .map(|o| match o.metric {
-                    Metric::Percentile(p) | Metric::Lag(p) => least_calls(p / 100.0),
+                    Metric::Time(_, Statistic::Percentile(p)) => least_calls(p / 100.0),
                     _ => 0,
                 })
                 .max()

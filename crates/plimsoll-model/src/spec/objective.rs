@@ -1,23 +1,54 @@
 //! Objectives as typed: `"p99" = "< 10ms"`.
 
-use crate::plan::{Metric, Objective};
+use super::suggest;
+use crate::measure::TimeMeasure;
+use crate::plan::{Metric, Objective, Statistic, Timed};
 use crate::units::{Period, Rate};
 
-const METRICS: &str = "p50 … p99.99, mean, errors, rate or \"lag p99\"";
+const METRICS: &str = "p50 … p99.99, mean, errors, rate, or a percentile or mean of another time, such as lag.p99 or ttft.mean";
 
-/// Reads one line of `[objective]`.
+/// The times by the names they have in an objective, besides those of [`TimeMeasure`].
+const TIMES: [(&str, Timed); 7] = [
+    ("response", Timed::Response),
+    ("service", Timed::Service),
+    ("first_byte", Timed::FirstByte),
+    ("lag", Timed::Lag),
+    ("connection", Timed::Connection),
+    ("ttft", Timed::FirstToken),
+    ("message_gap", Timed::MessageGap),
+];
+
+/// Reads one line of `[objective]`: `p99`, `lag.p99`, `ttft.p99 at step 2`.
 ///
 /// # Errors
 /// What is wrong with the metric or its limit, and what would be right.
 pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
-    let words: Vec<&str> = metric.split_whitespace().collect();
-    let parsed = match words.as_slice() {
-        ["mean"] => Metric::Mean,
-        ["errors"] => Metric::Errors,
-        ["rate"] => Metric::Rate,
-        ["lag", p] => Metric::Lag(percentile(p)?),
-        [p] if p.starts_with('p') => Metric::Percentile(percentile(p)?),
-        _ => return Err(format!("`{metric}` is not a metric: use {METRICS}")),
+    let (metric, stage) = match metric.split_once(" at ") {
+        Some((metric, stage)) => (metric.trim(), Some(stage.trim())),
+        None => (metric.trim(), None),
+    };
+    if stage == Some("") {
+        return Err(format!(
+            "`{metric} at`: name the stage, as in \"p99 at step 2\""
+        ));
+    }
+    let parsed = match metric {
+        "errors" => Metric::Errors,
+        "rate" => Metric::Rate,
+        _ => {
+            // A blank in the place of the dot is understood.
+            let words = match metric.split_once(' ') {
+                None => metric
+                    .split_once('.')
+                    .filter(|(time, _)| !is_percentile(time)),
+                words => words,
+            };
+            let (timed, statistic) = match words {
+                None => (Timed::Response, metric),
+                Some((name, statistic)) => (timed(name, statistic)?, statistic),
+            };
+            Metric::Time(timed, self::statistic(metric, statistic)?)
+        }
     };
     let limit = limit.trim();
     let (below, value) = match (limit.strip_prefix('<'), limit.strip_prefix('>')) {
@@ -44,12 +75,51 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         metric: parsed,
         below,
         limit: number,
+        stage: stage.map(str::to_owned),
         text: format!(
-            "{} {} {value}",
-            words.join(" "),
+            "{}{} {} {value}",
+            metric.split_whitespace().collect::<Vec<_>>().join("."),
+            stage.map_or_else(String::new, |stage| format!(" at {stage}")),
             if below { '<' } else { '>' }
         ),
     })
+}
+
+/// `p99`, also where `.9` follows.
+fn is_percentile(text: &str) -> bool {
+    text.strip_prefix('p')
+        .is_some_and(|digits| digits.parse::<f64>().is_ok())
+}
+
+fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
+    let known = TIMES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map(|(_, timed)| *timed);
+    known
+        .or_else(|| TimeMeasure::from_key(name).map(Timed::Measure))
+        .ok_or_else(|| {
+            let names: Vec<&str> = TIMES
+                .iter()
+                .map(|(name, _)| *name)
+                .chain(TimeMeasure::ALL.iter().map(|m| m.key()))
+                .collect();
+            match suggest(name, &names) {
+                Some(nearest) => format!(
+                    "`{name}` is not a time: did you mean {nearest}.{}?",
+                    statistic.trim()
+                ),
+                None => format!("`{name}` is not a time: use one of {}", names.join(", ")),
+            }
+        })
+}
+
+fn statistic(metric: &str, text: &str) -> Result<Statistic, String> {
+    match text.trim() {
+        "mean" => Ok(Statistic::Mean),
+        p if p.starts_with('p') => percentile(p).map(Statistic::Percentile),
+        _ => Err(format!("`{metric}` is not a metric: use {METRICS}")),
+    }
 }
 
 fn percentile(text: &str) -> Result<f64, String> {
@@ -78,7 +148,8 @@ mod tests {
         assert_eq!(
             parse("p99", "< 10ms"),
             Ok(Objective {
-                metric: Metric::Percentile(99.0),
+                metric: Metric::Time(Timed::Response, Statistic::Percentile(99.0)),
+                stage: None,
                 below: true,
                 limit: 10e6,
                 text: "p99 < 10ms".into()
@@ -93,7 +164,38 @@ mod tests {
         );
         assert_eq!(
             parse("lag  p99.9", "< 100us").expect("right").metric,
-            Metric::Lag(99.9)
+            Metric::Time(Timed::Lag, Statistic::Percentile(99.9))
+        );
+    }
+
+    #[test]
+    fn other_times_and_single_stages_have_objectives() {
+        for (text, timed, statistic) in [
+            ("p99.9", Timed::Response, Statistic::Percentile(99.9)),
+            ("mean", Timed::Response, Statistic::Mean),
+            ("service.p50", Timed::Service, Statistic::Percentile(50.0)),
+            ("ttft.p99", Timed::FirstToken, Statistic::Percentile(99.0)),
+            ("lag.p99.9", Timed::Lag, Statistic::Percentile(99.9)),
+            ("lag.mean", Timed::Lag, Statistic::Mean),
+            (
+                "token_gap.p99",
+                Timed::Measure(TimeMeasure::TokenGap),
+                Statistic::Percentile(99.0),
+            ),
+        ] {
+            let found = parse(text, "< 5ms").expect(text);
+            assert_eq!(found.metric, Metric::Time(timed, statistic), "{text}");
+            assert_eq!(found.text, format!("{text} < 5ms"));
+        }
+        let found = parse("ttft.p99 at step 2", "< 5ms").expect("right");
+        assert_eq!(found.stage.as_deref(), Some("step 2"));
+        assert_eq!(found.text, "ttft.p99 at step 2 < 5ms");
+        assert_eq!(
+            parse("errors at peak", "< 1%")
+                .expect("right")
+                .stage
+                .as_deref(),
+            Some("peak")
         );
     }
 
@@ -103,6 +205,15 @@ mod tests {
             ("p100", "< 1ms", "not a percentile"),
             ("pfoo", "< 1ms", "not a percentile"),
             ("speed", "< 1ms", "`speed` is not a metric"),
+            (
+                "speed.p99",
+                "< 1ms",
+                "`speed` is not a time: use one of response",
+            ),
+            ("ttf.p99", "< 1ms", "did you mean ttft.p99?"),
+            ("lag", "< 1ms", "`lag` is not a metric: use p50"),
+            ("lag.max", "< 1ms", "`lag.max` is not a metric"),
+            ("p99 at ", "< 1ms", "name the stage"),
             ("p99", "10ms", "begin with < or >"),
             ("p99", "< 10", "has no unit"),
             ("errors", "< 0.1", "write \"< 0.1%\""),

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::objective;
 use super::target::{parse_target, scheme_for, section_of};
 use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec};
 use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Watch};
@@ -14,6 +13,7 @@ mod bolt;
 mod fetch;
 mod grpc;
 mod load;
+mod objectives;
 mod plugin;
 mod rows;
 #[cfg(test)]
@@ -107,14 +107,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     );
     let call = problems.call(spec, surroundings);
     let load = problems.load(spec);
-    let objectives = spec
-        .objective
-        .iter()
-        .filter_map(|(metric, limit)| {
-            let key = format!("objective.{metric}");
-            problems.keep(&key, objective::parse(metric, limit))
-        })
-        .collect();
+    let objectives = problems.objectives(spec, load.as_ref());
     let watch = problems.watch(spec);
     let seed = spec.seed.unwrap_or(SEED);
     if i64::try_from(seed).is_err() {

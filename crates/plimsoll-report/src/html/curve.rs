@@ -1,6 +1,7 @@
 //! The load-line curve: latency against rate, every trial a mark, the line where it breaks.
 
 use maud::{Markup, html};
+use plimsoll_model::plan::{Metric, Timed};
 use plimsoll_model::search::{SearchRecord, Trial, Verdict};
 use plimsoll_model::spec;
 
@@ -53,14 +54,7 @@ fn limit(record: &SearchRecord) -> Option<f64> {
     }
     spec.objectives()
         .iter()
-        .filter(|o| {
-            o.below
-                && matches!(
-                    o.metric,
-                    plimsoll_model::plan::Metric::Percentile(_)
-                        | plimsoll_model::plan::Metric::Mean
-                )
-        })
+        .filter(|o| o.below && matches!(o.metric, Metric::Time(Timed::Response, _)))
         .map(|o| o.limit / 1e3)
         .min_by(f64::total_cmp)
 }

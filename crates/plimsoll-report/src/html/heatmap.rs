@@ -2,11 +2,11 @@
 //! rate achieved, and the errors.
 
 use maud::{Markup, html};
-use plimsoll_model::record::Times;
 
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{figure, section as part};
+use super::timeline::Column;
 use crate::quantity::{count, rate, time};
 
 /// At most so many columns: intervals are put together above.
@@ -17,24 +17,8 @@ const ROWS_NARROW: usize = 26;
 /// The rates' share of the picture.
 const RATES_HEIGHT: f64 = 92.0;
 
-/// A stretch of time.
-struct Column {
-    from_s: f64,
-    to_s: f64,
-    due: u64,
-    ended: u64,
-    errors: u64,
-    response: Times,
-}
-
-impl Column {
-    fn per_second(&self, n: u64) -> f64 {
-        n as f64 / (self.to_s - self.from_s).max(1e-3)
-    }
-}
-
 pub(super) fn section(view: &View, several: bool) -> Markup {
-    let whole = columns(view, usize::MAX);
+    let whole = view.timeline.columns(usize::MAX);
     if whole.len() < 2 {
         return html! {};
     }
@@ -46,7 +30,8 @@ pub(super) fn section(view: &View, several: bool) -> Markup {
         .filter(|s| s.warmup)
         .filter_map(|s| Some(s.duration()?.as_secs_f64()))
         .sum();
-    let draw_in = |frame: &Frame, most, rows| draw(frame, &columns(view, most), rows, warmup_s);
+    let draw_in =
+        |frame: &Frame, most, rows| draw(frame, &view.timeline.columns(most), rows, warmup_s);
     let mut entries = vec![
         (
             "calls by response time (stronger: more)".to_owned(),
@@ -63,7 +48,7 @@ pub(super) fn section(view: &View, several: bool) -> Markup {
         &draw_in(&Frame::wide(430.0), COLUMNS_WIDE, ROWS_WIDE),
         &draw_in(&Frame::narrow(390.0), COLUMNS_NARROW, ROWS_NARROW),
         &legend(&entries),
-        &table(&columns(view, 60)),
+        &table(&view.timeline.columns(60)),
     );
     let heading = if several {
         format!("Over time: {}", view.run.header.name)
@@ -75,31 +60,6 @@ pub(super) fn section(view: &View, several: bool) -> Markup {
         "Every call that ended ok, by when it ended and how long it took from when it was due. Warm-up is shaded and not in the figures.",
         &picture,
     )
-}
-
-fn columns(view: &View, most: usize) -> Vec<Column> {
-    let group = view.intervals.len().div_ceil(most).max(1);
-    view.intervals
-        .chunks(group)
-        .filter_map(|intervals| {
-            let (first, last) = (intervals.first()?, intervals.last()?);
-            let mut column = Column {
-                from_s: first.start_offset.as_secs_f64(),
-                to_s: last.end_offset().as_secs_f64(),
-                due: 0,
-                ended: 0,
-                errors: 0,
-                response: Times::default(),
-            };
-            for (_, record) in intervals.iter().flat_map(|i| &i.stages) {
-                column.due += record.due;
-                column.ended += record.ended();
-                column.errors += record.errors() + record.not_started;
-                column.response.merge(&record.response);
-            }
-            (column.to_s > column.from_s).then_some(column)
-        })
-        .collect()
 }
 
 fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup {

@@ -113,6 +113,8 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
+                // The browser itself sees to it that nothing is run and nobody is asked.
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 meta name="generator" content={ "plimsoll " (env!("CARGO_PKG_VERSION")) };
                 title { (title) " · Plimsoll" }
                 // An empty icon, so that no browser asks for one.

@@ -2,7 +2,7 @@
 //! on a scale of 1/(1−p), so that the tail has as much room as the middle.
 
 use maud::{Markup, html};
-use plimsoll_model::record::Times;
+use plimsoll_model::record::{StageRecord, Times};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use super::View;
@@ -22,19 +22,33 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-pub(super) fn section(views: &[View]) -> Markup {
-    let several = views.len() > 1;
+/// The calls of one run, or of several together, under one name.
+pub(super) struct Calls {
+    pub(super) name: String,
+    pub(super) record: StageRecord,
+}
+
+/// Each run by itself.
+pub(super) fn of(views: &[View]) -> Vec<Calls> {
+    let calls = |view: &View| Calls {
+        name: view.run.header.name.clone(),
+        record: view.run.measured(),
+    };
+    views.iter().map(calls).collect()
+}
+
+pub(super) fn section(all: &[Calls]) -> Markup {
+    let several = all.len() > 1;
     let mut lines = Vec::new();
-    for (i, view) in views.iter().enumerate() {
-        let record = view.run.measured();
+    for (i, Calls { name, record }) in all.iter().enumerate() {
         let name = |what: &str| {
             if several {
-                format!("{}, {what}", view.run.header.name)
+                format!("{name}, {what}")
             } else {
                 what.to_owned()
             }
         };
-        // A run of its own colour; alone, the two kinds of time have one each.
+        // A colour for each name; alone, the two kinds of time have one each.
         let service = if several { i } else { 1 };
         lines.extend(line(name("response time"), i, false, &record.response));
         lines.extend(line(name("service time"), service, true, &record.service));

@@ -15,7 +15,7 @@ fn dash(text: Option<String>) -> String {
 }
 
 /// A name of the run before what is told of it, where there are several.
-fn named(view: &View, several: bool, what: &str) -> String {
+pub(super) fn named(view: &View, several: bool, what: &str) -> String {
     if several {
         format!("{}, {what}", view.run.header.name)
     } else {
@@ -23,7 +23,7 @@ fn named(view: &View, several: bool, what: &str) -> String {
     }
 }
 
-fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
+pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Markup {
     html! {
         div.scroll { table {
             @if !caption.is_empty() { caption { (caption) } }
@@ -101,35 +101,6 @@ pub(super) fn errors(views: &[View]) -> Markup {
     section("Errors", "", &table)
 }
 
-/// The phases of connections.
-pub(super) fn phases(views: &[View]) -> Markup {
-    let several = views.len() > 1;
-    let mut rows = Vec::new();
-    for view in views {
-        let Some(phases) = &view.run.summary.total.phases else {
-            continue;
-        };
-        for (what, times) in [
-            ("resolve", phases.resolve),
-            ("connect", phases.connect),
-            ("TLS handshake", phases.handshake),
-            ("ready", phases.ready),
-            ("connection in all", phases.connection),
-            ("connection and first call", phases.cold_total),
-        ] {
-            rows.extend(times.map(|t| (named(view, several, what), t)));
-        }
-    }
-    if rows.is_empty() {
-        return html! {};
-    }
-    section(
-        "Connections",
-        "The phases of the connections that were made while measuring.",
-        &times_table("", &rows),
-    )
-}
-
 /// CPU and memory of both ends.
 pub(super) fn ends(views: &[View]) -> Markup {
     let several = views.len() > 1;
@@ -197,17 +168,12 @@ pub(super) fn health(views: &[View]) -> Markup {
         })
         .collect();
     let busiest = views.iter().map(|view| {
-        let busy = view
-            .intervals
-            .iter()
-            .map(|i| i.busiest_worker_ratio)
-            .fold(0.0, f64::max);
         named(
             view,
             several,
             &format!(
                 "the busiest worker used {:.0} % of a core at most",
-                busy * 100.0
+                view.timeline.busiest_worker * 100.0
             ),
         )
     });

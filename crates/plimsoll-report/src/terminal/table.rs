@@ -55,12 +55,26 @@ impl fmt::Display for Table {
     }
 }
 
-/// `text` in lines of at most `width` characters, broken at spaces. A longer word has a
-/// line of its own.
+/// `text` in lines of at most `width` characters, broken at spaces, but not between a number
+/// and its unit. A longer word has a line of its own.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let unit = word.trim_end_matches([',', '.', ';', ':', ')']);
+        match words.last_mut() {
+            Some(number)
+                if number.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit) =>
+            {
+                number.push(' ');
+                number.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
     let mut lines = vec![String::new()];
     let mut used = 0;
-    for word in text.split(' ') {
+    for word in &words {
         let length = word.chars().count();
         if used > 0 && used + 1 + length > width {
             lines.push(String::new());
@@ -87,5 +101,6 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("extraordinary", 5), ["extraordinary"]);
         assert_eq!(wrap("", 5), [""]);
+        assert_eq!(wrap("after 1.00 s, then", 11), ["after", "1.00 s,", "then"]);
     }
 }

@@ -35,6 +35,7 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
         machine: None,
         processes: None,
         notes: Vec::new(),
+        live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
             name: "steady".to_owned(),
             warmup: false,

@@ -1,5 +1,10 @@
 //! Runs made up for tests: written by the real writer from calls with known times.
 
+#![allow(
+    dead_code,
+    reason = "a test binary uses what it needs of this, and no other part"
+)]
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +68,7 @@ impl Fixture {
                 machine: Some(Machine::default()),
                 processes: None,
                 notes: Vec::new(),
+                live_view_cpu_us: None,
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
             },
             seconds: 4,
@@ -296,4 +302,9 @@ pub(crate) fn finished(fixture: Fixture, ending: Ending) -> Run {
     assert_eq!(run.summary, written.summary, "read back as written");
     run.dir = PathBuf::from("runs").join(&fixture.name);
     run
+}
+
+/// The fixture as a finished run that is kept in `dir`.
+pub(crate) fn finished_in(dir: &Path, fixture: Fixture, ending: Ending) -> Run {
+    fixture.write(dir, ending)
 }

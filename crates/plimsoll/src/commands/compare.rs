@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::run::Run;
 use plimsoll_report::compare::{Comparison, Row, Side, compare};
-use plimsoll_report::terminal;
+use plimsoll_report::html::{self, View};
+use plimsoll_report::{markdown, terminal};
 use serde_json::{Value, json};
 
-use super::report::load;
+use super::report::{load, write_text};
 use crate::arguments::Json;
 use crate::console;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
 /// Compare two runs, or two groups of runs of the same test.
@@ -22,7 +23,9 @@ use crate::presentation;
 #[command(before_help = "\
 Example: two runs; and two builds with four runs each
   plimsoll compare runs/before runs/after
-  plimsoll compare --baseline runs/a1 runs/a2 runs/a3 runs/a4 --candidate runs/b1 runs/b2 runs/b3 runs/b4")]
+  plimsoll compare --baseline runs/a1 runs/a2 runs/a3 runs/a4 --candidate runs/b1 runs/b2 runs/b3 runs/b4
+Example: a page to show around, and a table for a pull request
+  plimsoll compare runs/before runs/after --html compare.html --markdown compare.md")]
 pub(crate) struct Arguments {
     /// The run to compare with.
     #[arg(value_name = "A", requires = "b", required_unless_present = "baseline")]
@@ -39,6 +42,14 @@ pub(crate) struct Arguments {
     /// Runs to judge.
     #[arg(long, env = "PLIMSOLL_CANDIDATE", value_name = "RUN", num_args = 1.., requires = "baseline", conflicts_with = "a")]
     candidate: Vec<PathBuf>,
+
+    /// Write the comparison as an HTML page ("-": stdout). It needs no network.
+    #[arg(long, env = "PLIMSOLL_HTML", value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Write the comparison in Markdown ("-": stdout).
+    #[arg(long, env = "PLIMSOLL_MARKDOWN", value_name = "FILE")]
+    markdown: Option<PathBuf>,
 
     #[command(flatten)]
     json: Json,
@@ -60,6 +71,19 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
             "give two runs, or --baseline and --candidate",
         )
     })?;
+    if let Some(file) = &arguments.markdown {
+        write_text("--markdown", file, markdown::comparison(&comparison))?;
+    }
+    if let Some(file) = &arguments.html {
+        write_text(
+            "--html",
+            file,
+            html::comparison(&comparison, &views(a)?, &views(b)?),
+        )?;
+    }
+    if arguments.html.is_some() || arguments.markdown.is_some() {
+        return Ok(Exit::Done);
+    }
     if arguments.json.json {
         let text = serde_json::to_string_pretty(&document(&comparison)).map_err(Failure::error)?;
         console::result(format_args!("{text}\n"))?;
@@ -70,6 +94,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         ))?;
     }
     Ok(Exit::Done)
+}
+
+fn views(runs: Vec<Run>) -> Result<Vec<View>, Failure> {
+    runs.into_iter()
+        .map(|run| View::of(run).map_err(|e| Failure::error(chain(&e))))
+        .collect()
 }
 
 /// The comparison for a program. Times are in µs.

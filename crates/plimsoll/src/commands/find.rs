@@ -3,6 +3,8 @@
 //! The model decides which trial comes next; here each is carried out as a run of its own,
 //! in the search's directory, and judged. `search.json` is written after every trial.
 
+mod judging;
+
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -11,13 +13,11 @@ use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::plan::{Arrivals, Metric, Objective, Plan};
-use plimsoll_model::record::Counts;
-use plimsoll_model::run::{Run, SCHEMA_VERSION};
-use plimsoll_model::search::{self, Limit, Purpose, SearchRecord, Step, Trial, Verdict};
+use plimsoll_model::plan::{Arrivals, Metric, Plan};
+use plimsoll_model::run::SCHEMA_VERSION;
+use plimsoll_model::search::{self, Limit, Purpose, SearchRecord, Step, Trial};
 use plimsoll_model::spec::{RateSpec, Spec};
 use plimsoll_model::units::{Period, Rate};
-use plimsoll_model::{Outcome, objective};
 use plimsoll_report::quantity::{rate, time};
 use plimsoll_report::search as shown;
 
@@ -32,7 +32,8 @@ use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
-use crate::progress::Progress;
+use crate::progress::{Progress, Series};
+use judging::{drain, judge};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
@@ -187,7 +188,10 @@ pub(crate) fn execute(
         session,
     };
     hunt.prepare(&plan)?;
-    let outcome = hunt.search();
+    let series = Series::new(session.progress);
+    let outcome = hunt.search(&series);
+    // The terminal is given back before anything else is shown.
+    drop(series);
     // What was found until then stays, whatever ended the search.
     hunt.keep()?;
     outcome?;
@@ -256,6 +260,15 @@ fn check(plan: &Plan) -> Result<(), Failure> {
             "add a section [objective] with \"p99\" = \"< 10ms\", or give --objective 'p99 < 10ms'",
         ));
     }
+    if let Some(objective) = plan.objectives.iter().find(|o| o.stage.is_some()) {
+        return Err(Failure::usage(
+            format_args!(
+                "objective \"{}\": the trials of a search have one stage",
+                objective.text
+            ),
+            "leave out the stage: write \"p99\", not \"p99 at step 2\"",
+        ));
+    }
     Ok(())
 }
 
@@ -307,7 +320,9 @@ impl Hunt<'_> {
     }
 
     /// Trials, one after another, until the model has had enough.
-    fn search(&mut self) -> Result<(), Failure> {
+    fn search(&mut self, series: &Series) -> Result<(), Failure> {
+        let clock = Clock::new();
+        let began = clock.now();
         loop {
             match search::next(&self.record.goal, &self.record.trials) {
                 Step::Done(finding) => {
@@ -319,14 +334,17 @@ impl Hunt<'_> {
                     rate_per_s,
                     length,
                 } => {
-                    let trial = self.attempt(purpose, rate_per_s, length)?;
+                    let spent_s = (clock.now().0 - began.0) as f64 / 1e9;
+                    let context = self.standing(purpose, rate_per_s, spent_s);
+                    let progress = |plan: &Plan| series.one(plan, vec![context.clone()]);
+                    let trial = self.attempt(purpose, rate_per_s, length, &progress)?;
                     if self.stopped() {
                         self.record.interrupted = true;
                         let found = search::finding(&self.record.goal, &self.record.trials, true);
                         self.record.finding = Some(found);
                         return Ok(());
                     }
-                    self.tell(&trial);
+                    series.tell(self.line(&trial));
                     self.record.trials.push(trial);
                     self.keep()?;
                 }
@@ -340,6 +358,7 @@ impl Hunt<'_> {
         purpose: Purpose,
         rate_per_s: f64,
         length: Duration,
+        progress: &dyn Fn(&Plan) -> Progress,
     ) -> Result<Trial, Failure> {
         let clock = Clock::new();
         let began = clock.now();
@@ -366,12 +385,11 @@ impl Hunt<'_> {
             .filter(|s| s.warmup)
             .filter_map(|s| s.duration)
             .sum();
-        let progress = Progress::on_terminal_only(&plan, self.session.quiet);
         let run = execution::carry_out(
             &plan,
             &plan_toml,
             &self.dir.join(&name),
-            progress,
+            progress(&plan),
             Some(warmup + LOST_AFTER),
             self.session,
         )?;
@@ -397,21 +415,38 @@ impl Hunt<'_> {
         })
     }
 
+    /// Where the search stands when its next trial begins.
+    fn standing(&self, purpose: Purpose, rate_per_s: f64, spent_s: f64) -> String {
+        let known = search::finding(&self.record.goal, &self.record.trials, true);
+        let bounds = match (known.low_per_s, known.high_per_s) {
+            (Some(low), Some(high)) => {
+                format!("the line is between {} and {}", rate(low), rate(high))
+            }
+            (Some(low), None) => format!("the line is at {} or above", rate(low)),
+            (None, Some(high)) => format!("the line is below {}", rate(high)),
+            (None, None) => "the line is not known yet".to_owned(),
+        };
+        format!(
+            "trial {}, {}, at {} · {bounds} · {spent_s:.0} of at most {} s",
+            self.record.trials.len() + 1,
+            shown::purpose(purpose),
+            rate(rate_per_s),
+            self.record.goal.budget_s
+        )
+    }
+
     /// A line a trial.
-    fn tell(&self, trial: &Trial) {
-        if self.session.quiet {
-            return;
-        }
+    fn line(&self, trial: &Trial) -> String {
         let p99 = trial
             .p99_us
             .map_or_else(String::new, |us| format!("  p99 {}", time(us)));
-        console::tell(format_args!(
+        format!(
             "trial {:>2}  {:<8} {:>12}{p99:<16}  {}",
             self.record.trials.len() + 1,
             shown::purpose(trial.purpose),
             rate(trial.rate_per_s),
             shown::verdict(&trial.verdict),
-        ));
+        )
     }
 
     /// Shows what was found, and writes the page.
@@ -445,66 +480,5 @@ impl Hunt<'_> {
             _ if finding.line_per_s.is_none() || !finding.confirmed => Exit::Invalid,
             _ => Exit::Done,
         }
-    }
-}
-
-/// How long calls may take after the last arrival of a trial: those that are not done by
-/// then have missed every limit on time.
-fn drain(plan: &Plan) -> Duration {
-    let longest = plan
-        .objectives
-        .iter()
-        .filter(|o| matches!(o.metric, Metric::Percentile(_) | Metric::Mean))
-        .map(|o| Duration::from_nanos(o.limit as u64))
-        .max()
-        .unwrap_or(plan.load.drain);
-    (longest * 4)
-        .max(Duration::from_millis(200))
-        .min(plan.load.drain)
-}
-
-/// What a trial says of its rate.
-fn judge(objectives: &[Objective], implied_errors_share: Option<f64>, run: &Run) -> Verdict {
-    let limited = run
-        .summary
-        .health
-        .problems
-        .iter()
-        .find(|p| p.invalidates && p.kind.is_generator_limit());
-    if let Some(problem) = limited {
-        return Verdict::GeneratorLimited {
-            reason: problem.text.clone(),
-        };
-    }
-    let record = run.measured();
-    let achieved = run.summary.total.achieved_per_s;
-    let mut missed: Vec<String> = objective::judge(objectives, &record, achieved)
-        .into_iter()
-        .filter(|j| j.verdict != objective::Verdict::Met)
-        .map(|j| j.objective)
-        .collect();
-    let all = record.ended() + record.not_started;
-    let failed = all - record.ok();
-    if let Some(share) = implied_errors_share
-        && failed as f64 > share * all as f64
-    {
-        missed.push(format!("errors < {}% (implied)", share * 100.0));
-    }
-    if missed.is_empty() {
-        return Verdict::Met;
-    }
-    // Calls that ran into their deadline were slow; those that failed otherwise are errors.
-    let slow = record.outcomes.of(Outcome::DeadlineExceeded) + record.not_started;
-    let mut without = record.clone();
-    without.not_started = 0;
-    without.outcomes = Counts::default();
-    without.outcomes.add(Outcome::Ok, record.ok());
-    let but_for_errors = objective::judge(objectives, &without, achieved);
-    Verdict::Missed {
-        objectives: missed,
-        errors: failed > slow
-            && but_for_errors
-                .iter()
-                .all(|j| j.verdict != objective::Verdict::Missed),
     }
 }

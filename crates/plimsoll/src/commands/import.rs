@@ -46,6 +46,6 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     )
     .map_err(|e| Failure::error(chain(&e)))?;
     console::tell(format_args!("imported as {}", dir.display()));
-    presentation::show(&run, &[], arguments.json.json)?;
+    presentation::show(&run, arguments.json.json)?;
     Ok(Exit::Done)
 }

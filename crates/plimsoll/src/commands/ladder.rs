@@ -13,11 +13,12 @@ use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{self, LadderRecord, Rung, Slice};
+use plimsoll_model::ladder::{self, LadderRecord, Metric, Rung, Slice};
 use plimsoll_model::run::{SCHEMA_VERSION, file};
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
 use plimsoll_report::ladder as shown;
+use plimsoll_report::quantity::time;
 
 use crate::arguments::{Origins, boolish};
 use crate::commands::report;
@@ -30,7 +31,7 @@ use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
-use crate::progress::Progress;
+use crate::progress::Series;
 
 use servers::Servers;
 
@@ -157,7 +158,10 @@ pub(crate) fn execute(
         skipped: servers.skipped.clone(),
         interrupted: false,
     };
-    let outcome = climb(&mut record, &rungs, &plans, rounds, &dir, session);
+    let series = Series::new(session.progress);
+    let outcome = climb(&mut record, &rungs, &plans, rounds, &dir, &series, session);
+    // The terminal is given back before anything else is shown.
+    drop(series);
     // What was measured until then stays, whatever ended the ladder.
     record.write(&dir).map_err(|e| cannot_keep(&e, &dir))?;
     outcome?;
@@ -209,6 +213,7 @@ fn climb(
     plans: &[Plan],
     rounds: usize,
     dir: &Path,
+    series: &Series,
     session: &Session,
 ) -> Result<(), Failure> {
     for (round, order) in ladder::order(rungs.len(), rounds, record.seed)
@@ -216,11 +221,18 @@ fn climb(
         .enumerate()
     {
         let mut slices: Vec<Option<Slice>> = vec![None; rungs.len()];
-        for rung in order {
+        for (nth, rung) in order.into_iter().enumerate() {
             let (spec, plan) = (&rungs[rung].spec, &plans[rung]);
             let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
             let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
-            let progress = Progress::on_terminal_only(plan, session.quiet);
+            let context = format!(
+                "round {} of {rounds}, slice {} of {}: {}",
+                round + 1,
+                nth + 1,
+                rungs.len(),
+                rungs[rung].name
+            );
+            let progress = series.one(plan, vec![context]);
             let run = execution::carry_out(plan, &toml, &dir.join(&name), progress, None, session)?;
             if session.stop.level() != StopLevel::Run {
                 record.interrupted = true;
@@ -232,11 +244,22 @@ fn climb(
             rung.slices.extend(slice);
         }
         record.write(dir).map_err(|e| cannot_keep(&e, dir))?;
-        if !session.quiet {
-            console::tell(format_args!("round {} of {rounds}", round + 1));
-        }
+        series.tell(summary(record, round + 1, rounds));
     }
     Ok(())
+}
+
+/// A line a round: the medians so far.
+fn summary(record: &LadderRecord, round: usize, rounds: usize) -> String {
+    let medians: Vec<String> = record
+        .rungs
+        .iter()
+        .filter_map(|rung| Some(format!("{} {}", rung.name, time(rung.median(Metric::P50)?))))
+        .collect();
+    format!(
+        "round {round} of {rounds}  p50 so far: {}",
+        medians.join(", ")
+    )
 }
 
 fn conclude(record: &LadderRecord, dir: &Path, json: bool) -> Result<Exit, Failure> {

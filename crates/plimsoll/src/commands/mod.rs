@@ -42,7 +42,12 @@ pub(crate) fn execute(
                 variables.join(", ")
             ));
         }
-        Session::start(cli.quiet, cli.verbose, cli.trace)
+        let logging = cli.verbose || cli.trace;
+        Session::start(
+            cli.progress.style(cli.quiet, logging)?,
+            cli.verbose,
+            cli.trace,
+        )
     };
     match cli.command {
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),

@@ -149,7 +149,10 @@ fn show_ladder(dir: &Path, as_json: bool) -> Result<Exit, Failure> {
 type Render = fn(&[Run]) -> String;
 
 /// Writes what `flag` asked for.
-fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Failure> {
+///
+/// # Errors
+/// When the file can't be written.
+pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Failure> {
     if file == Path::new("-") {
         return console::result(text);
     }

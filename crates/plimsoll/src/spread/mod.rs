@@ -14,8 +14,8 @@ use std::thread;
 use plimsoll_model::Plan;
 
 use crate::failure::Failure;
-use crate::progress::thousands;
 use crate::protocols::{self, Needs};
+use plimsoll_report::quantity::count as thousands;
 
 pub(crate) use crew::run;
 

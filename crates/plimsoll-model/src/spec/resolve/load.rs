@@ -318,13 +318,17 @@ impl Problems {
                 continue;
             };
             highest = highest.max(from).max(to);
-            stages.push(stage(
-                &format!("step {}", i + 1),
-                false,
-                Some(length.0),
-                from,
-                to,
-            ));
+            let name = step
+                .name
+                .clone()
+                .unwrap_or_else(|| format!("step {}", i + 1));
+            if name.trim().is_empty() || stages.iter().any(|s| s.name == name) {
+                self.add(
+                    format!("{key}.name"),
+                    format!("`{name}` is empty or taken: give every step a name of its own"),
+                );
+            }
+            stages.push(stage(&name, false, Some(length.0), from, to));
         }
         if !steps.is_empty() && stages.len() == steps.len() && highest <= 0.0 {
             self.add(

@@ -4,7 +4,10 @@ use std::io;
 use super::super::{locate, read};
 use super::load::stage;
 use super::*;
-use crate::plan::{Compression, Group, Metric, Pace, RecordLayer, Spacing, Suite, Target, TlsPlan};
+use crate::plan::{
+    Compression, Group, Metric, Pace, RecordLayer, Spacing, Statistic, Suite, Target, Timed,
+    TlsPlan,
+};
 use crate::schedule::Schedule;
 use crate::template::{self, Moment, Template};
 
@@ -546,10 +549,38 @@ fn objectives_and_watch_are_resolved() {
         metrics,
         BTreeMap::from([
             ("errors < 0.1%", Metric::Errors),
-            ("p99 < 10ms", Metric::Percentile(99.0))
+            (
+                "p99 < 10ms",
+                Metric::Time(Timed::Response, Statistic::Percentile(99.0))
+            )
         ])
     );
     assert_eq!(plan.watch, Watch::Port(99));
+}
+
+#[test]
+fn objectives_of_single_stages_name_stages_that_are_there() {
+    let text = |objective: &str| {
+        format!(
+            "target = \"grpc://a:1\"\n{CALL}[load]\nsteps = [{{ name = \"calm\", rate = \"1/s\", for = \"5s\" }}, {{ rate = \"2/s\", for = \"5s\" }}]\n[objective]\n{objective}\n"
+        )
+    };
+    let found = plan(&text(
+        "\"p99 at calm\" = \"< 10ms\"\n\"p99 at step 2\" = \"< 20ms\"",
+    ));
+    let stages: Vec<_> = found
+        .objectives
+        .iter()
+        .map(|o| o.stage.as_deref())
+        .collect();
+    assert_eq!(stages, [Some("calm"), Some("step 2")]);
+    let told = wrong(&text("\"p99 at peak\" = \"< 10ms\"")).join("\n");
+    assert!(
+        told.contains(
+            "no stage is called \"peak\": the stages of this load are \"calm\", \"step 2\""
+        ),
+        "{told}"
+    );
 }
 
 fn bolt(call: &str) -> String {

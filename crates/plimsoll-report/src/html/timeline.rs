@@ -1,0 +1,146 @@
+//! A run's intervals as columns in time: at most [`MOST`] of them, however long the run was.
+
+use plimsoll_model::record::Times;
+use plimsoll_model::run::IntervalRecord;
+
+/// Neighbours are put together above: a day of seconds would fill the memory.
+const MOST: usize = 300;
+
+/// A stretch of time.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub(super) from_s: f64,
+    pub(super) to_s: f64,
+    pub(super) due: u64,
+    pub(super) ended: u64,
+    pub(super) errors: u64,
+    pub(super) response: Times,
+}
+
+impl Column {
+    fn of(interval: &IntervalRecord) -> Column {
+        let mut column = Column {
+            from_s: interval.start_offset.as_secs_f64(),
+            to_s: interval.end_offset().as_secs_f64(),
+            due: 0,
+            ended: 0,
+            errors: 0,
+            response: Times::default(),
+        };
+        for (_, record) in &interval.stages {
+            column.due += record.due;
+            column.ended += record.ended();
+            column.errors += record.errors() + record.not_started;
+            column.response.merge(&record.response);
+        }
+        column
+    }
+
+    fn merge(&mut self, later: &Column) {
+        self.to_s = later.to_s;
+        self.due += later.due;
+        self.ended += later.ended;
+        self.errors += later.errors;
+        self.response.merge(&later.response);
+    }
+
+    pub(super) fn per_second(&self, n: u64) -> f64 {
+        n as f64 / (self.to_s - self.from_s).max(1e-3)
+    }
+}
+
+/// The columns of a run, and what else its intervals tell.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timeline {
+    columns: Vec<Column>,
+    /// Intervals in a column.
+    group: usize,
+    in_last: usize,
+    /// The share of a core that the busiest worker used in the worst interval.
+    pub(super) busiest_worker: f64,
+}
+
+impl Timeline {
+    /// The next interval.
+    pub(super) fn add(&mut self, interval: &IntervalRecord) {
+        self.busiest_worker = self.busiest_worker.max(interval.busiest_worker_ratio);
+        let column = Column::of(interval);
+        if column.to_s <= column.from_s {
+            return;
+        }
+        self.group = self.group.max(1);
+        match self.columns.last_mut() {
+            Some(last) if self.in_last < self.group => {
+                last.merge(&column);
+                self.in_last += 1;
+            }
+            _ => {
+                if self.columns.len() == MOST {
+                    self.columns = merged(&self.columns, 2);
+                    self.group *= 2;
+                }
+                self.columns.push(column);
+                self.in_last = 1;
+            }
+        }
+    }
+
+    /// At most `most` columns.
+    pub(super) fn columns(&self, most: usize) -> Vec<Column> {
+        merged(&self.columns, self.columns.len().div_ceil(most).max(1))
+    }
+}
+
+/// Every `group` neighbours as one.
+fn merged(columns: &[Column], group: usize) -> Vec<Column> {
+    columns
+        .chunks(group)
+        .filter_map(|chunk| {
+            let (first, rest) = chunk.split_first()?;
+            let mut column = first.clone();
+            rest.iter().for_each(|later| column.merge(later));
+            Some(column)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use plimsoll_model::record::StageRecord;
+
+    use super::*;
+
+    #[test]
+    fn a_long_run_has_no_more_columns_and_loses_nothing() {
+        let mut timeline = Timeline::default();
+        for index in 0..5_000_u64 {
+            let mut record = StageRecord {
+                due: 2,
+                ..StageRecord::default()
+            };
+            if index % 100 == 0 {
+                record.response.record(1_000 + index);
+            }
+            timeline.add(&IntervalRecord {
+                index,
+                start_offset: Duration::from_secs(index),
+                length: Duration::from_secs(1),
+                stages: vec![(0, record)],
+                ..IntervalRecord::default()
+            });
+        }
+        assert!(timeline.columns.len() <= MOST);
+        for most in [1, 7, 150, 10_000] {
+            let columns = timeline.columns(most);
+            assert!(columns.len() <= most);
+            assert_eq!(columns.iter().map(|c| c.due).sum::<u64>(), 10_000);
+            let calls: u64 = columns.iter().map(|c| c.response.len()).sum();
+            assert_eq!(calls, 50);
+            assert_eq!(columns[0].from_s, 0.0);
+            assert_eq!(columns.last().map(|c| c.to_s), Some(5_000.0));
+            assert!(columns.windows(2).all(|w| w[0].to_s == w[1].from_s));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The HTML pages in a real browser: of a run, a comparison, a search and a ladder, on a phone
+//! and on a desk, light, dark and printed.
+//!
+//! The pictures are left in `target/tmp/pages/`, to be looked at.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod browser;
+mod records;
+mod runs;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use browser::{Browser, Look};
+use plimsoll_model::run::Ending;
+use plimsoll_report::compare::compare;
+use plimsoll_report::html::{self, View};
+use runs::{Fixture, finished_in};
+
+const PHONE: Look = Look {
+    name: "phone",
+    width: 390,
+    dark: false,
+    print: false,
+};
+const DESK: Look = Look {
+    name: "desk",
+    width: 1440,
+    dark: false,
+    print: false,
+};
+const LOOKS: [Look; 4] = [
+    PHONE,
+    DESK,
+    Look {
+        name: "dark",
+        dark: true,
+        ..DESK
+    },
+    Look {
+        name: "print",
+        width: 800,
+        print: true,
+        ..DESK
+    },
+];
+
+fn pages(dir: &Path) -> Vec<(&'static str, String)> {
+    let run =
+        |fixture: Fixture, name: &str| finished_in(&dir.join(name), fixture, Ending::complete());
+    let view = |fixture, name: &str| View::of(run(fixture, name)).unwrap();
+    let side = |name: &str, slower: f64| -> Vec<_> {
+        (0..4)
+            .map(|i| {
+                run(
+                    Fixture::steady("steady").slower(slower + f64::from(i) * 0.003),
+                    &format!("{name}{i}"),
+                )
+            })
+            .collect()
+    };
+    let (a, b) = (side("a", 1.0), side("b", 0.85));
+    let comparison = compare(&a, &b).unwrap();
+    let views =
+        |runs: Vec<_>| -> Vec<View> { runs.into_iter().map(|r| View::of(r).unwrap()).collect() };
+    vec![
+        (
+            "run",
+            html::runs(&[view(Fixture::errors("errors"), "errors")]),
+        ),
+        ("cold", html::runs(&[view(Fixture::cold("cold"), "cold")])),
+        (
+            "runs",
+            html::runs(&[
+                view(Fixture::steady("steady"), "one"),
+                view(Fixture::fleet("fleet"), "two"),
+            ]),
+        ),
+        (
+            "comparison",
+            html::comparison(&comparison, &views(a), &views(b)),
+        ),
+        (
+            "search",
+            html::search(&records::search(), "[load]\nrate = \"100/s\"\n"),
+        ),
+        (
+            "ladder",
+            html::ladder(
+                &records::ladder(),
+                "[ladder]\ntls = [\"off\", \"server\"]\n",
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn every_page_opens_whole_and_asks_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    fs::create_dir_all(&pictures).unwrap();
+    let mut browser = Browser::start();
+    for (name, page) in pages(dir.path()) {
+        let file = dir.path().join(format!("{name}.html"));
+        fs::write(&file, page).unwrap();
+        for look in LOOKS {
+            let seen = browser.open(&file, look);
+            let at = format!("{name}, {}", look.name);
+            assert_eq!(seen.problems, [""; 0], "{at}");
+            // Nothing sticks out at the side: wide tables scroll in their own boxes.
+            assert_eq!(seen.content_width, u64::from(look.width), "{at}");
+            assert!(seen.content_height > 600, "{at}");
+            let pictures_shown = browser.number("[...document.querySelectorAll('svg.plot')].filter(s => s.getBoundingClientRect().width > 200).length");
+            assert!(pictures_shown >= 1.0, "{at}: no picture is shown");
+            fs::write(
+                pictures.join(format!("{name}-{}.png", look.name)),
+                seen.picture,
+            )
+            .unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_page_that_asks_or_complains_is_caught() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bad.html");
+    let page = "<!DOCTYPE html><body style=\"width:3000px\"><img src=\"http://127.0.0.1:9/x.png\"><script>console.error('no'); nothing()</script>";
+    fs::write(&file, page).unwrap();
+    let seen = Browser::start().open(&file, PHONE);
+    let all = seen.problems.join("\n");
+    for wanted in [
+        "asked for http://127.0.0.1:9/x.png",
+        "console: ",
+        "exception: ",
+    ] {
+        assert!(all.contains(wanted), "{wanted} in {all}");
+    }
+    assert!(seen.content_width > 390);
+}
+
+#[test]
+fn our_pages_could_not_ask_if_they_wanted_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, page) = pages(dir.path()).swap_remove(0);
+    let file = dir.path().join("asking.html");
+    fs::write(
+        &file,
+        page.replace("</main>", "<img src=\"http://127.0.0.1:9/x.png\"></main>"),
+    )
+    .unwrap();
+    let seen = Browser::start().open(&file, DESK);
+    assert!(
+        seen.problems
+            .iter()
+            .any(|p| p.contains("Content Security Policy")),
+        "{:?}",
+        seen.problems
+    );
+}

@@ -1,0 +1,108 @@
+//! A search and a ladder made up for tests.
+
+#![allow(
+    dead_code,
+    reason = "a test binary uses what it needs of this, and no other part"
+)]
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::ladder::{LadderRecord, Rung, Slice};
+use plimsoll_model::run::SCHEMA_VERSION;
+use plimsoll_model::search::{Goal, SearchRecord, Step, Trial, Verdict, next};
+
+/// Before its first trial.
+pub(crate) fn begun() -> SearchRecord {
+    SearchRecord {
+        schema_version: SCHEMA_VERSION,
+        name: "score".to_owned(),
+        target: "grpc://127.0.0.1:1".to_owned(),
+        tool_version: "0".to_owned(),
+        started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        objectives: vec!["p99 < 10ms".to_owned()],
+        implied_errors_share: Some(0.01),
+        goal: Goal {
+            budget_s: 400.0,
+            ..Goal::default()
+        },
+        trials: Vec::new(),
+        finding: None,
+        interrupted: false,
+    }
+}
+
+/// A whole one, of a target that carries 1,987 calls a second.
+pub(crate) fn search() -> SearchRecord {
+    let mut record = begun();
+    loop {
+        match next(&record.goal, &record.trials) {
+            Step::Done(finding) => {
+                record.finding = Some(*finding);
+                return record;
+            }
+            Step::Try {
+                purpose,
+                rate_per_s,
+                length,
+            } => record.trials.push(Trial {
+                purpose,
+                rate_per_s,
+                length_s: length.as_secs_f64(),
+                took_s: length.as_secs_f64() + 0.5,
+                verdict: if rate_per_s <= 1_987.0 {
+                    Verdict::Met
+                } else {
+                    Verdict::Missed {
+                        objectives: vec!["p99 < 10ms".to_owned()],
+                        errors: false,
+                    }
+                },
+                achieved_per_s: Some(rate_per_s),
+                p50_us: Some(2_000.0),
+                p99_us: Some(3_000.0 / (1.0 - (rate_per_s / 2_500.0).min(0.99))),
+                p99_9_us: None,
+                mean_us: Some(2_100.0),
+                errors_share: Some(0.0),
+                run: None,
+            }),
+        }
+    }
+}
+
+/// Four rungs, of which the third adds nothing.
+pub(crate) fn ladder() -> LadderRecord {
+    let rung = |name: &str, added: f64, step: u32| Rung {
+        name: name.to_owned(),
+        settings: BTreeMap::new(),
+        slices: (0..12)
+            .map(|round: u32| {
+                let wave = f64::from(round * step % 12) * 1.5;
+                Slice {
+                    p50_us: Some(5_100.0 + added + wave),
+                    p99_us: Some(5_600.0 + 2.0 * added + 9.0 * wave),
+                    client_cpu_us_per_call: Some(9.0 + added / 40.0 + wave / 100.0),
+                    server_cpu_us_per_call: Some(21.0 + added / 30.0 + wave / 100.0),
+                    errors: 0,
+                    valid: true,
+                    run: format!("rung-{name}/slice-{round}"),
+                }
+            })
+            .collect(),
+    };
+    LadderRecord {
+        schema_version: SCHEMA_VERSION,
+        name: "score, ladder".to_owned(),
+        tool_version: "0".to_owned(),
+        started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
+        slice_s: 2.0,
+        seed: 1,
+        rungs: vec![
+            rung("tls off", 0.0, 7),
+            rung("tls server", 60.0, 7),
+            rung("tls mutual", 60.2, 5),
+            rung("tls mutual, connection new", 310.0, 7),
+        ],
+        skipped: Vec::new(),
+        interrupted: false,
+    }
+}

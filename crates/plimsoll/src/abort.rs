@@ -1,0 +1,73 @@
+//! Ends a run whose objectives are lost: there is nothing more to show.
+
+use std::time::Duration;
+
+use plimsoll_model::Plan;
+use plimsoll_model::objective::{self, LOST, Measured, Part};
+use plimsoll_model::run::IntervalRecord;
+
+/// Watches a run's intervals for an objective that can no longer be met.
+pub(crate) struct Abort<'a> {
+    plan: &'a Plan,
+    after: Duration,
+    measured: Measured,
+}
+
+impl<'a> Abort<'a> {
+    /// Not before `after`, from the start of the run.
+    pub(crate) fn new(plan: &'a Plan, after: Duration) -> Abort<'a> {
+        let stages = plan.load.stages.iter().filter(|s| !s.warmup);
+        Abort {
+            plan,
+            after,
+            measured: Measured {
+                all: Part::default(),
+                stages: stages.map(|s| (s.name.clone(), Part::default())).collect(),
+            },
+        }
+    }
+
+    /// Why the run ends here, where it does.
+    pub(crate) fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
+        for (stage, record) in &interval.stages {
+            let Some(planned) = self.plan.load.stages.get(usize::from(*stage)) else {
+                continue;
+            };
+            if planned.warmup {
+                continue;
+            }
+            self.measured.all.record.merge(record);
+            let name = &planned.name;
+            if let Some((_, part)) = self.measured.stages.iter_mut().find(|(n, _)| n == name) {
+                part.record.merge(record);
+            }
+        }
+        let end = interval.end_offset();
+        if end < self.after {
+            return None;
+        }
+        let expected = |stage: Option<&str>| expected(self.plan, stage);
+        let lost = objective::lost(&self.plan.objectives, &self.measured, &expected)?;
+        Some(format!(
+            "stopped after {:.1} s: \"{}\" {LOST}",
+            end.as_secs_f64(),
+            lost.text
+        ))
+    }
+}
+
+/// The calls of a stage, or of all that count; `None`: not known beforehand.
+fn expected(plan: &Plan, stage: Option<&str>) -> Option<u64> {
+    let load = &plan.load;
+    let stages = load.stages.iter().filter(|s| !s.warmup);
+    if let Some(calls) = load.calls
+        && (stage.is_none() || stages.clone().count() == 1)
+    {
+        return Some(calls);
+    }
+    let planned: f64 = stages
+        .filter(|s| stage.is_none_or(|name| s.name == name))
+        .filter_map(|s| Some(s.duration?.as_secs_f64() * f64::midpoint(s.rate_from, s.rate_to)))
+        .sum();
+    (planned >= 1.0).then_some(planned as u64)
+}

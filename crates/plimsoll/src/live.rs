@@ -1,0 +1,219 @@
+//! The live view: a run on the whole terminal while it goes on.
+//!
+//! A thread of its own draws what the board says, when the board has changed: about once a
+//! second. It runs at a lower priority than the workers, and what CPU it takes is told. The
+//! terminal is given back whatever ends the run: its end, a signal, a panic.
+
+mod board;
+mod draw;
+
+use std::io::{self, BufWriter, Stderr};
+use std::panic;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use plimsoll_model::Plan;
+use plimsoll_model::run::IntervalRecord;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use rustix::process::{Signal, getpid, kill_process, setpriority_process};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::console;
+use board::{Board, Phase};
+
+/// How soon a key, a new size or the end is noticed.
+const TURN: Duration = Duration::from_millis(100);
+/// Of the thread that draws, on the scale of nice(2).
+const PRIORITY: i32 = 10;
+
+/// The terminal is ours.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The terminal while a run has it; given back when dropped.
+pub(crate) struct Live {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    board: Mutex<Board>,
+    changed: AtomicBool,
+    over: AtomicBool,
+    /// What the drawing thread has used, ns.
+    cpu_ns: AtomicU64,
+}
+
+impl Shared {
+    fn board(&self) -> MutexGuard<'_, Board> {
+        // A thread that panicked has left figures behind, and they are still to be shown.
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, how: impl FnOnce(&mut Board)) {
+        how(&mut self.board());
+        self.changed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Live {
+    /// Takes the terminal for a run of `plan`. `context`: where a search or a ladder stands.
+    ///
+    /// # Errors
+    /// When the terminal refuses.
+    pub(crate) fn start(plan: &Plan, context: Vec<String>) -> io::Result<Live> {
+        restore_on_panic();
+        enable_raw_mode()?;
+        TAKEN.store(true, Ordering::SeqCst);
+        console::hold();
+        let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
+            // One write a frame: stderr itself has no buffer.
+            let out = BufWriter::with_capacity(32 * 1024, io::stderr());
+            Terminal::new(CrosstermBackend::new(out))
+        });
+        let terminal = match opened {
+            Ok(terminal) => terminal,
+            Err(e) => {
+                restore();
+                return Err(e);
+            }
+        };
+        let shared = Arc::new(Shared {
+            board: Mutex::new(Board::of(plan, context, Duration::ZERO)),
+            changed: AtomicBool::new(true),
+            over: AtomicBool::new(false),
+            cpu_ns: AtomicU64::new(0),
+        });
+        let seen = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("live view".into())
+            .spawn(move || show(terminal, &seen))
+            .inspect_err(|_| restore())?;
+        Ok(Live {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// The next run of a search or a ladder.
+    pub(crate) fn next(&self, plan: &Plan, context: Vec<String>) {
+        let cpu = self.cpu();
+        self.shared
+            .change(|board| *board = Board::of(plan, context, cpu));
+    }
+
+    pub(crate) fn connecting(&self, open: u64, wanted: u64) {
+        self.shared
+            .change(|board| board.phase = Phase::Connecting { open, wanted });
+    }
+
+    pub(crate) fn interval(&self, interval: &IntervalRecord) {
+        let cpu = self.cpu();
+        self.shared.change(|board| board.interval(interval, cpu));
+    }
+
+    /// What the view has used so far.
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.shared.cpu_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // Where it panicked, the panic was told when it happened.
+            let _ = thread.join();
+        }
+        restore();
+    }
+}
+
+/// Gives the terminal back, if it is taken. What was told meanwhile is told now.
+pub(crate) fn restore() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    // Where the terminal is gone there is nothing to give back.
+    let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+    console::release();
+}
+
+/// A panic's message belongs on a terminal that shows it.
+fn restore_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            restore();
+            before(info);
+        }));
+    });
+}
+
+/// The drawing thread: draws what has changed, and listens to keys.
+fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Shared) {
+    // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
+    let _ = setpriority_process(None, PRIORITY);
+    let mut asked = false;
+    let mut told = 0;
+    while !shared.over.load(Ordering::Relaxed) && TAKEN.load(Ordering::SeqCst) {
+        let lines = console::held();
+        if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != told {
+            told = lines.len();
+            let board = shared.board().clone();
+            if terminal
+                .draw(|frame| draw::draw(frame, &board, &lines))
+                .is_err()
+            {
+                return;
+            }
+            let used = clock_gettime(ClockId::ThreadCPUTime);
+            let ns = used.tv_sec.unsigned_abs() * 1_000_000_000 + used.tv_nsec.unsigned_abs();
+            shared.cpu_ns.store(ns, Ordering::Relaxed);
+        }
+        match event::poll(TURN) {
+            Ok(false) => continue,
+            Ok(true) => {}
+            Err(_) => return,
+        }
+        match event::read() {
+            Ok(Event::Resize(..)) => shared.changed.store(true, Ordering::Relaxed),
+            // A key that is held down repeats itself, and asks once.
+            Ok(Event::Key(key)) if is_end(key) && !asked => {
+                asked = true;
+                interrupt();
+            }
+            Ok(Event::Key(key)) if is_interrupt(key) => interrupt(),
+            Ok(_) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn is_end(key: KeyEvent) -> bool {
+    key.kind == KeyEventKind::Press
+        && matches!(key.code, KeyCode::Char('q' | 'Q'))
+        && key.modifiers.difference(KeyModifiers::SHIFT).is_empty()
+}
+
+/// The terminal sends no signal while keys are read one by one.
+fn is_interrupt(key: KeyEvent) -> bool {
+    key.kind == KeyEventKind::Press
+        && key.code == KeyCode::Char('c')
+        && key.modifiers.contains(KeyModifiers::CONTROL)
+}
+
+/// Keys ask as a signal does, so that there is one way to be stopped.
+fn interrupt() {
+    let _ = kill_process(getpid(), Signal::INT);
+}

@@ -1,0 +1,301 @@
+//! The figures that the live view shows: the run so far, and its last interval.
+//!
+//! Everything is worked out once an interval, so that drawing is only drawing.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plimsoll_model::measure::Count;
+use plimsoll_model::record::{Counts, StageRecord, Times};
+use plimsoll_model::run::{IntervalRecord, Resources};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::statistics::quantile::quantile;
+use plimsoll_model::{Outcome, Plan};
+
+/// Intervals whose rate and p99 are kept for the pictures: a wide terminal's columns.
+const HISTORY: usize = 300;
+
+/// Where a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Connecting { open: u64, wanted: u64 },
+    WarmUp,
+    Measuring,
+}
+
+/// Percentiles of one kind of time, µs; `None`: too few calls to tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Spread {
+    pub(super) p50: Option<f64>,
+    pub(super) p90: Option<f64>,
+    pub(super) p99: Option<f64>,
+    pub(super) p99_9: Option<f64>,
+    pub(super) max: Option<f64>,
+}
+
+impl Spread {
+    fn of(times: &Times) -> Spread {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let Some(h) = times.histogram() else {
+            return Spread::default();
+        };
+        let at = |p| quantile(h, p).map(us);
+        Spread {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: Some(us(h.max())),
+        }
+    }
+}
+
+/// Counts and times of some stretch of the run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    pub(super) seconds: f64,
+    pub(super) due: u64,
+    pub(super) ended: u64,
+    pub(super) errors: u64,
+    pub(super) response: Spread,
+    pub(super) service: Spread,
+    pub(super) lag: Spread,
+    /// What else the protocol counts: messages of streams, tokens of sessions.
+    pub(super) besides: Vec<(&'static str, u64)>,
+    outcomes: Counts,
+}
+
+impl Figures {
+    fn of(record: &StageRecord, seconds: f64) -> Figures {
+        let mut besides = Vec::new();
+        if let Some(messages) = &record.messages {
+            besides.push(("messages sent", messages.sent));
+            besides.push(("messages received", messages.received));
+        }
+        if let Some(measures) = &record.measures {
+            besides.extend(
+                [
+                    (Count::TokensReceived, "tokens"),
+                    (Count::SessionsOk, "sessions ok"),
+                    (Count::Reconnects, "reconnects"),
+                ]
+                .into_iter()
+                .map(|(count, name)| (name, measures.of(count)))
+                .filter(|(_, n)| *n > 0),
+            );
+        }
+        Figures {
+            seconds,
+            due: record.due,
+            ended: record.ended(),
+            errors: record.errors() + record.not_started,
+            response: Spread::of(&record.response),
+            service: Spread::of(&record.service),
+            lag: Spread::of(&record.lag),
+            besides,
+            outcomes: record.outcomes.clone(),
+        }
+    }
+
+    pub(super) fn per_second(&self, n: u64) -> f64 {
+        n as f64 / self.seconds.max(1e-3)
+    }
+
+    /// Calls that ended with `outcome`.
+    pub(super) fn of_outcome(&self, outcome: Outcome) -> u64 {
+        self.outcomes.of(outcome)
+    }
+
+    /// The errors, the most frequent first.
+    pub(super) fn errors_by_code(&self) -> Vec<(Outcome, u64)> {
+        let mut errors: Vec<_> = self.outcomes.iter().filter(|(o, _)| !o.is_ok()).collect();
+        errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
+        errors
+    }
+}
+
+/// What one end uses, over the last interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct End {
+    /// Of one core.
+    pub(super) cpu_share: f64,
+    pub(super) cpu_us_per_call: Option<f64>,
+    pub(super) rss_bytes: u64,
+    pub(super) descriptors: u64,
+}
+
+impl End {
+    fn of(resources: &Resources, seconds: f64, ended: u64) -> End {
+        let cpu_us = resources.cpu_us() as f64;
+        End {
+            cpu_share: cpu_us / (seconds.max(1e-3) * 1e6),
+            cpu_us_per_call: (ended > 0).then(|| cpu_us / ended as f64),
+            rss_bytes: resources.rss_bytes,
+            descriptors: resources.descriptors,
+        }
+    }
+}
+
+/// A run as the live view shows it.
+#[derive(Clone, Debug)]
+pub(super) struct Board {
+    pub(super) title: String,
+    /// What is called where.
+    pub(super) what: String,
+    /// Of a search or a ladder: where it stands.
+    pub(super) context: Vec<String>,
+    pub(super) phase: Phase,
+    pub(super) elapsed: Duration,
+    pub(super) planned: Option<Duration>,
+    pub(super) wanted_calls: Option<u64>,
+    /// Calls that count, ended so far.
+    pub(super) calls: u64,
+    /// The last interval, warm-up or not.
+    pub(super) last: Figures,
+    /// All that counts, so far.
+    pub(super) so_far: Figures,
+    pub(super) in_flight: u64,
+    pub(super) backlog: u64,
+    pub(super) connections: u64,
+    pub(super) client: Option<End>,
+    pub(super) server: Option<End>,
+    pub(super) busiest_worker: f64,
+    /// The share of a core that this view itself took over the last interval.
+    pub(super) view_share: f64,
+    /// Calls a second that ended, and the p99 (µs; 0: none), by interval.
+    pub(super) rates: VecDeque<u64>,
+    pub(super) p99s: VecDeque<u64>,
+    warmup: Vec<bool>,
+    measured: StageRecord,
+    measured_for: f64,
+    view_cpu: Duration,
+}
+
+impl Board {
+    /// Before the first call of `plan`. `view_cpu`: what the view has used before it.
+    pub(super) fn of(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Board {
+        let schedule = Schedule::new(&plan.load, plan.seed);
+        let (_, call) = plan.call.names();
+        Board {
+            title: plan.name.clone(),
+            what: format!("{call} at {}", plan.target.url),
+            context,
+            phase: Phase::Connecting { open: 0, wanted: 0 },
+            elapsed: Duration::ZERO,
+            planned: schedule.end().map(Duration::from_nanos),
+            wanted_calls: plan.load.calls,
+            calls: 0,
+            last: Figures::default(),
+            so_far: Figures::default(),
+            in_flight: 0,
+            backlog: 0,
+            connections: 0,
+            client: None,
+            server: None,
+            busiest_worker: 0.0,
+            view_share: 0.0,
+            rates: VecDeque::new(),
+            p99s: VecDeque::new(),
+            warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
+            measured: StageRecord::default(),
+            measured_for: 0.0,
+            view_cpu,
+        }
+    }
+
+    /// One more interval. `view_cpu`: what the view has used so far.
+    pub(super) fn interval(&mut self, interval: &IntervalRecord, view_cpu: Duration) {
+        let seconds = interval.length.as_secs_f64();
+        let mut last = StageRecord::default();
+        let mut counts = false;
+        for (stage, record) in &interval.stages {
+            last.merge(record);
+            if self.warmup.get(usize::from(*stage)) != Some(&true) {
+                counts = true;
+                self.measured.merge(record);
+            }
+        }
+        if counts {
+            self.measured_for += seconds;
+        }
+        self.phase = if counts || self.measured_for > 0.0 {
+            Phase::Measuring
+        } else {
+            Phase::WarmUp
+        };
+        self.elapsed = interval.end_offset();
+        self.last = Figures::of(&last, seconds);
+        self.so_far = Figures::of(&self.measured, self.measured_for);
+        self.calls = self.measured.ended();
+        self.in_flight = interval.in_flight;
+        self.backlog = interval.backlog;
+        self.connections = interval.connections_open;
+        let end = |r: &Resources| End::of(r, seconds, self.last.ended);
+        self.client = interval.client.as_ref().map(end);
+        self.server = interval.server.as_ref().map(end).or(self.server);
+        self.busiest_worker = interval.busiest_worker_ratio;
+        let used = view_cpu.saturating_sub(self.view_cpu);
+        self.view_share = used.as_secs_f64() / seconds.max(1e-3);
+        self.view_cpu = view_cpu;
+        // A rest too short to be a rate would be a spike.
+        if seconds > 0.3 {
+            let rate = self.last.per_second(self.last.ended).round() as u64;
+            let p99 = self.last.response.p99.or(self.last.response.max);
+            for (history, value) in [
+                (&mut self.rates, rate),
+                (&mut self.p99s, p99.unwrap_or(0.0).round() as u64),
+            ] {
+                history.push_back(value);
+                if history.len() > HISTORY {
+                    history.pop_front();
+                }
+            }
+        }
+    }
+
+    /// The share of the run that is over, and in words what is left; `None` where the run
+    /// has no end of its own.
+    pub(super) fn progress(&self) -> Option<(f64, String)> {
+        if let Some(wanted) = self.wanted_calls.filter(|wanted| *wanted > 0) {
+            let rate = self.so_far.per_second(self.calls);
+            let left = wanted.saturating_sub(self.calls);
+            let words = if rate > 0.0 && self.calls > 0 {
+                format!("about {} left", clock(left as f64 / rate))
+            } else {
+                "not yet known".to_owned()
+            };
+            return Some((self.calls as f64 / wanted as f64, words));
+        }
+        let planned = self.planned.filter(|planned| !planned.is_zero())?;
+        let left = planned.saturating_sub(self.elapsed).as_secs_f64();
+        let words = if left > 0.0 {
+            format!("{} left", clock(left))
+        } else {
+            "waiting for the last answers".to_owned()
+        };
+        Some((self.elapsed.as_secs_f64() / planned.as_secs_f64(), words))
+    }
+}
+
+/// Seconds as a person reads them on a clock: `7 s`, `3:05`, `2:03:05`.
+pub(super) fn clock(seconds: f64) -> String {
+    let s = seconds.max(0.0).round() as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{}:{:02}", s / 60, s % 60),
+        _ => format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_read_as_one() {
+        assert_eq!(
+            [0.4, 59.0, 60.0, 3_599.4, 7_385.0].map(clock),
+            ["0 s", "59 s", "1:00", "59:59", "2:03:05"]
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! The live view on a real (pseudo-) terminal: shown, resized, ended by keys and signals,
+//! and the terminal given back.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use support::{Place, SCORE};
+
+/// `plimsoll` on a terminal of its own.
+struct Seat {
+    child: Box<dyn Child + Send + Sync>,
+    master: Box<dyn MasterPty + Send>,
+    keys: Box<dyn Write + Send>,
+    screen: Arc<Mutex<vt100::Parser>>,
+    reader: thread::JoinHandle<()>,
+}
+
+fn size(rows: u16, cols: u16) -> PtySize {
+    PtySize {
+        rows,
+        cols,
+        pixel_width: 0,
+        pixel_height: 0,
+    }
+}
+
+impl Seat {
+    fn take(dir: &Path, arguments: &[&str]) -> Seat {
+        let pair = native_pty_system()
+            .openpty(size(30, 100))
+            .expect("a pseudo-terminal");
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_plimsoll"));
+        command.args(arguments);
+        command.cwd(dir);
+        command.env_clear();
+        command.env("TERM", "xterm-256color");
+        let child = pair.slave.spawn_command(command).expect("plimsoll starts");
+        drop(pair.slave);
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(30, 100, 1_000)));
+        let mut from = pair.master.try_clone_reader().expect("a reader");
+        let shown = Arc::clone(&screen);
+        let reader = thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // The terminal hangs up when plimsoll has ended.
+            while let Ok(n @ 1..) = from.read(&mut bytes) {
+                shown.lock().expect("the screen").process(&bytes[..n]);
+            }
+        });
+        Seat {
+            child,
+            keys: pair.master.take_writer().expect("a writer"),
+            master: pair.master,
+            screen,
+            reader,
+        }
+    }
+
+    fn text(&self) -> String {
+        self.screen.lock().expect("the screen").screen().contents()
+    }
+
+    fn is_whole_terminal(&self) -> bool {
+        self.screen
+            .lock()
+            .expect("the screen")
+            .screen()
+            .alternate_screen()
+    }
+
+    /// Waits until the screen is as wanted.
+    #[track_caller]
+    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let text = self.text();
+            if wanted(&text) {
+                return text;
+            }
+            assert!(Instant::now() < end, "no {what} in 30 s:\n{text}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("keys pressed");
+        self.keys.flush().expect("keys pressed");
+    }
+
+    fn resize(&self, rows: u16, cols: u16) {
+        let mut screen = self.screen.lock().expect("the screen");
+        screen.screen_mut().set_size(rows, cols);
+        self.master.resize(size(rows, cols)).expect("resized");
+    }
+
+    /// The exit code, and what is on the screen at the end: the terminal must be given back.
+    #[track_caller]
+    fn end(mut self) -> (u32, String) {
+        let end = Instant::now() + Duration::from_secs(30);
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                break status;
+            }
+            if Instant::now() >= end {
+                let _ = self.child.kill();
+                panic!("plimsoll did not end:\n{}", self.text());
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        let modes = self.master.get_termios().expect("a terminal");
+        let (local, input) = (modes.local_flags.bits(), modes.input_flags.bits());
+        // ECHO | ICANON | ISIG and ICRNL (termios.h of Linux): lines are typed and seen again.
+        assert_eq!(local & 0o13, 0o13, "the terminal's modes are not restored");
+        assert_ne!(input & 0o400, 0, "the terminal's modes are not restored");
+        self.reader.join().expect("all is read");
+        let screen = self.screen.lock().expect("the screen");
+        assert!(
+            !screen.screen().alternate_screen(),
+            "still on the other screen"
+        );
+        assert!(!screen.screen().hide_cursor(), "the cursor is hidden");
+        (status.exit_code(), screen.screen().contents())
+    }
+}
+
+/// Load on `url`, half a minute where it is not ended before.
+fn load<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["grpc", url];
+    arguments.extend(SCORE);
+    arguments.extend(["--rate", "200/s", "--out", "run"]);
+    if !more.contains(&"--duration") {
+        arguments.extend(["--duration", "30s"]);
+    }
+    arguments.extend(more);
+    arguments
+}
+
+fn is_measuring(text: &str) -> bool {
+    text.contains("measuring") && text.contains("200/s") && text.contains(" ms")
+}
+
+#[test]
+fn a_run_is_shown_resized_and_ended_by_a_key() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "2ms"]);
+    let url = server.plaintext();
+    let mut seat = Seat::take(&place.path(""), &load(&url, &["--objective", "p99 < 5s"]));
+    let text = seat.until("figures", is_measuring);
+    assert!(seat.is_whole_terminal());
+    for words in [
+        "score.ScoreService/GetScore at grpc://127.0.0.1:",
+        "response",
+        "service",
+        "lag",
+        "in flight",
+        "errors",
+        "client",
+        "server",
+        "busiest worker",
+        "left",
+        "q: end the run",
+    ] {
+        assert!(text.contains(words), "{words} in\n{text}");
+    }
+    seat.resize(20, 70);
+    let text = seat.until("second size", |text| {
+        let lines: Vec<&str> = text.lines().collect();
+        lines.len() == 20 && lines[19].starts_with("q: end the run")
+    });
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 70),
+        "{text}"
+    );
+    seat.press("qqq");
+    let (code, text) = seat.end();
+    assert_eq!(code, 130, "{text}");
+    let run = place.run_json("run");
+    assert_eq!(run["state"], "aborted");
+    assert!(run["total"]["ok"].as_u64() > Some(100), "{run}");
+    // What the view took is in the file, and is a small part of a core.
+    let view_us = run["live_view_cpu_us"].as_u64().expect("the view's CPU");
+    let elapsed_us = run["elapsed_us"].as_u64().expect("a length");
+    assert!(
+        view_us > 0 && view_us < elapsed_us / 10,
+        "{view_us} of {elapsed_us}"
+    );
+}
+
+#[test]
+fn a_signal_ends_the_view_and_the_run() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let seat = Seat::take(&place.path(""), &load(&url, &[]));
+    seat.until("figures", is_measuring);
+    let pid = seat.child.process_id().expect("a process");
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+    let (code, text) = seat.end();
+    assert_eq!(code, 130, "{text}");
+    assert_eq!(place.run_json("run")["state"], "aborted");
+}
+
+#[test]
+fn ctrl_c_ends_a_search_with_what_it_found() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "2ms"]);
+    let plan = format!(
+        "name = \"score\"\ntarget = \"{}\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = {{ json = \"[0.1]\" }}\n[load]\nrate = \"50/s\"\n[objective]\np99 = \"< 1s\"\n[find]\ntrial = \"1500ms\"\n",
+        server.plaintext()
+    );
+    std::fs::write(place.path("plan.toml"), plan).expect("written");
+    let mut seat = Seat::take(&place.path(""), &["find", "plan.toml", "--out", "search"]);
+    seat.until("second trial", |text| {
+        text.contains("trial 2, ") && text.contains("trial  1 ") && text.contains("the line is")
+    });
+    seat.press("\u{3}");
+    let (code, text) = seat.end();
+    assert_eq!(code, 130, "{text}");
+    assert!(place.path("search/search.json").exists());
+}
+
+#[test]
+fn lines_are_to_be_had_on_a_terminal_too() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let seat = Seat::take(
+        &place.path(""),
+        &load(&url, &["--progress", "lines", "--duration", "2s"]),
+    );
+    seat.until("lines", |text| {
+        text.contains("s calls ") || text.contains("check      ")
+    });
+    assert!(!seat.is_whole_terminal());
+    let (code, text) = seat.end();
+    assert_eq!(code, 0, "{text}");
+    let run = place.run_json("run");
+    assert!(run.get("live_view_cpu_us").is_none(), "{run}");
+}
