@@ -11,6 +11,8 @@ use std::net::SocketAddr;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Recorder, Sample, Time};
 
+use crate::tls::TlsClient;
+
 pub mod worker;
 
 /// Connections that a script may have at once.
@@ -55,6 +57,11 @@ pub trait Scripts: Send + Sync + 'static {
     type Script: Script;
 
     fn script(&self, origin: Origin) -> Self::Script;
+
+    /// How a link is secured; `None`: plain TCP. Asked once a connection.
+    fn tls(&self, _link: Link) -> Option<&TlsClient> {
+        None
+    }
 
     /// Calls in each script, where all goes well.
     fn calls(&self) -> u32;
@@ -111,13 +118,15 @@ impl Turn<'_> {
         self.recorder.due(self.stage, 1);
     }
 
-    /// A call has ended. Its stage is filled in here.
-    pub fn call(&mut self, sample: Sample) {
+    /// A call has ended. Its stage is filled in here. What was measured of it besides is
+    /// kept with it where calls are kept, and not added to the run's measures.
+    pub fn call(&mut self, sample: Sample, counts: &[(Count, u64)], times: &[(TimeMeasure, u64)]) {
         *self.in_flight -= 1;
-        self.recorder.call(&Sample {
+        let sample = Sample {
             stage: self.stage,
             ..sample
-        });
+        };
+        self.recorder.measured_call(&sample, counts, times);
     }
 
     pub fn count(&mut self, count: Count, n: u64) {

@@ -27,17 +27,17 @@ use crate::tls::TlsClient;
 mod calls;
 mod connection;
 mod control;
+mod intervals;
 mod issue;
 mod lifecycle;
 
 use calls::Calls;
 use connection::Connection;
-pub(crate) use connection::classify_connect;
+pub(crate) use connection::{SocketWriter, classify_connect};
 pub use control::{Control, StopLevel, WorkerInterval};
+pub use intervals::INTERVAL_NS;
+pub(crate) use intervals::Intervals;
 use issue::Backlog;
-
-/// Nanoseconds of an interval: one second.
-pub const INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Connections that may be coming up at once, over all workers of a run: fewer than any
 /// listen backlog holds, since a dropped SYN costs a second.
@@ -179,10 +179,7 @@ pub struct Worker<P: Protocol, N: Network> {
     thinking: BinaryHeap<Reverse<(Time, u32)>>,
     driver_timers: BinaryHeap<Reverse<(Time, Token)>>,
 
-    interval_index: u32,
-    interval_end: Time,
-    interval_began: Time,
-    waited_ns: u64,
+    intervals: Intervals,
     open_connections: u32,
     established: Established,
     negotiated: Option<NegotiatedTls>,
@@ -257,10 +254,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             reconnects: BinaryHeap::new(),
             thinking: BinaryHeap::new(),
             driver_timers: BinaryHeap::new(),
-            interval_index: 0,
-            interval_end: Time::NEVER,
-            interval_began: Time::ZERO,
-            waited_ns: 0,
+            intervals: Intervals::none_yet(),
             open_connections: 0,
             established: Established::default(),
             negotiated: None,
@@ -304,9 +298,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// As [`Worker::establish`]. What was recorded up to then has been handed over.
     pub fn run(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
         self.start = start;
-        self.interval_began = start;
-        self.interval_end = start.plus_nanos(INTERVAL_NS);
-        self.waited_ns = 0;
+        self.intervals = Intervals::beginning(start);
         self.begin_issue();
         self.phase = Phase::Loading;
         let mut ready = Vec::new();
@@ -334,7 +326,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let wake = self.next_wake(at_latest, before);
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
-        self.waited_ns += now.since(before);
+        self.intervals.waited(now.since(before));
 
         for (i, event) in ready.iter().copied().enumerate() {
             self.serve(control, event);
@@ -369,7 +361,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.issue_due(now);
         self.flush_dirty(control);
         self.progress_phase(control, now);
-        if now >= self.interval_end {
+        if now >= self.intervals.end() {
             self.hand_over(control, now, false);
         }
         Ok(())
@@ -378,7 +370,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// The next moment at which something has to be done.
     fn next_wake(&self, at_latest: Option<Time>, now: Time) -> Wake {
         // Control is looked at this often even if nothing happens.
-        let mut at = now.plus_nanos(100_000_000).min(self.interval_end);
+        let mut at = now.plus_nanos(100_000_000).min(self.intervals.end());
         at = at.min(at_latest.unwrap_or(Time::NEVER));
         if let Some(deadline) = self.share.load.deadline
             && let Some((_, oldest)) = self.calls.oldest()
@@ -451,28 +443,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Hand the interval that has ended to the conductor, and begin the next.
     fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
-        let length = now.since(self.interval_began);
+        let over = self.intervals.next(now);
         self.spare = control.interval(WorkerInterval {
             worker: self.share.index,
-            index: self.interval_index,
+            index: over.index,
             last,
             negotiated: if last { self.negotiated.take() } else { None },
-            end_ns: now.since(self.start),
+            end_ns: over.end_ns,
             recorded,
             in_flight: self.calls.len() as u64,
             backlog: self.backlog.as_ref().map_or(0, Backlog::len),
             connections: self.open_connections,
-            busy_ns: length.saturating_sub(self.waited_ns),
+            busy_ns: over.busy_ns,
         });
-        self.waited_ns = 0;
-        self.interval_began = now;
-        // A stalled machine can sleep through several ends: the interval is then longer.
-        let index = now.since(self.start) / INTERVAL_NS;
-        self.interval_index = u32::try_from(index)
-            .unwrap_or(u32::MAX)
-            .max(self.interval_index + 1);
-        self.interval_end = self
-            .start
-            .plus_nanos((u64::from(self.interval_index) + 1) * INTERVAL_NS);
     }
 }

@@ -521,9 +521,9 @@ fn truncated() -> Loss {
 }
 
 /// A socket as the TLS library wants to see it.
-struct SocketWriter<'a, N: Network> {
-    network: &'a mut N,
-    socket: &'a mut N::Socket,
+pub(crate) struct SocketWriter<'a, N: Network> {
+    pub(crate) network: &'a mut N,
+    pub(crate) socket: &'a mut N::Socket,
 }
 
 impl<N: Network> io::Write for SocketWriter<'_, N> {

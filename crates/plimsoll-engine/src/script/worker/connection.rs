@@ -1,0 +1,167 @@
+//! One link of a script: its socket, its TLS session, and what could not be written yet.
+
+use std::io::{self, IoSlice};
+
+use plimsoll_model::{Outcome, Time};
+
+use crate::network::Network;
+use crate::tls::TlsSession;
+use crate::worker::SocketWriter;
+
+/// How far a link has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// There is no socket, or TCP is not up.
+    Connecting,
+    Handshaking,
+    Up,
+}
+
+pub(super) struct Connection<S> {
+    pub(super) socket: Option<S>,
+    pub(super) state: State,
+    /// `None` over plain TCP.
+    pub(super) tls: Option<Box<TlsSession>>,
+    /// When it was asked for.
+    pub(super) began: Time,
+    /// Tells this connection from those that its link had before.
+    pub(super) generation: u8,
+    /// What the socket did not take.
+    out: Vec<u8>,
+}
+
+impl<S> Default for Connection<S> {
+    fn default() -> Connection<S> {
+        Connection {
+            socket: None,
+            state: State::Connecting,
+            tls: None,
+            began: Time::ZERO,
+            generation: 0,
+            out: Vec::new(),
+        }
+    }
+}
+
+impl<S> Connection<S> {
+    pub(super) fn is_up(&self) -> bool {
+        self.state == State::Up && self.socket.is_some()
+    }
+
+    /// Back to nothing; what is still around of the old connection names it no more.
+    pub(super) fn reset(&mut self) -> (Option<S>, State) {
+        let old = (self.socket.take(), self.state);
+        *self = Connection {
+            generation: self.generation.wrapping_add(1),
+            ..Connection::default()
+        };
+        old
+    }
+
+    /// Writes `bytes`, which it empties, behind what waits already; keeps what the socket
+    /// does not take. A connection that fails shows when it is read.
+    pub(super) fn send<N: Network<Socket = S>>(&mut self, network: &mut N, bytes: &mut Vec<u8>) {
+        if !self.is_up() {
+            return bytes.clear();
+        }
+        if let Some(session) = &mut self.tls {
+            session.seal(bytes);
+            bytes.clear();
+            return self.flush(network);
+        }
+        let mut written = 0;
+        if self.out.is_empty()
+            && let Some(socket) = &mut self.socket
+        {
+            written = write(network, socket, bytes);
+        }
+        self.out.extend_from_slice(&bytes[written..]);
+        bytes.clear();
+    }
+
+    /// Writes what waits, as far as the socket takes it.
+    pub(super) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        let Some(socket) = &mut self.socket else {
+            return;
+        };
+        if let Some(session) = &mut self.tls {
+            // What is not taken waits in the session; a failure shows when it is read.
+            let _ = session.flush(&mut SocketWriter { network, socket });
+            return;
+        }
+        if self.out.is_empty() {
+            return;
+        }
+        let written = write(network, socket, &self.out);
+        self.out.drain(..written);
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+    }
+
+    /// A last word over TLS before the socket is closed (RFC 8446 §6.1).
+    pub(super) fn farewell<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        if self.state == State::Up
+            && let Some(session) = &mut self.tls
+        {
+            session.close_notify();
+            self.flush(network);
+        }
+    }
+
+    /// Takes bytes off the socket, over TLS: what they hold is put into `plain`.
+    /// `Ok(true)`: the peer has said goodbye.
+    ///
+    /// # Errors
+    /// What is wrong with the handshake or the records, as an outcome and as a sentence.
+    pub(super) fn open(
+        &mut self,
+        bytes: &mut [u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<bool, (Outcome, String)> {
+        let Some(session) = &mut self.tls else {
+            return Ok(false);
+        };
+        let mut take = |piece: &[u8]| -> Result<(), (Outcome, String)> {
+            plain.extend_from_slice(piece);
+            Ok(())
+        };
+        let mut rest = bytes;
+        if session.is_handshaking() && session.shake(rest)? {
+            if session.is_handshaking() {
+                return Ok(false);
+            }
+            // What came behind the handshake's end is with the session.
+            rest = &mut [];
+        }
+        if let Some(closed) = session.open(rest, &mut take)? {
+            return Ok(closed);
+        }
+        let mut rest: &[u8] = rest;
+        while !rest.is_empty() {
+            let read = session.read(&mut rest);
+            while let Some(piece) = session.plaintext() {
+                let length = piece.len();
+                take(piece)?;
+                session.consume(length);
+            }
+            if read? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// How many bytes the socket took.
+fn write<N: Network>(network: &mut N, socket: &mut N::Socket, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while written < bytes.len() {
+        match network.write(socket, &[IoSlice::new(&bytes[written..])]) {
+            Ok(n) => written += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    written
+}

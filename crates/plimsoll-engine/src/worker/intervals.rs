@@ -1,0 +1,75 @@
+//! When a run's intervals end, and how much of each the loop slept.
+
+use plimsoll_model::Time;
+
+/// Nanoseconds of an interval: one second.
+pub const INTERVAL_NS: u64 = 1_000_000_000;
+
+/// A worker's place in the run's intervals.
+pub(crate) struct Intervals {
+    start: Time,
+    index: u32,
+    end: Time,
+    began: Time,
+    waited_ns: u64,
+}
+
+/// An interval that is over.
+pub(crate) struct Over {
+    pub(crate) index: u32,
+    /// From the load's start.
+    pub(crate) end_ns: u64,
+    pub(crate) busy_ns: u64,
+}
+
+impl Intervals {
+    /// Before the load none ends.
+    pub(crate) fn none_yet() -> Intervals {
+        Intervals {
+            start: Time::NEVER,
+            index: 0,
+            end: Time::NEVER,
+            began: Time::ZERO,
+            waited_ns: 0,
+        }
+    }
+
+    pub(crate) fn beginning(start: Time) -> Intervals {
+        Intervals {
+            start,
+            index: 0,
+            end: start.plus_nanos(INTERVAL_NS),
+            began: start,
+            waited_ns: 0,
+        }
+    }
+
+    /// The loop slept so long.
+    #[inline]
+    pub(crate) fn waited(&mut self, ns: u64) {
+        self.waited_ns += ns;
+    }
+
+    #[inline]
+    pub(crate) fn end(&self) -> Time {
+        self.end
+    }
+
+    /// Ends the interval, and begins the next.
+    pub(crate) fn next(&mut self, now: Time) -> Over {
+        let over = Over {
+            index: self.index,
+            end_ns: now.since(self.start),
+            busy_ns: now.since(self.began).saturating_sub(self.waited_ns),
+        };
+        self.waited_ns = 0;
+        self.began = now;
+        // A stalled machine can sleep through several ends: the interval is then longer.
+        let index = over.end_ns / INTERVAL_NS;
+        self.index = u32::try_from(index).unwrap_or(u32::MAX).max(self.index + 1);
+        self.end = self
+            .start
+            .plus_nanos((u64::from(self.index) + 1) * INTERVAL_NS);
+        over
+    }
+}
