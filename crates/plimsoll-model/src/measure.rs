@@ -36,6 +36,7 @@ macro_rules! measures {
 measures! { Count:
     SessionsOk "sessions_ok" "sessions whose every query succeeded"
     SessionsFailed "sessions_failed" "sessions that lost a query"
+    QueriesGood "queries_good" "queries that succeeded within every bound of call.session.goodput"
     TokensReceived "tokens_received" "tokens received once, as expected"
     TokensMissing "tokens_missing" "tokens that were sent for a query and never received"
     TokensDuplicated "tokens_duplicated" "tokens received more than once"
@@ -54,6 +55,34 @@ measures! { TimeMeasure:
     TokenGap "token_gap" "from one token to the next"
     TokenMean "time_per_token" "query's time after the first token, divided by the tokens after it"
     Reconnect "reconnect" "socket lost to socket open again"
+}
+
+/// What the protocol measured of one call. Zeros are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallMeasures {
+    pub counts: Vec<(Count, u64)>,
+    /// Nanoseconds.
+    pub times: Vec<(TimeMeasure, u64)>,
+}
+
+impl CallMeasures {
+    pub fn new(counts: &[(Count, u64)], times: &[(TimeMeasure, u64)]) -> CallMeasures {
+        CallMeasures {
+            counts: counts.iter().copied().filter(|(_, n)| *n > 0).collect(),
+            times: times.iter().copied().filter(|(_, ns)| *ns > 0).collect(),
+        }
+    }
+
+    /// 0 where it is not there.
+    pub fn count(&self, count: Count) -> u64 {
+        let found = self.counts.iter().find(|(c, _)| *c == count);
+        found.map_or(0, |(_, n)| *n)
+    }
+
+    pub fn time_ns(&self, measure: TimeMeasure) -> Option<u64> {
+        let found = self.times.iter().find(|(m, _)| *m == measure);
+        found.map(|(_, ns)| *ns)
+    }
 }
 
 /// Counters and times of one stage.

@@ -175,6 +175,9 @@ pub struct FetchCall {
 pub struct SessionCall {
     /// Where the WebSockets are; the plan's target is the API.
     pub socket: Target,
+    /// Which of the two are reached over TLS.
+    pub api_secured: bool,
+    pub socket_secured: bool,
     /// The first part of the socket's path.
     pub agent: String,
     /// Queries in each session.
@@ -185,6 +188,27 @@ pub struct SessionCall {
     pub reconnect_pause: Duration,
     /// The longest pause of all.
     pub reconnect_pause_most: Duration,
+    pub goodput: Goodput,
+}
+
+/// What a query has to meet to be counted as good, besides succeeding. Times are from
+/// when the query was due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Goodput {
+    pub first_token: Option<Duration>,
+    /// The mean time from one token to the next.
+    pub time_per_token: Option<Duration>,
+    /// To its `done`.
+    pub query: Option<Duration>,
+}
+
+impl Goodput {
+    pub fn is_met(&self, first_token: Duration, time_per_token: Duration, query: Duration) -> bool {
+        let within = |bound: Option<Duration>, time| bound.is_none_or(|bound| time <= bound);
+        within(self.first_token, first_token)
+            && within(self.time_per_token, time_per_token)
+            && within(self.query, query)
+    }
 }
 
 /// One kind of gRPC call, its message encoded.

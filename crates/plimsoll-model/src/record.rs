@@ -7,7 +7,7 @@
 use hdrhistogram::Histogram;
 use std::fmt;
 
-use crate::measure::Measures;
+use crate::measure::{CallMeasures, Measures};
 use crate::{ConnectPhases, Outcome, Sample};
 
 /// The longest time a histogram tells apart: one hour. Longer times count as one hour.
@@ -429,11 +429,13 @@ impl StageRecord {
 }
 
 /// One call as the run directory keeps it, when every call was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRecord {
     pub sample: Sample,
     /// The phases of the call's own connection; `None` where connections are shared.
     pub phases: Option<ConnectPhases>,
+    /// What the protocol measures of a call besides.
+    pub measures: Option<Box<CallMeasures>>,
 }
 
 /// What one worker, or several merged, recorded in one stretch of time.

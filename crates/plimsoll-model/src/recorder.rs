@@ -4,7 +4,7 @@
 //! allocation (memory for a stage is taken at its first record). Once an interval the
 //! worker swaps out what was recorded with [`Recorder::take`] and hands it over.
 
-use crate::measure::{Count, TimeMeasure};
+use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail};
 use crate::{ConnectPhases, Outcome, Sample};
 
@@ -34,11 +34,35 @@ impl Recorder {
     pub fn call(&mut self, s: &Sample) {
         self.current.stage_mut(s.stage).call(s);
         if self.keep_requests {
-            self.current.requests.push(RequestRecord {
-                sample: *s,
-                phases: None,
-            });
+            self.keep(s, None, None);
         }
+    }
+
+    /// As [`Recorder::call`], with what the protocol measured of the call besides. It is
+    /// kept with the call, and not added to the stage's counts and times.
+    pub fn measured_call(
+        &mut self,
+        s: &Sample,
+        counts: &[(Count, u64)],
+        times: &[(TimeMeasure, u64)],
+    ) {
+        self.current.stage_mut(s.stage).call(s);
+        if self.keep_requests {
+            self.keep(s, None, Some(Box::new(CallMeasures::new(counts, times))));
+        }
+    }
+
+    fn keep(
+        &mut self,
+        sample: &Sample,
+        phases: Option<ConnectPhases>,
+        measures: Option<Box<CallMeasures>>,
+    ) {
+        self.current.requests.push(RequestRecord {
+            sample: *sample,
+            phases,
+            measures,
+        });
     }
 
     /// A call that had its own connection has ended: counts the call and, where it came
@@ -46,10 +70,7 @@ impl Recorder {
     pub fn cold_call(&mut self, s: &Sample, p: &ConnectPhases) {
         self.current.stage_mut(s.stage).cold_call(s, p);
         if self.keep_requests {
-            self.current.requests.push(RequestRecord {
-                sample: *s,
-                phases: Some(*p),
-            });
+            self.keep(s, Some(*p), None);
         }
     }
 

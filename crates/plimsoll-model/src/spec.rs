@@ -198,7 +198,8 @@ impl CallSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionSpec {
-    /// Where the WebSockets are: `ws://host:port`. Default: host and port of the target.
+    /// Where the WebSockets are: `ws://host:port`, or `wss://host:port` over TLS. Default:
+    /// host and port of the target.
     pub socket: Option<String>,
     /// The first part of the socket's path. Default `agent`.
     pub agent: Option<String>,
@@ -210,6 +211,20 @@ pub struct SessionSpec {
     pub reconnect_pause: Option<Period>,
     /// The longest pause of all. Default 30s.
     pub reconnect_pause_most: Option<Period>,
+    /// What a query has to meet to be counted as good, besides succeeding.
+    pub goodput: Option<GoodputSpec>,
+}
+
+/// Bounds of a query's times, from when it was due. Default: none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GoodputSpec {
+    /// To its first token.
+    pub first_token: Option<Period>,
+    /// The mean time from one token to the next.
+    pub time_per_token: Option<Period>,
+    /// To its end.
+    pub query: Option<Period>,
 }
 
 /// One kind of gRPC call.

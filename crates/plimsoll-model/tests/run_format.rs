@@ -168,7 +168,7 @@ fn a_run_read_back_is_the_run() {
     let loaded = Run::load(&dir).unwrap();
     loaded
         .each_request(|r| {
-            requests.push(*r);
+            requests.push(r.clone());
             Ok(())
         })
         .unwrap();

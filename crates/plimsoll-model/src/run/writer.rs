@@ -4,12 +4,14 @@
 //! written to its line's end is cut back to its last whole line, and nothing is added to
 //! it afterwards; the run goes on and its totals stay whole in memory.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::RequestRecord;
 use crate::{ConnectPhases, Outcome, Sample, Time};
 
@@ -63,6 +65,11 @@ struct RequestLine {
     bytes_received: u32,
     #[serde(flatten)]
     phases: Option<PhasesLine>,
+    /// What the protocol measured of the call besides, by name; zeros are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counts: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    times_ns: BTreeMap<String, u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -94,11 +101,40 @@ impl From<&RequestRecord> for RequestLine {
                 ready_ns: p.ready_ns,
                 resumed: p.resumed,
             }),
+            counts: r
+                .measures
+                .iter()
+                .flat_map(|m| &m.counts)
+                .map(|(c, n)| (c.key().to_owned(), *n))
+                .collect(),
+            times_ns: r
+                .measures
+                .iter()
+                .flat_map(|m| &m.times)
+                .map(|(m, ns)| (m.key().to_owned(), *ns))
+                .collect(),
         }
     }
 }
 
 impl RequestLine {
+    /// Names that this version does not know are of a later one, and passed over.
+    fn measures(&self) -> Option<Box<CallMeasures>> {
+        if self.counts.is_empty() && self.times_ns.is_empty() {
+            return None;
+        }
+        let counts = self.counts.iter();
+        let times = self.times_ns.iter();
+        Some(Box::new(CallMeasures {
+            counts: counts
+                .filter_map(|(key, n)| Some((Count::from_key(key)?, *n)))
+                .collect(),
+            times: times
+                .filter_map(|(key, ns)| Some((TimeMeasure::from_key(key)?, *ns)))
+                .collect(),
+        }))
+    }
+
     fn record(&self) -> Result<RequestRecord, String> {
         let outcome = Outcome::from_code(&self.code)
             .ok_or_else(|| format!("{:?} is not the code of an outcome", self.code))?;
@@ -121,6 +157,7 @@ impl RequestLine {
                 ready_ns: p.ready_ns,
                 resumed: p.resumed,
             }),
+            measures: self.measures(),
         })
     }
 }

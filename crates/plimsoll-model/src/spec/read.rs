@@ -8,7 +8,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    BoltSpec, CallSpec, FetchSpec, FindSpec, GrpcSpec, LoadSpec, MetadataSource, PluginSpec,
+    BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, LoadSpec, MetadataSource, PluginSpec,
     Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
 };
 
@@ -137,6 +137,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "call.session" => keys_of::<SessionSpec>(),
         "call.plugin" => keys_of::<PluginSpec>(),
         "rows" => keys_of::<RowsSpec>(),
+        "call.session.goodput" => keys_of::<GoodputSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),

@@ -103,7 +103,9 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let target = problems.target(spec);
     let tls = problems.tls(
         spec.tls.as_ref(),
-        target.as_ref().map(|(_, secured)| *secured),
+        target
+            .as_ref()
+            .map(|(_, secured)| *secured || super::session::has_secured_socket(spec)),
     );
     let call = problems.call(spec, surroundings);
     let load = problems.load(spec);
@@ -169,7 +171,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// for sessions; plugin:// or plugins:// for a codec plugin's protocol",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// or sessions:// for sessions; plugin:// or plugins:// for a codec plugin's protocol",
                 );
                 None
             }

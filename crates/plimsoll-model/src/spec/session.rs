@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::resolve::Problems;
 use super::target::parse_target;
-use super::{Limit, SessionSpec, Spec};
-use crate::plan::{CallPlan, SessionCall};
+use super::{GoodputSpec, Limit, SessionSpec, Spec};
+use crate::plan::{CallPlan, Goodput, SessionCall};
 use crate::units::Period;
 
 /// For one query: answers stream for as long as there is text.
@@ -43,27 +43,56 @@ pub(super) fn filled_in(call: &SessionCall) -> SessionSpec {
         reconnects: Some(call.reconnects),
         reconnect_pause: Some(Period(call.reconnect_pause)),
         reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
+        goodput: (call.goodput != Goodput::default()).then(|| GoodputSpec {
+            first_token: call.goodput.first_token.map(Period),
+            time_per_token: call.goodput.time_per_token.map(Period),
+            query: call.goodput.query.map(Period),
+        }),
     }
+}
+
+/// Whether the sockets are reached over TLS by their own URL.
+pub(super) fn has_secured_socket(spec: &Spec) -> bool {
+    let session = spec.call.session.as_ref();
+    let socket = session.and_then(|session| session.socket.as_deref());
+    socket.is_some_and(|url| url.starts_with("wss://"))
 }
 
 impl Problems {
     pub(super) fn session(&mut self, spec: &Spec, session: &SessionSpec) -> Option<CallPlan> {
         let before = self.0.len();
         let target = spec.target.as_deref().unwrap_or_default();
+        let api = parse_target(target).ok();
         let socket = match &session.socket {
-            None => parse_target(target).ok().map(|(target, _)| target),
+            None => api.clone(),
             Some(url) => {
-                let rest = url.strip_prefix("ws://").ok_or_else(|| {
-                    format!("`{url}` is not the address of WebSockets: write ws://HOST:PORT")
+                let secured = url.strip_prefix("wss://");
+                let rest = secured.or_else(|| url.strip_prefix("ws://")).ok_or_else(|| {
+                    format!(
+                        "`{url}` is not the address of WebSockets: write ws://HOST:PORT, or wss://HOST:PORT over TLS"
+                    )
                 });
                 let parsed = rest.and_then(|rest| parse_target(&format!("session://{rest}")));
                 self.keep("call.session.socket", parsed)
                     .map(|(mut socket, _)| {
                         socket.url.clone_from(url);
-                        socket
+                        (socket, secured.is_some())
                     })
             }
         };
+        let goodput = session.goodput.clone().unwrap_or_default();
+        for (key, bound) in [
+            ("first_token", goodput.first_token),
+            ("time_per_token", goodput.time_per_token),
+            ("query", goodput.query),
+        ] {
+            if bound.is_some_and(|bound| bound.0.is_zero()) {
+                self.add(
+                    format!("call.session.goodput.{key}"),
+                    "a bound of 0, which no query meets: use a longer time, or leave it out",
+                );
+            }
+        }
         let agent = session.agent.clone().unwrap_or_else(|| "agent".to_owned());
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
         if agent.is_empty() || !agent.bytes().all(is_plain) {
@@ -87,6 +116,12 @@ impl Problems {
                 "not used with sessions: each has connections of its own",
             );
         }
+        if spec.tls.as_ref().is_some_and(|tls| tls.resume.is_some()) {
+            self.add(
+                "tls.resume",
+                "not used with sessions: every socket makes a full handshake",
+            );
+        }
         if let (Some(calls), Some(_)) = (spec.load.calls, spec.load.clients)
             && queries > 0
             && !calls.is_multiple_of(u64::from(queries))
@@ -99,8 +134,11 @@ impl Problems {
         if self.0.len() > before {
             return None;
         }
+        let (socket, socket_secured) = socket?;
         Some(CallPlan::Session(SessionCall {
-            socket: socket?,
+            socket,
+            api_secured: api.is_some_and(|(_, secured)| secured),
+            socket_secured,
             agent,
             queries,
             reconnects: session.reconnects.unwrap_or(RECONNECTS),
@@ -108,6 +146,11 @@ impl Problems {
             reconnect_pause_most: session
                 .reconnect_pause_most
                 .map_or(RECONNECT_PAUSE_MOST, |p| p.0),
+            goodput: Goodput {
+                first_token: goodput.first_token.map(|p| p.0),
+                time_per_token: goodput.time_per_token.map(|p| p.0),
+                query: goodput.query.map(|p| p.0),
+            },
         }))
     }
 }

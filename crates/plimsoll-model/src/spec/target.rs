@@ -61,7 +61,7 @@ const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "session",
         plain: "session",
-        secured: None,
+        secured: Some("sessions"),
         elsewhere: &[],
         ports: None,
         with_path: false,

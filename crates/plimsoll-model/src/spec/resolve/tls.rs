@@ -60,7 +60,7 @@ impl Problems {
         if secured == Some(false) && given {
             self.0.push(
                 Problem::new("tls", "TLS settings for a plaintext target")
-                    .help("write the target with a secured scheme (grpcs://, sofas://, https://), or take the TLS settings out"),
+                    .help("write the target with a secured scheme (grpcs://, sofas://, https://, sessions://), or take the TLS settings out"),
             );
         }
         let spec = spec.cloned().unwrap_or_default();
