@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::{Finished, Observation, Place, Protocol, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target};
@@ -149,9 +150,17 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         Arrivals::Open(_) => Duration::ZERO,
         Arrivals::Closed { think, .. } => think,
     };
+    let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
+        None => Ok(None),
+        Some(tls) => TlsClient::new(tls, target, None)
+            .map(Some)
+            .map_err(|e| could_not_begin(e.into())),
+    };
     Ok(SessionOptions {
         api: address(&plan.target)?,
         socket: address(&call.socket)?,
+        api_tls: tls(call.api_secured, &plan.target)?,
+        socket_tls: tls(call.socket_secured, &call.socket)?,
         api_host: host(&plan.target),
         socket_host: host(&call.socket),
         agent: call.agent.clone(),
@@ -161,6 +170,7 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         reconnects: call.reconnects,
         reconnect_pause: call.reconnect_pause,
         reconnect_pause_most: call.reconnect_pause_most,
+        goodput: call.goodput,
         seed: plan.seed,
     })
 }

@@ -163,6 +163,14 @@ impl Bound {
         self.tls.is_some()
     }
 
+    /// What TLS is to be spoken, with one application protocol (RFC 7301) to agree to;
+    /// clients that name none are served, too. `None`: plaintext.
+    pub fn tls_for(&self, protocol: &[u8]) -> Option<Arc<rustls::ServerConfig>> {
+        let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Some(Arc::new(config))
+    }
+
     /// How long work in flight may take once the server was told to stop.
     pub fn drain(&self) -> Duration {
         self.drain

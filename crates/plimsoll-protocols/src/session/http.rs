@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use super::websocket::accept_key;
+
 const MOST_HEAD: usize = 32 * 1024;
 const MOST_BODY: usize = 1 << 20;
 const MOST_HEADERS: usize = 64;
@@ -92,6 +94,19 @@ fn parse(bytes: &[u8]) -> Result<Option<Answer>, NotAnAnswer> {
     }))
 }
 
+/// The answer to an upgrade whose `Sec-WebSocket-Key` was `key`: how many bytes its head
+/// takes, and why it opens no WebSocket, where it does not. `None`: not all there yet.
+///
+/// # Errors
+/// What is not an HTTP/1.1 answer.
+pub fn answer_to_upgrade(
+    bytes: &[u8],
+    key: &str,
+) -> Result<Option<(usize, Option<String>)>, NotAnAnswer> {
+    let head = Head::parse(bytes)?;
+    Ok(head.map(|head| (head.size, head.not_a_websocket(key))))
+}
+
 /// The head of an answer.
 pub(super) struct Head {
     pub(super) status: u16,
@@ -100,8 +115,13 @@ pub(super) struct Head {
     length: Option<usize>,
     chunked: bool,
     closes: bool,
+    /// `Upgrade: websocket`, and `Connection: Upgrade`.
+    upgrade: bool,
+    connection_upgrade: bool,
     /// `Sec-WebSocket-Accept`
-    pub(super) accept: Option<String>,
+    accept: Option<String>,
+    /// An extension or a subprotocol is agreed to. None is ever offered.
+    agrees: Option<&'static str>,
 }
 
 impl Head {
@@ -123,24 +143,66 @@ impl Head {
             length: None,
             chunked: false,
             closes: parsed.version == Some(0),
+            upgrade: false,
+            connection_upgrade: false,
             accept: None,
+            agrees: None,
         };
         for header in parsed.headers.iter() {
             let value = std::str::from_utf8(header.value).unwrap_or_default().trim();
             match header.name.to_ascii_lowercase().as_str() {
                 "content-length" => {
-                    let length = value.parse();
-                    head.length = Some(length.map_err(|_| {
+                    let digits = value.bytes().all(|b| b.is_ascii_digit());
+                    let length: Option<usize> = value.parse().ok().filter(|_| digits);
+                    let length = length.ok_or_else(|| {
                         NotAnAnswer("a Content-Length that is no number".to_owned())
-                    })?);
+                    })?;
+                    if head.length.replace(length).is_some_and(|one| one != length) {
+                        return Err(NotAnAnswer("two different Content-Lengths".to_owned()));
+                    }
                 }
                 "transfer-encoding" => head.chunked = value.eq_ignore_ascii_case("chunked"),
-                "connection" => head.closes |= value.eq_ignore_ascii_case("close"),
+                "connection" => {
+                    for option in value.split(',').map(str::trim) {
+                        head.closes |= option.eq_ignore_ascii_case("close");
+                        head.connection_upgrade |= option.eq_ignore_ascii_case("upgrade");
+                    }
+                }
+                "upgrade" => head.upgrade |= value.eq_ignore_ascii_case("websocket"),
+                "sec-websocket-extensions" => head.agrees = Some("Sec-WebSocket-Extensions"),
+                "sec-websocket-protocol" => head.agrees = Some("Sec-WebSocket-Protocol"),
                 "sec-websocket-accept" => head.accept = Some(value.to_owned()),
                 _ => {}
             }
         }
         Ok(Some(head))
+    }
+
+    /// Why this is not the answer that opens a WebSocket (RFC 6455 §4.1), `key` having been
+    /// the request's `Sec-WebSocket-Key`.
+    pub(super) fn not_a_websocket(&self, key: &str) -> Option<String> {
+        if self.status != 101 {
+            return Some(format!("the answer to the upgrade was {}", self.status));
+        }
+        let expected = accept_key(key.as_bytes());
+        let problem = match self {
+            Head { upgrade: false, .. } => "no Upgrade: websocket".to_owned(),
+            Head {
+                connection_upgrade: false,
+                ..
+            } => "no Connection: Upgrade".to_owned(),
+            Head { accept: None, .. } => "no Sec-WebSocket-Accept".to_owned(),
+            Head {
+                accept: Some(accept),
+                ..
+            } if *accept != expected => "the wrong Sec-WebSocket-Accept".to_owned(),
+            Head {
+                agrees: Some(header),
+                ..
+            } => format!("a {header} that was not offered"),
+            _ => return None,
+        };
+        Some(format!("the answer to the upgrade has {problem}"))
     }
 }
 
@@ -153,9 +215,12 @@ fn unchunk(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, NotAnAnswer> {
         };
         let size = std::str::from_utf8(&bytes[..line]).unwrap_or_default();
         let size = size.split(';').next().unwrap_or_default().trim();
+        let is_number = !size.is_empty() && size.bytes().all(|b| b.is_ascii_hexdigit());
         let size = usize::from_str_radix(size, 16)
-            .map_err(|_| NotAnAnswer("a chunk without its size".to_owned()))?;
-        if body.len() + size > MOST_BODY {
+            .ok()
+            .filter(|_| is_number)
+            .ok_or_else(|| NotAnAnswer("a chunk without its size".to_owned()))?;
+        if size > MOST_BODY - body.len() {
             return Err(NotAnAnswer("a body of more than 1 MiB".to_owned()));
         }
         let begin = line + 2;
@@ -213,10 +278,51 @@ mod tests {
             b"HTTP/1.1 200 OK\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\na",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
         ] {
             assert!(read(bytes, bytes.len()).is_err(), "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn only_the_right_answer_opens_a_websocket() {
+        const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+        let whole = [
+            ("Upgrade", "websocket"),
+            ("Connection", "keep-alive, Upgrade"),
+            ("Sec-WebSocket-Accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+        ];
+        let told = |status: u16, headers: &[(&str, &str)]| {
+            let lines: String = headers
+                .iter()
+                .map(|(name, value)| format!("{name}: {value}\r\n"))
+                .collect();
+            let text = format!("HTTP/1.1 {status} X\r\n{lines}\r\n");
+            let head = Head::parse(text.as_bytes()).unwrap().unwrap();
+            head.not_a_websocket(KEY)
+        };
+        assert_eq!(told(101, &whole), None);
+        assert!(told(200, &whole).unwrap().ends_with("was 200"));
+        for left_out in 0..whole.len() {
+            let mut headers = whole.to_vec();
+            headers.remove(left_out);
+            let text = told(101, &headers).unwrap();
+            assert!(text.contains(whole[left_out].0), "{text}");
+        }
+        for (name, value) in [
+            ("Sec-WebSocket-Extensions", "permessage-deflate"),
+            ("Sec-WebSocket-Protocol", "chat"),
+        ] {
+            let mut headers = whole.to_vec();
+            headers.push((name, value));
+            assert!(told(101, &headers).unwrap().contains(name));
+        }
+        let mut wrong = whole;
+        wrong[2].1 = "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=";
+        assert!(told(101, &wrong).unwrap().contains("wrong"));
     }
 }

@@ -1,7 +1,9 @@
 //! `plimsoll session`: the quick form of a plan, for sessions whose tokens stream.
 
+use std::str::FromStr;
+
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
+use plimsoll_model::spec::{CallSpec, GoodputSpec, SessionSpec, Spec};
 use plimsoll_model::units::Period;
 
 use crate::arguments::Origins;
@@ -19,14 +21,18 @@ Example: 1000 clients, ten queries each, against a stack on this machine
   plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040 &
   plimsoll session session://127.0.0.1:8000 --socket ws://127.0.0.1:4040 --clients 1000 --queries 10
 Example: 50 new sessions a second for a minute, whatever the stack does
-  plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --rate 50/s --duration 60s",
+  plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --rate 50/s --duration 60s
+Example: over TLS; only queries whose first token is there in half a second count as good
+  plimsoll session sessions://llm.example:443 --socket wss://llm.example:443 --ca ca.crt \\
+      --clients 100 --queries 3 --goodput first_token=500ms --goodput query=3s",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
-    /// The HTTP API: session://HOST:PORT.
+    /// The HTTP API: session://HOST:PORT, or sessions://HOST:PORT over TLS 1.3.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 
-    /// Where the WebSockets are: ws://HOST:PORT [default: host and port of the API].
+    /// Where the WebSockets are: ws://HOST:PORT, or wss://HOST:PORT over TLS 1.3 [default: host
+    /// and port of the API].
     #[arg(
         long,
         env = "PLIMSOLL_SOCKET",
@@ -71,11 +77,71 @@ pub(crate) struct Arguments {
     )]
     reconnect_pause: Option<Period>,
 
+    /// A query counts as good when it succeeds within this, from when it was due: KEY is
+    /// first_token, time_per_token or query. May be given for each of them.
+    #[arg(
+        long,
+        env = "PLIMSOLL_GOODPUT",
+        value_name = "KEY=TIME",
+        value_delimiter = ',',
+        help_heading = "Session"
+    )]
+    goodput: Vec<Bound>,
+
     #[command(flatten)]
     load: LoadFlags,
 
     #[command(flatten)]
     output: OutputFlags,
+}
+
+/// One bound of `--goodput`.
+#[derive(Clone, Copy, Debug)]
+struct Bound(BoundKey, Period);
+
+#[derive(Clone, Copy, Debug)]
+enum BoundKey {
+    FirstToken,
+    TimePerToken,
+    Query,
+}
+
+impl FromStr for Bound {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Bound, String> {
+        let (key, time) = typed
+            .split_once('=')
+            .ok_or("write KEY=TIME, such as first_token=500ms")?;
+        let key = match key {
+            "first_token" => BoundKey::FirstToken,
+            "time_per_token" => BoundKey::TimePerToken,
+            "query" => BoundKey::Query,
+            other => {
+                return Err(format!(
+                    "`{other}` is not one of first_token, time_per_token, query"
+                ));
+            }
+        };
+        let time = time.parse::<Period>().map_err(|e| e.to_string())?;
+        Ok(Bound(key, time))
+    }
+}
+
+fn goodput(bounds: &[Bound]) -> Option<GoodputSpec> {
+    if bounds.is_empty() {
+        return None;
+    }
+    let mut spec = GoodputSpec::default();
+    for Bound(key, time) in bounds {
+        let place = match key {
+            BoundKey::FirstToken => &mut spec.first_token,
+            BoundKey::TimePerToken => &mut spec.time_per_token,
+            BoundKey::Query => &mut spec.query,
+        };
+        *place = Some(*time);
+    }
+    Some(spec)
 }
 
 pub(crate) fn execute(
@@ -94,6 +160,7 @@ pub(crate) fn execute(
                 reconnects: arguments.reconnects,
                 reconnect_pause: arguments.reconnect_pause,
                 reconnect_pause_most: None,
+                goodput: goodput(&arguments.goodput),
             }),
             ..CallSpec::default()
         },

@@ -15,6 +15,11 @@ pub fn accept_key(key: &[u8]) -> String {
     STANDARD.encode(digest.finish())
 }
 
+/// The `Sec-WebSocket-Key` that stands for a nonce.
+pub fn client_key(nonce: &[u8; 16]) -> String {
+    STANDARD.encode(nonce)
+}
+
 /// Whether this is a `Sec-WebSocket-Key`: 16 bytes in base64.
 pub fn is_client_key(key: &[u8]) -> bool {
     key.len() == 24
@@ -31,6 +36,7 @@ mod tests {
     fn example_of_the_rfc() {
         let key = b"dGhlIHNhbXBsZSBub25jZQ==";
         assert!(is_client_key(key));
+        assert_eq!(client_key(b"the sample nonce").as_bytes(), key);
         assert_eq!(accept_key(key), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert!(!is_client_key(b"dGhlIHNhbXBsZSBub25jZQ="));
         assert!(!is_client_key(b"not base64 at all -------"));

@@ -1,0 +1,257 @@
+//! A session's queries: asked, their tokens taken, recorded.
+
+use std::time::Duration;
+
+use plimsoll_engine::script::Turn;
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::{Outcome, Sample, Time};
+
+use super::{Query, Request, Session};
+use crate::session::account::{Arrived, Frame};
+
+impl Session {
+    pub(super) fn frame(&mut self, text: &str, now: Time, turn: &mut Turn<'_>) {
+        let Ok(frame) = serde_json::from_str::<Frame<'_>>(text) else {
+            turn.detail(
+                Outcome::BadAnswer,
+                "a frame that is no JSON object with a type",
+            );
+            return;
+        };
+        match &*frame.kind {
+            "token" => {
+                self.note_epoch(frame.epoch);
+                self.token_came(&frame, text.len(), now, turn);
+            }
+            "done" => {
+                self.note_epoch(frame.epoch);
+                self.done_came(&frame, now, turn);
+            }
+            "resumed" if frame.resumed == Some(false) => {
+                turn.count(Count::HistoryGone, 1);
+                self.account.begin_epoch();
+                self.epoch = frame.epoch;
+            }
+            // Types that are not known are to be ignored.
+            _ => {}
+        }
+    }
+
+    pub(super) fn note_epoch(&mut self, epoch: Option<u64>) {
+        if let (Some(ours), Some(theirs)) = (self.epoch, epoch)
+            && ours != theirs
+        {
+            self.account.begin_epoch();
+        }
+        self.epoch = epoch.or(self.epoch);
+    }
+
+    /// Whether a frame is of a run that has ended already.
+    pub(super) fn is_stray(&self, frame: &Frame<'_>) -> bool {
+        self.query.is_none() || matches!((frame.run, self.run), (Some(of), Some(run)) if of < run)
+    }
+
+    pub(super) fn token_came(
+        &mut self,
+        frame: &Frame<'_>,
+        length: usize,
+        now: Time,
+        turn: &mut Turn<'_>,
+    ) {
+        if self.is_stray(frame) {
+            match self.account.arrive(frame.seq) {
+                Arrived::Again => turn.count(Count::TokensDuplicated, 1),
+                Arrived::New | Arrived::Late => turn.count(Count::TokensStray, 1),
+            }
+            return;
+        }
+        let arrived = self.account.token(frame.seq);
+        self.run = frame.run.or(self.run);
+        let Some(query) = &mut self.query else {
+            return;
+        };
+        query.bytes = query.bytes.saturating_add(length as u32);
+        if arrived == Arrived::Again || frame.content.as_deref() == Some("") {
+            return;
+        }
+        if query.first_token == Time::NEVER {
+            query.first_token = now;
+            turn.time(TimeMeasure::FirstToken, now.since(query.sent));
+        } else {
+            turn.time(TimeMeasure::TokenGap, now.since(query.last_token));
+        }
+        query.last_token = now;
+    }
+
+    pub(super) fn done_came(&mut self, frame: &Frame<'_>, now: Time, turn: &mut Turn<'_>) {
+        let again = self.account.arrive(frame.seq) == Arrived::Again;
+        if self.is_stray(frame) || again {
+            return;
+        }
+        let account = self.account.query;
+        let missing = frame
+            .tokens
+            .map_or(0, |n| n.saturating_sub(account.received));
+        let too_many = frame
+            .tokens
+            .map_or(0, |n| account.received.saturating_sub(n));
+        turn.count(Count::TokensMissing, missing);
+        let whole = missing == 0
+            && too_many == 0
+            && account.duplicated == 0
+            && account.out_of_order == 0
+            && account.received > 0;
+        let outcome = match frame.finish.as_deref() {
+            Some("error") => Outcome::RunFailed,
+            Some("cancelled") => Outcome::Cancelled,
+            _ if whole => Outcome::Ok,
+            _ => Outcome::TokensLost,
+        };
+        if outcome == Outcome::TokensLost {
+            turn.detail(
+                outcome,
+                &format!(
+                    "{} of {} tokens received, {} of them twice, {} out of order",
+                    account.received,
+                    frame.tokens.map_or("?".to_owned(), |n| n.to_string()),
+                    account.duplicated,
+                    account.out_of_order
+                ),
+            );
+        }
+        self.query_over(outcome, now, turn);
+        // The answer of the API may still be on its way; the next request waits for it.
+        if self.request.is_none() {
+            self.after_query(now, turn);
+        }
+    }
+
+    pub(super) fn ask(&mut self, now: Time, turn: &mut Turn<'_>) {
+        self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
+        self.account.begin();
+        self.query = Some(Query {
+            sent: Time::NEVER,
+            first_token: Time::NEVER,
+            last_token: Time::NEVER,
+            bytes: 0,
+            reconnects: 0,
+            begun: false,
+        });
+        self.ask_api(Request::Run, now, turn);
+        self.arm(turn);
+    }
+
+    /// Records the query that is going on, or was to be the next.
+    pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+        let query = self.query.take();
+        let sent = query.map_or(now, |query| query.sent.min(now));
+        let account = std::mem::take(&mut self.account.query);
+        turn.count(Count::TokensReceived, account.received);
+        turn.count(Count::TokensDuplicated, account.duplicated);
+        turn.count(Count::TokensOutOfOrder, account.out_of_order);
+        turn.count(Count::TokensStray, account.stray);
+        // What making the session took is in its own measures, and nobody's lag.
+        let late = if self.asked <= 1 {
+            self.origin.late_ns
+        } else {
+            0
+        };
+        let arrival = Time(sent.0.saturating_sub(late));
+        let first = query.map_or(Time::NEVER, |query| query.first_token);
+        let mut per_token = 0;
+        if let Some(query) = query
+            && outcome.is_ok()
+            && account.received > 1
+        {
+            per_token = query.last_token.since(query.first_token) / (account.received - 1);
+            turn.time(TimeMeasure::TokenMean, per_token);
+        }
+        if outcome.is_ok()
+            && self.options.goodput.is_met(
+                Duration::from_nanos(first.since(arrival)),
+                Duration::from_nanos(per_token),
+                now.duration_since(arrival),
+            )
+        {
+            turn.count(Count::QueriesGood, 1);
+        }
+        let counts = [
+            (Count::TokensReceived, account.received),
+            (Count::TokensDuplicated, account.duplicated),
+            (Count::TokensOutOfOrder, account.out_of_order),
+            (
+                Count::Reconnects,
+                query.map_or(0, |query| u64::from(query.reconnects)),
+            ),
+        ];
+        let times = [
+            (TimeMeasure::SessionCreate, self.created_ns),
+            (TimeMeasure::SocketOpen, self.opened_ns),
+            (
+                TimeMeasure::FirstToken,
+                if first == Time::NEVER {
+                    0
+                } else {
+                    first.since(sent)
+                },
+            ),
+            (TimeMeasure::TokenMean, per_token),
+        ];
+        let sample = Sample {
+            number: self.origin.number * u64::from(self.options.queries)
+                + u64::from(self.asked.saturating_sub(1)),
+            arrival,
+            sent,
+            first_byte: if first == Time::NEVER { now } else { first },
+            done: now,
+            stage: 0,
+            outcome,
+            bytes_sent: 0,
+            bytes_received: query.map_or(0, |query| query.bytes),
+        };
+        turn.call(sample, &counts, &times);
+        self.has_failed |= !outcome.is_ok();
+    }
+
+    pub(super) fn query_over(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+        self.record(outcome, now, turn);
+        self.deadline = Time::NEVER;
+        self.arm(turn);
+    }
+
+    /// What follows a query: the next one, or the end.
+    pub(super) fn after_query(&mut self, now: Time, turn: &mut Turn<'_>) {
+        if self.asked >= self.options.queries || turn.is_stopping() {
+            self.ask_api(Request::Close, now, turn);
+            // The session is over either way; a server that says nothing is not waited for.
+            self.deadline = now + Duration::from_secs(5);
+            return self.arm(turn);
+        }
+        if self.options.think.is_zero() {
+            turn.due();
+            self.asked += 1;
+            return self.ask(now, turn);
+        }
+        self.next_at = now + self.options.think;
+        self.arm(turn);
+    }
+
+    /// The session can't go on: the query fails, and those that were to follow with it.
+    pub(super) fn break_off(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+        if self.request == Some(Request::Close) {
+            return self.over(turn);
+        }
+        if self.next_at == Time::NEVER {
+            self.record(outcome, now, turn);
+        }
+        if !turn.is_stopping() {
+            while self.asked < self.options.queries {
+                turn.due();
+                self.asked += 1;
+                self.record(Outcome::SessionBroken, now, turn);
+            }
+        }
+        self.has_failed = true;
+        self.over(turn);
+    }
+}

@@ -1,0 +1,177 @@
+//! A session's WebSocket: opened, read, lost and opened again.
+
+use std::ops::ControlFlow;
+
+use plimsoll_engine::script::Turn;
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::{Outcome, Time};
+
+use super::{Request, SOCKET, Session, Socket};
+use crate::session::http::Head;
+use crate::session::websocket::{
+    Message, Opcode, Reader, Role, Violation, client_key, close_payload, code, put_masked,
+};
+
+impl Session {
+    pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {
+        self.socket = Socket::Connecting;
+        self.began = now;
+        turn.connect(SOCKET, self.options.socket);
+    }
+
+    pub(super) fn upgrade_request(&mut self) -> String {
+        let mut query = String::new();
+        if self.lost_at != Time::NEVER {
+            query = format!("?after={}", self.account.last);
+            if let Some(epoch) = self.epoch {
+                query.push_str(&format!("&epoch={epoch}"));
+            }
+        }
+        // A new one for each connection (RFC 6455 §4.1). It guards against caches in between,
+        // not against an enemy, so it may repeat when a run with the same seed is repeated.
+        let (high, low) = (self.random(), self.random());
+        self.nonce[..8].copy_from_slice(&high.to_ne_bytes());
+        self.nonce[8..].copy_from_slice(&low.to_ne_bytes());
+        let key = client_key(&self.nonce);
+        let options = &self.options;
+        format!(
+            "GET /{}/ws/{}{query} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\n\
+             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\
+             Authorization: Bearer {}\r\n\r\n",
+            options.agent, self.session, options.socket_host, self.token
+        )
+    }
+
+    pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
+        self.upgrade.extend_from_slice(bytes);
+        let head = match Head::parse(&self.upgrade) {
+            Ok(None) => return,
+            Ok(Some(head)) => head,
+            Err(e) => {
+                turn.detail(Outcome::SocketRefused, &e.0);
+                turn.close(SOCKET);
+                return self.socket_lost(Outcome::SocketRefused, now, turn);
+            }
+        };
+        if let Some(text) = head.not_a_websocket(&client_key(&self.nonce)) {
+            let denied = matches!(head.status, 401 | 403);
+            let outcome = if denied {
+                Outcome::SocketDenied
+            } else {
+                Outcome::SocketRefused
+            };
+            turn.detail(outcome, &text);
+            turn.close(SOCKET);
+            if denied {
+                return self.break_off(outcome, now, turn);
+            }
+            return self.socket_lost(outcome, now, turn);
+        }
+        self.socket = Socket::Open;
+        turn.time(TimeMeasure::SocketOpen, now.since(self.began));
+        if self.opened_ns == 0 {
+            self.opened_ns = now.since(self.began);
+        }
+        if self.lost_at != Time::NEVER && self.asked > 0 && self.has_reconnected {
+            turn.count(Count::Reconnects, 1);
+            if let Some(query) = &mut self.query {
+                query.reconnects += 1;
+            }
+            turn.time(TimeMeasure::Reconnect, now.since(self.lost_at));
+        }
+        self.attempts = 0;
+        let gathered = std::mem::take(&mut self.upgrade);
+        let rest = &gathered[head.size..];
+        if self.query.is_none() && self.request.is_none() && self.next_at == Time::NEVER {
+            // The first query, or one that waited for the socket.
+            self.ask(now, turn);
+        }
+        if !rest.is_empty() {
+            self.frames(rest, now, turn);
+        }
+    }
+
+    /// The socket is gone, or was never opened: tried again, or the end of the session.
+    pub(super) fn socket_lost(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+        let was_open = self.socket == Socket::Open;
+        self.socket = Socket::Closed;
+        if self.request == Some(Request::Close) {
+            return;
+        }
+        if was_open {
+            self.lost_at = now;
+            if !std::mem::replace(&mut self.has_reconnected, true) {
+                turn.count(Count::SessionsReconnected, 1);
+            }
+        } else if self.has_reconnected {
+            turn.count(Count::ReconnectsFailed, 1);
+        }
+        if self.attempts >= self.options.reconnects {
+            let outcome = if was_open {
+                Outcome::SocketClosed
+            } else {
+                outcome
+            };
+            return self.break_off(outcome, now, turn);
+        }
+        // Full jitter: anything from nothing to the pause, which doubles.
+        let pause = self.options.reconnect_pause * 2u32.saturating_pow(self.attempts);
+        let pause = pause.min(self.options.reconnect_pause_most);
+        let share = (self.random() >> 11) as f64 / (1u64 << 53) as f64;
+        self.attempts += 1;
+        self.socket = Socket::Pausing(now + pause.mul_f64(share));
+        self.arm(turn);
+    }
+
+    pub(super) fn frames(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
+        let mut reader = std::mem::replace(&mut self.reader, Reader::new(Role::Client, 0));
+        let mut closed = None;
+        let read = reader.read(bytes, |message| {
+            match message {
+                Message::Text(text) => self.frame(text, now, turn),
+                Message::Binary(_) => {
+                    closed = Some(violation("a binary frame"));
+                    return ControlFlow::Break(());
+                }
+                Message::Ping(payload) => {
+                    let mask = (self.random() as u32).to_ne_bytes();
+                    put_masked(turn.out(SOCKET), Opcode::Pong, mask, payload);
+                }
+                Message::Pong(_) => {}
+                Message::Close { code, reason } => {
+                    turn.detail(
+                        Outcome::SocketClosed,
+                        &format!("the socket was closed with {code} {reason}"),
+                    );
+                    closed = Some(Violation { code, reason: "" });
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        self.reader = reader;
+        let closed = match (closed, read) {
+            (None, Ok(())) => return,
+            (Some(closed), _) => closed,
+            (None, Err(violation)) => violation,
+        };
+        if !closed.reason.is_empty() {
+            turn.detail(Outcome::ProtocolError, closed.reason);
+        }
+        if self.socket != Socket::Open {
+            return;
+        }
+        let mask = (self.random() as u32).to_ne_bytes();
+        let payload = close_payload(closed.code, closed.reason);
+        put_masked(turn.out(SOCKET), Opcode::Close, mask, &payload);
+        turn.close(SOCKET);
+        self.socket_lost(Outcome::SocketClosed, now, turn);
+    }
+}
+
+fn violation(reason: &'static str) -> Violation {
+    Violation {
+        code: code::PROTOCOL,
+        reason,
+    }
+}
