@@ -1,0 +1,455 @@
+//! Sessions end to end over the simulated network: the engine's script worker, the
+//! session driver, and a stack whose sockets are killed again and again.
+//!
+//! A seed makes the weather, the load and the kills. What holds for each: every query that
+//! was due is counted once, a success has seen its tokens 1..n once and in order, and
+//! where only sockets are killed every query is a success. `SIMULATION_SEED=n` replays one.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::script::worker::ScriptWorker;
+use plimsoll_engine::worker::{Control, Share, StopLevel, WorkerInterval};
+use plimsoll_model::measure::Count;
+use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Spacing, Stage};
+use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::session::websocket::{
+    Message, Opcode, Reader, Role, accept_key, put_frame,
+};
+use plimsoll_protocols::session::{SessionOptions, Sessions};
+
+const SEEDS: u64 = 200;
+const TOKENS: u64 = 18;
+const LOOK_EVERY: Duration = Duration::from_millis(3);
+
+/// A number in a range, from a seed and a name: the same for ever.
+fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
+    let mut z = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(name << 32 | name);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    from + (z ^ (z >> 31)) % (to - from + 1)
+}
+
+/// A session's log is a function of when its runs began: frame `n` is there once its
+/// time has come, whoever is connected.
+#[derive(Default)]
+struct Log {
+    runs: Vec<Time>,
+}
+
+impl Log {
+    fn due(&self, seq: u64, pace: Duration) -> Option<Time> {
+        let run = (seq - 1) / (TOKENS + 1);
+        let began = *self.runs.get(usize::try_from(run).unwrap())?;
+        Some(began + pace * u32::try_from((seq - 1) % (TOKENS + 1) + 1).unwrap())
+    }
+
+    fn frame(seq: u64) -> String {
+        let run = (seq - 1) / (TOKENS + 1) * (TOKENS + 1) + 1;
+        if seq.is_multiple_of(TOKENS + 1) {
+            return format!(
+                r#"{{"type":"done","content":"","seq":{seq},"run":{run},"epoch":5,"tokens":{TOKENS},"finish":"stop"}}"#
+            );
+        }
+        format!(r#"{{"type":"token","content":"w ","seq":{seq},"run":{run},"epoch":5}}"#)
+    }
+}
+
+/// What a connection turned out to be.
+enum Kind {
+    Unknown(Vec<u8>),
+    Socket {
+        session: String,
+        last: u64,
+        reader: Reader,
+    },
+}
+
+/// API, gateway and killer in one.
+struct Stack {
+    seed: u64,
+    pace: Duration,
+    /// Out of a million frames, before how many the socket is killed.
+    kill: u64,
+    sessions: BTreeMap<String, Log>,
+    connections: BTreeMap<Peer, Kind>,
+    decided: u64,
+    kills: u64,
+}
+
+impl Stack {
+    fn chance(&mut self, of_a_million: u64) -> bool {
+        self.decided += 1;
+        choose(self.seed, 1_000 + self.decided, 0, 999_999) < of_a_million
+    }
+
+    fn answer(&mut self, head: &str, now: Time) -> String {
+        let path = head.split(' ').nth(1).unwrap();
+        let body = match path.split('/').collect::<Vec<_>>()[..] {
+            ["", "session", "create"] => {
+                let id = format!("s{}", self.sessions.len());
+                self.sessions.insert(id.clone(), Log::default());
+                format!(r#"{{"session_id":"{id}","token":"t-{id}"}}"#)
+            }
+            ["", "session", id, "run"] => {
+                let log = self.sessions.get_mut(id).expect("a session of ours");
+                log.runs.push(now);
+                let run = (log.runs.len() as u64 - 1) * (TOKENS + 1) + 1;
+                format!(r#"{{"run":{run},"tokens":{TOKENS},"epoch":5}}"#)
+            }
+            ["", "session", _, "close"] => r#"{"closed":true}"#.to_owned(),
+            _ => panic!("a request for {path}"),
+        };
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    }
+
+    /// Sends a socket what is due, and kills it by chance.
+    fn push(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        let mut out = Vec::new();
+        loop {
+            let Some(Kind::Socket { session, last, .. }) = self.connections.get_mut(&peer) else {
+                return;
+            };
+            let (next, session) = (*last + 1, session.clone());
+            let due = self.sessions[&session].due(next, self.pace);
+            if due.is_none_or(|due| due > now) {
+                break;
+            }
+            put_frame(&mut out, Opcode::Text, Log::frame(next).as_bytes());
+            if let Some(Kind::Socket { last, .. }) = self.connections.get_mut(&peer) {
+                *last = next;
+            }
+            if self.chance(self.kill) {
+                // In the middle of a frame, at its end, or with a farewell.
+                self.kills += 1;
+                match self.decided % 3 {
+                    0 => out.truncate(out.len() - 7),
+                    1 => {}
+                    _ => {
+                        let payload = 1012u16.to_be_bytes();
+                        put_frame(&mut out, Opcode::Close, &payload);
+                    }
+                }
+                actions.push(Action::Send(out));
+                actions.push(if self.decided % 2 == 0 {
+                    Action::Close
+                } else {
+                    Action::Reset
+                });
+                self.connections.remove(&peer);
+                return;
+            }
+        }
+        if !out.is_empty() {
+            actions.push(Action::Send(out));
+        }
+    }
+}
+
+impl Server for Stack {
+    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+        self.connections.insert(peer, Kind::Unknown(Vec::new()));
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let input = match self.connections.get_mut(&peer) {
+            None => return,
+            Some(Kind::Unknown(input)) => {
+                input.extend_from_slice(bytes);
+                input
+            }
+            Some(Kind::Socket { reader, .. }) => {
+                let read = reader.read(bytes, |message| {
+                    assert!(!matches!(message, Message::Text(_) | Message::Binary(_)));
+                    ControlFlow::Continue(())
+                });
+                assert_eq!(read, Ok(()), "the client breaks the protocol");
+                return;
+            }
+        };
+        let text = String::from_utf8(input.clone()).unwrap();
+        if !text.ends_with("\r\n\r\n") {
+            return;
+        }
+        input.clear();
+        if text.starts_with("POST") {
+            let answer = self.answer(&text, now);
+            actions.push(Action::Send(answer.into_bytes()));
+            return;
+        }
+        let path = text.split(' ').nth(1).unwrap();
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let session = path.strip_prefix("/agent/ws/").unwrap().to_owned();
+        assert!(text.contains(&format!("Authorization: Bearer t-{session}\r\n")));
+        let after = query.split('&').find_map(|p| p.strip_prefix("after="));
+        let last: u64 = after.map_or(0, |after| after.parse().unwrap());
+        let key = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))
+            .unwrap();
+        let mut out = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Accept: {}\r\n\r\n",
+            accept_key(key.as_bytes())
+        )
+        .into_bytes();
+        if after.is_some() {
+            put_frame(
+                &mut out,
+                Opcode::Text,
+                br#"{"type":"resumed","resumed":true}"#,
+            );
+        }
+        actions.push(Action::Send(out));
+        let kind = Kind::Socket {
+            session,
+            last,
+            reader: Reader::new(Role::Server, 1 << 16),
+        };
+        self.connections.insert(peer, kind);
+        // Looks for what is due every so often: a run may begin at any time.
+        actions.push(Action::Timer {
+            after: LOOK_EVERY,
+            tag: 0,
+        });
+    }
+
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.push(peer, now, actions);
+        if self.connections.contains_key(&peer) {
+            let after = LOOK_EVERY;
+            actions.push(Action::Timer { after, tag });
+        }
+    }
+
+    fn closed(&mut self, peer: Peer, _now: Time) {
+        self.connections.remove(&peer);
+    }
+}
+
+struct Alone {
+    start: Option<Time>,
+    total: Interval,
+}
+
+impl Control for Alone {
+    fn stop_level(&self) -> StopLevel {
+        StopLevel::Run
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        self.total.merge(&interval.recorded);
+        let mut spare = interval.recorded;
+        spare.clear();
+        Some(spare)
+    }
+}
+
+struct Outcomes {
+    record: StageRecord,
+    sessions: u64,
+    queries: u64,
+    kills: u64,
+}
+
+/// One run; `stormy`: the network itself loses connections, the API's too.
+fn simulate(seed: u64, stormy: bool) -> Outcomes {
+    let number = |name, from, to| choose(seed, name, from, to);
+    let sessions = number(1, 1, 5);
+    let queries = number(2, 1, 4);
+    let open = number(3, 0, 1) == 1;
+    let weather = Weather {
+        latency_us: 20..=number(4, 20, 3_000),
+        piece: 1..=usize::try_from(number(5, 1, 300)).unwrap(),
+        stall: number(6, 0, 20_000) as u32,
+        stall_ms: 1..=number(7, 1, 200),
+        reset: if stormy {
+            number(8, 1, 3_000) as u32
+        } else {
+            0
+        },
+        refuse: if stormy { 50_000 } else { 0 },
+        ..Weather::calm(seed)
+    };
+    let mut stack = Stack {
+        seed,
+        pace: Duration::from_millis(number(9, 0, 30)),
+        kill: number(10, 0, 60_000),
+        sessions: BTreeMap::new(),
+        connections: BTreeMap::new(),
+        decided: 0,
+        kills: 0,
+    };
+    let load = Load {
+        arrivals: if open {
+            Arrivals::Open(Spacing::Constant)
+        } else {
+            Arrivals::Closed {
+                clients: sessions as u32,
+                think: Duration::ZERO,
+            }
+        },
+        stages: vec![Stage {
+            name: "steady".to_owned(),
+            warmup: false,
+            duration: open.then_some(Duration::from_secs(1)),
+            rate_from: if open { sessions as f64 } else { 0.0 },
+            rate_to: if open { sessions as f64 } else { 0.0 },
+        }],
+        connections: 2,
+        reuse: Reuse::Always,
+        calls: (!open).then_some(sessions * queries),
+        deadline: Some(Duration::from_secs(60)),
+        connect_timeout: Duration::from_secs(5),
+        connect_rate: None,
+        drain: Duration::from_secs(10),
+        workers: Some(1),
+        spin: Duration::ZERO,
+        source_addresses: Vec::new(),
+    };
+    let options = SessionOptions {
+        api: ([127, 0, 0, 1], 1).into(),
+        socket: ([127, 0, 0, 1], 2).into(),
+        api_tls: None,
+        socket_tls: None,
+        api_host: "api".to_owned(),
+        socket_host: "sockets".to_owned(),
+        agent: "agent".to_owned(),
+        queries: queries as u32,
+        think: Duration::from_millis(number(11, 0, 20)),
+        deadline: load.deadline,
+        reconnects: 20,
+        reconnect_pause: Duration::from_millis(number(12, 1, 300)),
+        reconnect_pause_most: Duration::from_secs(1),
+        goodput: Goodput::default(),
+        seed,
+    };
+    let share = Share {
+        index: 0,
+        of: 1,
+        connections: load.connections,
+        clients: if open { 0 } else { sessions as u32 },
+        calls: load.calls,
+        schedule: Schedule::new(&load, seed),
+        load: Arc::new(load),
+        keep_requests: false,
+        trace: false,
+    };
+    let mut control = Alone {
+        start: Some(Time(1_100_000_000)),
+        total: Interval::default(),
+    };
+    let network = SimulatedNetwork::new(&mut stack, weather);
+    let mut worker = ScriptWorker::new(share, network, Arc::new(Sessions::new(options)));
+    worker.run(Time(1_100_000_000), &mut control).unwrap();
+    drop(worker);
+    let mut record = StageRecord::default();
+    for (_, stage) in control.total.recorded() {
+        record.merge(stage);
+    }
+    Outcomes {
+        record,
+        sessions,
+        queries,
+        kills: stack.kills,
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("SIMULATION_SEED") {
+        Ok(seed) => vec![seed.parse().expect("SIMULATION_SEED is a number")],
+        Err(_) => (0..SEEDS).collect(),
+    }
+}
+
+fn of(record: &StageRecord, count: Count) -> u64 {
+    record.measures.as_ref().map_or(0, |m| m.of(count))
+}
+
+#[test]
+fn sockets_killed_at_random_cost_no_token() {
+    let (mut kills, mut reconnects) = (0, 0);
+    for seed in seeds() {
+        let seen = simulate(seed, false);
+        let (record, all) = (&seen.record, seen.sessions * seen.queries);
+        let told = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
+        assert_eq!((record.due, record.ok()), (all, all), "{}", told());
+        assert_eq!(
+            of(record, Count::TokensReceived),
+            all * TOKENS,
+            "{}",
+            told()
+        );
+        for none in [
+            Count::TokensMissing,
+            Count::TokensDuplicated,
+            Count::TokensOutOfOrder,
+            Count::TokensStray,
+            Count::HistoryGone,
+            Count::SessionsFailed,
+        ] {
+            assert_eq!(of(record, none), 0, "{}: {}", told(), none.key());
+        }
+        assert_eq!(of(record, Count::SessionsOk), seen.sessions, "{}", told());
+        assert!(of(record, Count::Reconnects) <= seen.kills, "{}", told());
+        kills += seen.kills;
+        reconnects += of(record, Count::Reconnects);
+    }
+    if std::env::var_os("SIMULATION_SEED").is_none() {
+        assert!(kills > 300 && reconnects > 300, "{kills} {reconnects}");
+    }
+}
+
+#[test]
+fn in_any_weather_a_success_has_all_its_tokens() {
+    let mut failed = 0;
+    for seed in seeds() {
+        let seen = simulate(seed, true);
+        let (record, all) = (&seen.record, seen.sessions * seen.queries);
+        let told = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
+        assert_eq!(record.due, all, "{}", told());
+        assert_eq!(
+            record.due,
+            record.ended() + record.not_started,
+            "{}",
+            told()
+        );
+        // The stack never loses, doubles or shuffles: whoever says so is wrong.
+        assert_eq!(record.outcomes.of(Outcome::TokensLost), 0, "{}", told());
+        assert_eq!(of(record, Count::TokensMissing), 0, "{}", told());
+        assert_eq!(of(record, Count::TokensDuplicated), 0, "{}", told());
+        assert_eq!(of(record, Count::TokensOutOfOrder), 0, "{}", told());
+        assert!(
+            of(record, Count::TokensReceived) >= record.ok() * TOKENS,
+            "{}",
+            told()
+        );
+        failed += record.errors();
+    }
+    if std::env::var_os("SIMULATION_SEED").is_none() {
+        assert!(failed > 0, "the weather was meant to hurt");
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..20 {
+        let (one, two) = (simulate(seed, true), simulate(seed, true));
+        assert_eq!(one.record, two.record, "SIMULATION_SEED={seed}");
+        assert_eq!(one.kills, two.kills);
+    }
+}
