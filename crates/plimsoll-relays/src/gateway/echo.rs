@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use plimsoll_protocols::session::websocket::{
     Message, Opcode, Reader, Role, close_payload, put_frame,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use super::GatewayOptions;
 use super::request::Upgrade;
+use super::stream::Stream;
+use super::{GOODBYE_LIMIT, GatewayOptions};
 
 /// Serves one connection to its end.
-pub(super) async fn serve(options: &GatewayOptions, mut stream: TcpStream, upgrade: &Upgrade) {
+pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade: &Upgrade) {
     let mut reader = Reader::new(Role::Server, options.max_message);
     let mut out = upgrade.encode();
     let mut input = vec![0; 64 * 1024];
@@ -45,5 +45,12 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: TcpStream, upgra
             ended = true;
         }
     }
-    let _ = stream.shutdown().await;
+    // Read to the end: closing with bytes unread would reset the connection, and the client
+    // might lose our Close.
+    let farewell = async {
+        stream.shutdown().await?;
+        while stream.read(&mut input).await? > 0 {}
+        Ok(())
+    };
+    let _: Result<std::io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
 }

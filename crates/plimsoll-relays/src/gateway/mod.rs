@@ -11,6 +11,7 @@ mod mailbox;
 mod metrics;
 mod request;
 mod session;
+mod stream;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use plimsoll_protocols::serving::{Bound, ServeError};
 use plimsoll_protocols::session::websocket::code;
-use tokio::io::AsyncWriteExt;
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bus::Bus;
@@ -28,11 +29,14 @@ use crate::token::Verifier;
 use mailbox::Mailbox;
 pub use metrics::Metrics;
 use request::{Answer, Request};
+use stream::Stream;
 
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// From accept to the end of the request's head.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// How long a client may take to answer our Close.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 /// How often stopping looks whether all sessions have ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
 
@@ -102,12 +106,13 @@ impl Gateway {
         shutdown: impl Future<Output = ()>,
     ) -> Result<Metrics, ServeError> {
         let drain = bound.drain();
+        let tls = bound.tls_for(b"http/1.1");
         let listener = bound.into_listener()?;
         let gateway = Arc::new(self);
         tokio::select! {
             biased;
             () = shutdown => {}
-            () = accept(&gateway, &listener) => {}
+            () = accept(&gateway, &listener, tls) => {}
         }
         drop(listener);
         gateway.stopping.store(true, Ordering::Release);
@@ -144,11 +149,12 @@ impl Gateway {
     }
 }
 
-async fn accept(gateway: &Arc<Gateway>, listener: &TcpListener) {
+async fn accept(gateway: &Arc<Gateway>, listener: &TcpListener, tls: Option<Arc<ServerConfig>>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                tokio::spawn(serve_connection(Arc::clone(gateway), stream, peer));
+                let (gateway, tls) = (Arc::clone(gateway), tls.clone());
+                tokio::spawn(serve_connection(gateway, stream, tls, peer));
             }
             Err(e) => {
                 tracing::warn!("accepting a connection: {e}");
@@ -158,15 +164,33 @@ async fn accept(gateway: &Arc<Gateway>, listener: &TcpListener) {
     }
 }
 
-async fn serve_connection(gateway: Arc<Gateway>, mut stream: TcpStream, peer: SocketAddr) {
-    // A socket that can't be set so is about to fail anyway.
-    let _ = stream.set_nodelay(true);
-    let reading = Request::read(&mut stream);
-    // Boxed: what reading the head needs must not stay with the session for hours.
-    let request = match tokio::time::timeout(REQUEST_LIMIT, Box::pin(reading)).await {
-        Ok(Ok(request)) => request,
-        Ok(Err(Some(answer))) => return refuse(&gateway, &mut stream, peer, &answer).await,
-        Ok(Err(None)) | Err(_) => return,
+async fn serve_connection(
+    gateway: Arc<Gateway>,
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+    peer: SocketAddr,
+) {
+    let opening = async {
+        let mut stream = match Stream::accept(stream, tls.as_ref()).await {
+            Ok(stream) => stream,
+            Err(e) => {
+                gateway.metrics.refused("tls_handshake");
+                tracing::info!(%peer, "tls handshake: {e}");
+                return None;
+            }
+        };
+        let request = Request::read(&mut stream).await;
+        Some((stream, request))
+    };
+    // Boxed: what opening needs must not stay with the session for hours.
+    let opened = tokio::time::timeout(REQUEST_LIMIT, Box::pin(opening)).await;
+    let Ok(Some((mut stream, request))) = opened else {
+        return;
+    };
+    let request = match request {
+        Ok(request) => request,
+        Err(Some(answer)) => return refuse(&gateway, &mut stream, peer, &answer).await,
+        Err(None) => return,
     };
     let answer = match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/health") => gateway.health(),
@@ -186,7 +210,7 @@ async fn serve_connection(gateway: Arc<Gateway>, mut stream: TcpStream, peer: So
     refuse(&gateway, &mut stream, peer, &answer).await;
 }
 
-async fn refuse(gateway: &Gateway, stream: &mut TcpStream, peer: SocketAddr, answer: &Answer) {
+async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: SocketAddr, answer: &Answer) {
     if answer.status >= 400 {
         gateway.metrics.refused(answer.reason);
         tracing::info!(%peer, status = answer.status, reason = answer.reason, "refused");

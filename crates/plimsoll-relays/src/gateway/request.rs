@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use plimsoll_protocols::session::websocket::{accept_key, is_client_key};
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+
+use super::stream::Stream;
 
 const MOST_HEAD: usize = 16 * 1024;
 const MOST_HEADERS: usize = 64;
@@ -118,8 +118,9 @@ impl Upgrade {
 
 impl Request {
     /// Reads a head. `Err(None)`: the client went away.
-    pub(super) async fn read(stream: &mut TcpStream) -> Result<Request, Option<Answer>> {
+    pub(super) async fn read(stream: &mut Stream) -> Result<Request, Option<Answer>> {
         let mut head = Vec::with_capacity(1024);
+        let mut piece = [0; 1024];
         loop {
             if let Some(request) = Request::parse(&head)? {
                 return Ok(request);
@@ -131,9 +132,9 @@ impl Request {
                     "the request's head is over 16 KiB",
                 )));
             }
-            match stream.read_buf(&mut head).await {
+            match stream.read(&mut piece).await {
                 Ok(0) | Err(_) => return Err(None),
-                Ok(_) => {}
+                Ok(n) => head.extend_from_slice(&piece[..n]),
             }
         }
     }

@@ -19,21 +19,18 @@ use bytes::Bytes;
 use plimsoll_protocols::session::websocket::{
     Message, Opcode, Reader, Role, close_payload, code, put_frame,
 };
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use super::Gateway;
 use super::delivery::{Delivery, Verdict};
 use super::mailbox::Mailbox;
 use super::metrics::Metrics;
 use super::request::{Answer, Request};
+use super::stream::Stream;
+use super::{GOODBYE_LIMIT, Gateway};
 use crate::bus::{HISTORY_PAGE, Listening, Stamp, Way};
 use crate::llm::is_session_id;
 
 const READ_AT_ONCE: usize = 16 * 1024;
-/// How long a client may take to answer our Close.
-const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 /// A log that could not be read is tried again after this.
 const LOG_RETRY: Duration = Duration::from_millis(500);
 /// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
@@ -140,6 +137,7 @@ pub(super) async fn admit(
         },
         out: upgrade.encode(),
         written: 0,
+        sealed: false,
         needs_log: false,
         heard: Instant::now(),
         closing: None,
@@ -168,7 +166,7 @@ fn session_of(path: &str) -> Option<&str> {
 
 impl Admitted {
     /// Answers and serves until the session ends.
-    pub(super) async fn serve(mut self, mut stream: TcpStream) {
+    pub(super) async fn serve(mut self, mut stream: Stream) {
         if stream.write_all(&self.answer).await.is_err() {
             return;
         }
@@ -190,6 +188,8 @@ struct Socket {
     /// Frames that are not written yet.
     out: Vec<u8>,
     written: usize,
+    /// Records of what was written wait for the socket.
+    sealed: bool,
     needs_log: bool,
     /// When the client was last heard of.
     heard: Instant,
@@ -246,7 +246,7 @@ impl Socket {
     }
 
     /// Serves until the end; the code it ended with.
-    async fn run(&mut self, stream: &mut TcpStream) -> u16 {
+    async fn run(&mut self, stream: &mut Stream) -> u16 {
         // Frames that came between the subscription and the look at the log are among
         // the mail and in the log: they are new to this client all the same.
         let early = self.mailbox.take();
@@ -290,8 +290,8 @@ impl Socket {
         }
     }
 
-    async fn event(&self, stream: &TcpStream, mut timer: Pin<&mut Sleep>) -> Event {
-        let blocked = !self.out.is_empty();
+    async fn event(&self, stream: &Stream, mut timer: Pin<&mut Sleep>) -> Event {
+        let blocked = !self.out.is_empty() || self.sealed;
         poll_fn(|cx| {
             if self.mailbox.poll(cx, blocked).is_ready() {
                 return Poll::Ready(Event::Mail);
@@ -311,7 +311,7 @@ impl Socket {
     }
 
     /// Writes as much as the socket takes without waiting.
-    fn flush(&mut self, stream: &TcpStream) -> io::Result<()> {
+    fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
         while self.written < self.out.len() {
             match stream.try_write(&self.out[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -323,6 +323,7 @@ impl Socket {
         // An idle session keeps no buffer.
         self.out = Vec::new();
         self.written = 0;
+        self.sealed = !stream.try_flush()?;
         Ok(())
     }
 
@@ -446,7 +447,7 @@ impl Socket {
         seq > self.delivery.last.unwrap_or(0)
     }
 
-    async fn receive(&mut self, stream: &TcpStream) -> Result<(), Ended> {
+    async fn receive(&mut self, stream: &mut Stream) -> Result<(), Ended> {
         let mut up = Vec::new();
         let mut ended = None;
         let violation = READ_BUFFER.with_borrow_mut(|buffer| {
@@ -529,7 +530,7 @@ impl Socket {
     }
 
     /// The closing handshake, within a bound (RFC 6455 §7.1).
-    async fn goodbye(&mut self, stream: &mut TcpStream, close_code: u16, reason: &str) -> u16 {
+    async fn goodbye(&mut self, stream: &mut Stream, close_code: u16, reason: &str) -> u16 {
         // The channel's frames are nobody's from here on.
         put_frame(
             &mut self.out,
@@ -542,15 +543,11 @@ impl Socket {
             stream.shutdown().await?;
             // Read to the end: closing with bytes unread would reset the connection, and
             // the client might lose our Close.
-            loop {
-                stream.readable().await?;
-                let read = READ_BUFFER.with_borrow_mut(|buffer| stream.try_read(buffer));
-                match read {
-                    Ok(0) => return Ok(()),
-                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
-                    _ => {}
-                }
-            }
+            while poll_fn(|cx| READ_BUFFER.with_borrow_mut(|buffer| stream.poll_read(cx, buffer)))
+                .await?
+                > 0
+            {}
+            Ok(())
         };
         let _: Result<io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
         close_code

@@ -6,6 +6,7 @@
 //! share nothing but the bus, so any of them takes any request.
 
 mod frames;
+mod listener;
 mod run;
 
 use std::sync::Arc;
@@ -17,7 +18,6 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
 use plimsoll_protocols::serving::{Bound, ServeError};
 use serde_json::json;
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use crate::bus::{BeginError, Bus, BusError};
 use crate::token::Signer;
 use frames::Text;
+use listener::Port;
 
 /// The answer unless another is asked for: 18 tokens.
 pub const RESPONSE_TEXT: &str = "Load is what a link carries, and the load line shows how \
@@ -109,10 +110,11 @@ impl Llm {
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<LlmStats, ServeError> {
         let drain = bound.drain();
-        let listener = bound.into_listener()?.tap_io(|stream| {
-            // A socket that can't be set so is about to fail anyway.
-            let _ = stream.set_nodelay(true);
-        });
+        let tls = bound.tls_for(b"http/1.1");
+        let listener = Port::new(bound.into_listener()?, tls).map_err(|source| ServeError::Io {
+            doing: "reading the bound address",
+            source,
+        })?;
         let llm = Arc::new(self);
         let router = axum::Router::new()
             .route("/session/create", post(create))

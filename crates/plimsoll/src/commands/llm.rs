@@ -9,6 +9,7 @@ use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
 use plimsoll_relays::token::{Signer, Verifier};
 
 use super::relay::{BusFlags, SecretFlags, WAIT_FOR_BUS, address, gateway_counts};
+use super::tls_flags::ServerTlsFlags;
 use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::descriptors;
@@ -72,6 +73,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     bus: BusFlags,
 
+    #[command(flatten)]
+    tls: ServerTlsFlags,
+
     /// Threads [default: one a core].
     #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
     workers: Option<usize>,
@@ -99,6 +103,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
         Listen {
             address: address(flag, listen)?,
             reuse_port: arguments.reuse_port,
+            tls: arguments.tls.tls(),
             drain: arguments.drain.0,
             ..Listen::default()
         }

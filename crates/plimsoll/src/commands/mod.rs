@@ -19,6 +19,7 @@ pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod shard;
 pub(crate) mod stack;
+mod tls_flags;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::environment::Environment;

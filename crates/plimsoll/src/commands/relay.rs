@@ -16,6 +16,7 @@ use plimsoll_relays::sidecar::{Config, Sidecar};
 use plimsoll_relays::token::{SHORTEST_SECRET, Verifier};
 
 use super::llm::conclude;
+use super::tls_flags::ServerTlsFlags;
 use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::descriptors;
@@ -91,6 +92,9 @@ struct GatewayArguments {
 
     #[command(flatten)]
     bus: BusFlags,
+
+    #[command(flatten)]
+    tls: ServerTlsFlags,
 
     /// A ping is sent this often.
     #[arg(
@@ -322,6 +326,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     let bound = Listen {
         address: address("--listen", &arguments.listen)?,
         reuse_port: arguments.reuse_port,
+        tls: arguments.tls.tls(),
         drain: arguments.drain.0,
         ..Listen::default()
     }

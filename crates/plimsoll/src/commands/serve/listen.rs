@@ -3,19 +3,17 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::Args;
-use plimsoll_model::plan::{Group, Suite};
-use plimsoll_model::spec::{group_named, suite_named};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::{Bound, Listen, Reserved, Tls, runtime};
+use plimsoll_protocols::serving::{Bound, Listen, Reserved, runtime};
 
 use super::Counted;
 use crate::arguments::{Json, boolish};
+use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::descriptors;
 use crate::failure::{Exit, Failure};
@@ -32,43 +30,8 @@ pub(super) struct ListenFlags {
     )]
     pub(super) listen: String,
 
-    /// The server's certificate chain (PEM): speak TLS 1.3.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_CERT",
-        value_name = "FILE",
-        requires = "tls_key",
-        help_heading = "TLS"
-    )]
-    pub(super) tls_cert: Option<PathBuf>,
-
-    /// Its private key (PEM).
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_KEY",
-        value_name = "FILE",
-        requires = "tls_cert",
-        help_heading = "TLS"
-    )]
-    pub(super) tls_key: Option<PathBuf>,
-
-    /// Demand client certificates of this CA (PEM): mutual TLS.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_CLIENT_CA",
-        value_name = "FILE",
-        requires = "tls_cert",
-        help_heading = "TLS"
-    )]
-    pub(super) tls_client_ca: Option<PathBuf>,
-
-    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
-    #[arg(long, env = "PLIMSOLL_SUITE", value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
-    pub(super) suite: Vec<Suite>,
-
-    /// A key-exchange group to offer, such as X25519; may be given again.
-    #[arg(long, env = "PLIMSOLL_GROUP", value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
-    pub(super) group: Vec<Group>,
+    #[command(flatten)]
+    pub(super) tls: ServerTlsFlags,
 
     /// Threads [default: one a core; fast: one].
     #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
@@ -121,20 +84,10 @@ impl ListenFlags {
     }
 
     fn plan(&self) -> Result<Listen, Failure> {
-        let tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(cert), Some(key)) => Some(Tls {
-                cert: cert.clone(),
-                key: key.clone(),
-                client_ca: self.tls_client_ca.clone(),
-                suites: self.suite.clone(),
-                groups: self.group.clone(),
-            }),
-            _ => None,
-        };
         Ok(Listen {
             address: self.address()?,
             reuse_port: self.reuse_port,
-            tls,
+            tls: self.tls.tls(),
             max_concurrent_streams: Some(self.max_streams).filter(|&n| n > 0),
             drain: self.drain.0,
             ..Listen::default()
@@ -167,18 +120,13 @@ impl ListenFlags {
     }
 
     pub(super) fn announce_at(&self, name: &str, address: SocketAddr) -> Result<(), Failure> {
-        let is_tls = self.tls_cert.is_some();
         if self.json.json {
             return console::result(format_args!(
                 "{}\n",
-                serde_json::json!({ "server": name, "address": address.to_string(), "tls": is_tls })
+                serde_json::json!({ "server": name, "address": address.to_string(), "tls": self.tls.is_given() })
             ));
         }
-        let link = match (is_tls, &self.tls_client_ca) {
-            (false, _) => "plaintext",
-            (true, None) => "TLS 1.3",
-            (true, Some(_)) => "mutual TLS 1.3",
-        };
+        let link = self.tls.link();
         let processes = match self.processes {
             0 | 1 => String::new(),
             n => format!(", {n} processes"),
