@@ -89,6 +89,30 @@ if ! fresh python "$sum" || ! "$peers/venv/bin/python" -c 'import grpc' 2>/dev/n
     stamp python "$sum"
 fi
 
+# --- The Autobahn testsuite for WebSockets: written for Python 2.7, which few systems have
+sum=$(checksum tests/peers/autobahn.txt)
+if ! fresh autobahn "$sum" || ! "$peers/autobahn/python" -c '' 2>/dev/null; then
+    rm -rf "$peers/autobahn"
+    python2=
+    for candidate in python2.7 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/2.7.*/bin/python2.7; do
+        if "$candidate" -c 'import pip, ssl' 2>/dev/null; then
+            python2=$("$candidate" -c 'import sys; print(sys.executable)')
+            break
+        fi
+    done
+    if [[ -z $python2 ]]; then
+        say "no Python 2.7 with pip: the Autobahn testsuite is NOT run; the cases in the tree are"
+        stamp autobahn "no Python 2.7"
+    else
+        say "installing the Autobahn testsuite into .peers/autobahn"
+        "$python2" -m pip install --quiet --disable-pip-version-check --target "$peers/autobahn/site" \
+            -r tests/peers/autobahn.txt 2>"$peers/autobahn.log" ||
+            fail "pip could not install tests/peers/autobahn.txt (the whole output is in .peers/autobahn.log)"
+        ln -s "$python2" "$peers/autobahn/python"
+        stamp autobahn "$sum"
+    fi
+fi
+
 protos=(crates/plimsoll-protocols/proto/*.proto)
 [[ -e ${protos[0]} ]] || fail "crates/plimsoll-protocols/proto holds no .proto file"
 sum=$(checksum tests/peers/requirements.txt "${protos[@]}")

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use support::{Place, signal, wait};
 
@@ -21,6 +22,10 @@ struct Stack {
 
 impl Stack {
     fn start(place: &Place) -> Stack {
+        Stack::start_with(place, &[])
+    }
+
+    fn start_with(place: &Place, more: &[&str]) -> Stack {
         let mut child = place
             .command(&[
                 "serve",
@@ -34,6 +39,7 @@ impl Stack {
                 "--drain",
                 "1s",
             ])
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .expect("plimsoll starts");
@@ -234,6 +240,39 @@ fn what_is_wrong_with_sessions_is_told() {
             ],
             "not one part of a path",
         ),
+        (
+            vec![
+                "session",
+                "session://a:1",
+                "--clients",
+                "1",
+                "--goodput",
+                "ttft=1s",
+            ],
+            "not one of first_token, time_per_token, query",
+        ),
+        (
+            vec![
+                "session",
+                "session://a:1",
+                "--clients",
+                "1",
+                "--goodput",
+                "query=0s",
+            ],
+            "a bound of 0",
+        ),
+        (
+            vec![
+                "session",
+                "session://a:1",
+                "--clients",
+                "1",
+                "--ca",
+                "x.crt",
+            ],
+            "sessions://",
+        ),
         (vec!["serve", "llm"], "--with-gateway"),
         (vec!["relay", "gateway"], "--redis is missing"),
     ] {
@@ -255,4 +294,290 @@ fn what_is_wrong_with_sessions_is_told() {
     ]);
     assert_eq!(out.status.code(), Some(1));
     assert_eq!(place.run_json("run")["total"]["errors"], 4);
+}
+
+#[test]
+fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
+    let place = Place::new();
+    let stack = Stack::start(&place);
+    let out = place.expect(
+        0,
+        &[
+            "session",
+            &format!("session://{}", stack.api),
+            "--socket",
+            &format!("ws://{}", stack.gateway),
+            "--clients",
+            "5",
+            "--queries",
+            "20",
+            "--requests",
+            "--goodput",
+            "first_token=20s,query=30s",
+            "--goodput",
+            "time_per_token=10s",
+            "--out",
+            "run",
+            "-q",
+        ],
+    );
+    let bounds = "100 of 100 queries";
+    assert!(out.contains(bounds), "{out}");
+    assert!(
+        out.contains("within first token 20s, time per token 10s, query 30s"),
+        "{out}"
+    );
+    // Percentiles from p10 on, and bars.
+    assert!(out.contains("p10 ") && out.contains(" p95"), "{out}");
+    assert!(out.contains("█"), "{out}");
+
+    place.expect(0, &["report", "run", "--export", "sessions", "files"]);
+    let mut names: Vec<String> = fs::read_dir(place.path("files"))
+        .expect("a folder")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
+    names.sort();
+    let [rows, summary] = &names[..] else {
+        panic!("{names:?}");
+    };
+    // loadtest_YYYYMMDD_HHMMSS
+    let stem = rows.strip_suffix(".csv").expect("rows");
+    assert_eq!(*summary, format!("{stem}_summary.json"));
+    let digits: String = stem.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(digits.len(), 14, "{stem}");
+    let csv = place.read(&format!("files/{rows}"));
+    let mut lines = csv.split("\r\n");
+    let head: Vec<&str> = lines.next().expect("a head").split(',').collect();
+    let place_of = |name: &str| head.iter().position(|n| *n == name).expect(name);
+    let mut seen = std::collections::BTreeSet::new();
+    for line in lines.filter(|line| !line.is_empty()) {
+        let row: Vec<&str> = line.split(',').collect();
+        assert_eq!(row.len(), head.len(), "{line}");
+        assert_eq!(
+            (row[place_of("ok")], row[place_of("tokens")]),
+            ("true", "18")
+        );
+        let ms = |name: &str| -> f64 { row[place_of(name)].parse().expect(name) };
+        assert!(ms("first_token_ms") <= ms("latency_ms"), "{line}");
+        assert!(
+            ms("session_create_ms") > 0.0 && ms("socket_open_ms") > 0.0,
+            "{line}"
+        );
+        assert!(ms("time_per_token_ms") > 0.5, "{line}");
+        assert!(
+            seen.insert((row[0].to_owned(), row[1].to_owned())),
+            "{line}"
+        );
+    }
+    let expected: std::collections::BTreeSet<(String, String)> = (0..5)
+        .flat_map(|session| (1..=20).map(move |query| (session.to_string(), query.to_string())))
+        .collect();
+    assert_eq!(seen, expected);
+    let summary: serde_json::Value =
+        serde_json::from_str(&place.read(&format!("files/{summary}"))).expect("json");
+    assert_eq!(summary["sessions"]["ok"], 5, "{summary}");
+    assert_eq!(summary["queries"]["total"], 100, "{summary}");
+    assert_eq!(summary["queries"]["good"], 100, "{summary}");
+    assert_eq!(summary["tokens"]["received"], 1800, "{summary}");
+    assert_eq!(summary["errors"], serde_json::json!({}));
+    let latency = &summary["latency_ms"];
+    assert!(
+        latency["p10"].as_f64() <= latency["p90"].as_f64(),
+        "{latency}"
+    );
+    assert!(
+        latency["p90"].as_f64() <= latency["max"].as_f64(),
+        "{latency}"
+    );
+    assert!(
+        latency["p99"].is_null(),
+        "100 queries can't tell p99: {latency}"
+    );
+    let buckets = summary["latency_histogram"].as_array().expect("a list");
+    let counted: u64 = buckets.iter().filter_map(|b| b["count"].as_u64()).sum();
+    assert_eq!(counted, 100, "{summary}");
+
+    // Without the calls there are no rows; and a run of something else has no sessions.
+    place.expect(
+        0,
+        &[
+            "session",
+            &format!("session://{}", stack.api),
+            "--socket",
+            &format!("ws://{}", stack.gateway),
+            "--clients",
+            "1",
+            "--out",
+            "bare",
+            "-q",
+        ],
+    );
+    let output = place.run(&["report", "bare", "--export", "sessions", "none"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(support::told(&output).contains("--requests"));
+    assert!(!place.path("none").exists());
+}
+
+/// A script of `tests/peers`, in the environment that has websockets.
+fn python(place: &Place, script: &str) -> std::process::Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join(".peers/venv/bin/python");
+    assert!(
+        python.exists(),
+        "{} is missing: tests/setup.sh tests makes it",
+        python.display()
+    );
+    let mut command = std::process::Command::new(python);
+    command
+        .arg(root.join("tests/peers").join(script))
+        .current_dir(place.path(""));
+    command
+}
+
+#[test]
+fn websockets_of_python_goes_through_our_gateway() {
+    let place = Place::new();
+    let stack = Stack::start(&place);
+    let mut command = python(&place, "websockets_client.py");
+    command.args([&stack.api, &stack.gateway]);
+    let output = support::output(&mut command, Duration::from_secs(60));
+    let said = support::text(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{said}{}",
+        support::text(&output.stderr)
+    );
+    assert!(said.starts_with("ok: websockets "), "{said}");
+}
+
+#[test]
+fn our_sessions_go_through_a_stack_of_python() {
+    let place = Place::new();
+    let mut server = support::Server::start(&mut python(&place, "websockets_server.py"));
+    let sockets = server.next_address();
+    let clients = [
+        "--clients",
+        "12",
+        "--queries",
+        "3",
+        "--reconnect-pause",
+        "20ms",
+    ];
+    let (api, socket) = (
+        format!("session://{}", server.address()),
+        format!("ws://{sockets}"),
+    );
+    let to = ["session", &api, "--socket", &socket, "--out", "run", "-q"];
+    place.expect(0, &[&to[..], &clients[..]].concat());
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["ok"], 36, "{run}");
+    let counts = &run["total"]["measures"]["counts"];
+    assert_eq!(counts["tokens_received"], 36 * 12, "{counts}");
+    assert_eq!(counts["tokens_duplicated"], 0, "{counts}");
+    // The sockets of every fourth session were dropped in mid-run.
+    assert_eq!(counts["reconnects"], 3, "{counts}");
+}
+
+#[test]
+fn sessions_over_tls_check_who_they_talk_to() {
+    let place = Place::new();
+    place.certificates();
+    let stack = Stack::start_with(&place, &support::SERVER_TLS);
+    // The certificate is for names, not for this machine's number alone.
+    let port = |address: &str| address.rsplit(':').next().expect("a port").to_owned();
+    let api = format!("sessions://localhost:{}", port(&stack.api));
+    let socket = format!("wss://localhost:{}", port(&stack.gateway));
+    let to = [
+        "session",
+        &api,
+        "--socket",
+        &socket,
+        "--clients",
+        "10",
+        "--queries",
+        "3",
+        "-q",
+    ];
+    for records in ["library", "own"] {
+        let flags = [
+            "--ca",
+            "certs/ca.crt",
+            "--records",
+            records,
+            "--out",
+            records,
+        ];
+        let out = place.expect(0, &[&to[..], &flags[..]].concat());
+        assert!(out.contains("TLS (TLS_"), "{out}");
+        let run = place.run_json(records);
+        assert_eq!(run["total"]["ok"], 30, "{run}");
+        assert_eq!(run["total"]["measures"]["counts"]["tokens_received"], 540);
+    }
+    // Another CA is not trusted, and nothing is sent in the clear instead.
+    place.expect(0, &["certs", "other"]);
+    let flags = [
+        "--ca",
+        "other/ca.crt",
+        "--out",
+        "wrong",
+        "--reconnects",
+        "0",
+    ];
+    assert_eq!(
+        place.run(&[&to[..], &flags[..]].concat()).status.code(),
+        Some(1)
+    );
+    let run = place.run_json("wrong");
+    assert_eq!(run["total"]["errors"], 30, "{run}");
+    assert_eq!(
+        run["total"]["errors_by_code"][0]["code"], "TLS_UNKNOWN_CA",
+        "{run}"
+    );
+    // Somebody else's client over the same link, and one that speaks no TLS.
+    let mut command = python(&place, "websockets_client.py");
+    command.args([
+        &format!("localhost:{}", port(&stack.api)),
+        &format!("localhost:{}", port(&stack.gateway)),
+        "certs/ca.crt",
+    ]);
+    let output = support::output(&mut command, Duration::from_secs(60));
+    assert!(output.status.success(), "{}", support::text(&output.stderr));
+    let plain = format!("session://{}", stack.api);
+    let flags = ["session", &plain, "--clients", "1", "--out", "plain", "-q"];
+    assert_eq!(place.run(&flags).status.code(), Some(1));
+}
+
+#[test]
+fn our_sessions_go_through_a_stack_of_python_over_tls() {
+    let place = Place::new();
+    place.certificates();
+    let mut command = python(&place, "websockets_server.py");
+    command.args(["certs/server.crt", "certs/server.key"]);
+    let mut server = support::Server::start(&mut command);
+    let port = |address: String| address.rsplit(':').next().expect("a port").to_owned();
+    let socket = format!("wss://localhost:{}", port(server.next_address()));
+    let api = format!("sessions://localhost:{}", server.port);
+    let flags = [
+        "--ca",
+        "certs/ca.crt",
+        "--clients",
+        "4",
+        "--reconnect-pause",
+        "20ms",
+    ];
+    let to = ["session", &api, "--socket", &socket, "--out", "run", "-q"];
+    place.expect(0, &[&to[..], &flags[..]].concat());
+    let run = place.run_json("run");
+    assert_eq!(
+        (&run["total"]["ok"], &run["total"]["due"]),
+        (&4.into(), &4.into()),
+        "{run}"
+    );
+    assert_eq!(run["total"]["measures"]["counts"]["reconnects"], 1, "{run}");
 }

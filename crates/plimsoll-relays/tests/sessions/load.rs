@@ -9,7 +9,7 @@ use plimsoll_engine::{Observation, Place};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
-    Arrivals, CallPlan, Load, Plan, Reuse, SessionCall, Spacing, Stage, Target, Watch,
+    Arrivals, CallPlan, Goodput, Load, Plan, Reuse, SessionCall, Spacing, Stage, Target, Watch,
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_protocols::session::websocket::{Opcode, accept_key, put_frame};
@@ -63,6 +63,9 @@ impl Loading {
                 reconnects: 5,
                 reconnect_pause: self.reconnect_pause,
                 reconnect_pause_most: Duration::from_secs(1),
+                api_secured: false,
+                socket_secured: false,
+                goodput: Goodput::default(),
             }),
             load: Load {
                 arrivals: match self.rate {
@@ -108,6 +111,9 @@ impl Loading {
             reconnects: 5,
             reconnect_pause: self.reconnect_pause,
             reconnect_pause_most: Duration::from_secs(1),
+            api_tls: None,
+            socket_tls: None,
+            goodput: Goodput::default(),
             seed: 7,
         });
         tokio::task::spawn_blocking(move || {

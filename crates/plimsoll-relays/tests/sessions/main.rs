@@ -5,8 +5,11 @@
     reason = "what these helpers unwrap fails the test they serve"
 )]
 
+mod autobahn;
 mod client;
+mod conformance;
 mod flow;
+mod killing;
 mod load;
 mod redis;
 mod refusals;

@@ -17,15 +17,15 @@ use crate::load::{Loading, of};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 /// A redis-server on a free port, without persistence, killed when dropped.
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     child: Child,
     _dir: tempfile::TempDir,
     path: PathBuf,
 }
 
 impl Server {
-    fn start() -> Server {
+    pub(crate) fn start() -> Server {
         let port = StdListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -75,12 +75,16 @@ impl Server {
         self.child = Server::spawn(self.port, &self.path);
     }
 
-    async fn bus(&self) -> Bus {
-        let address = format!("redis://127.0.0.1:{}", self.port).parse().unwrap();
-        let bus = Bus::redis(address, RedisOptions::default());
-        bus.ready(Duration::from_secs(10)).await.unwrap();
-        bus
+    pub(crate) async fn bus(&self) -> Bus {
+        bus_at(([127, 0, 0, 1], self.port).into()).await
     }
+}
+
+pub(crate) async fn bus_at(address: std::net::SocketAddr) -> Bus {
+    let address = format!("redis://{address}").parse().unwrap();
+    let bus = Bus::redis(address, RedisOptions::default());
+    bus.ready(Duration::from_secs(10)).await.unwrap();
+    bus
 }
 
 impl Drop for Server {

@@ -171,6 +171,18 @@ impl Server {
         }
     }
 
+    /// Where else it listens: told in its next line.
+    pub(crate) fn next_address(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("text");
+        let address = line
+            .split_whitespace()
+            .find(|word| word.starts_with("127.0.0.1:"));
+        address
+            .unwrap_or_else(|| panic!("no address in {line:?}"))
+            .to_owned()
+    }
+
     pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

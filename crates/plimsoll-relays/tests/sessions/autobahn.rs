@@ -1,0 +1,154 @@
+//! The Autobahn testsuite, both ways: its clients against the gateway's echo mode, its
+//! server against a client made of the load's codec.
+//!
+//! It needs Python 2.7. Where `tests/setup.sh` finds none it notes that, and this says so
+//! aloud; the cases of [`crate::conformance`] run everywhere.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use crate::conformance::{echo, echo_as_client};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Left out: 6.4, whose pauses measure how early bad UTF-8 is refused (the table has that);
+/// 9, megabytes to measure speed; 12 and 13, an extension that is not offered.
+const LEFT_OUT: [&str; 4] = ["6.4.*", "9.*", "12.*", "13.*"];
+
+fn peers() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.peers")
+}
+
+/// The suite, ended with the test.
+struct Suite(Child);
+
+impl Drop for Suite {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The suite's command; `None` where there is no Python 2.7 for it.
+fn wstest(arguments: &[&str], dir: &Path) -> Option<Suite> {
+    let python = peers().join("autobahn/python");
+    if !python.exists() {
+        let note = std::fs::read_to_string(peers().join("stamps/autobahn")).unwrap_or_default();
+        assert!(
+            note.contains("no Python 2.7"),
+            "{} is missing: tests/setup.sh tests makes it",
+            python.display()
+        );
+        let _ = writeln!(
+            std::io::stderr(),
+            "NOT RUN, no Python 2.7: the Autobahn testsuite"
+        );
+        return None;
+    }
+    let child = Command::new(python)
+        .args(["-c", "from autobahntestsuite.wstest import run; run()"])
+        .args(arguments)
+        .env("PYTHONPATH", peers().join("autobahn/site"))
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    Some(Suite(child))
+}
+
+/// The verdicts of a report, which have to be good ones.
+fn judge(dir: &Path) {
+    let text = std::fs::read_to_string(dir.join("reports/index.json")).unwrap();
+    let report: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(&text).unwrap();
+    let cases = report.values().next().unwrap();
+    let bad: Vec<String> = cases
+        .iter()
+        .filter(|(_, verdict)| {
+            let good = |key: &str| {
+                let word = verdict[key].as_str().unwrap_or_default();
+                ["OK", "INFORMATIONAL", "NON-STRICT"].contains(&word)
+            };
+            !good("behavior") || !good("behaviorClose")
+        })
+        .map(|(case, verdict)| format!("{case}: {verdict}"))
+        .collect();
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+    let strict = cases
+        .values()
+        .filter(|v| v["behavior"] != "NON-STRICT")
+        .count();
+    assert!(strict > 200, "{strict} of {}", cases.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn autobahn_finds_the_gateway_in_order() {
+    let gateway = echo();
+    let dir = tempfile::tempdir().unwrap();
+    let spec = serde_json::json!({
+        "outdir": "reports",
+        "servers": [{ "agent": "gateway", "url": format!("ws://{}", gateway.address) }],
+        "cases": ["*"],
+        "exclude-cases": LEFT_OUT,
+        "exclude-agent-cases": {},
+    });
+    std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
+    let Some(mut suite) = wstest(&["-m", "fuzzingclient", "-s", "spec.json"], dir.path()) else {
+        return;
+    };
+    let ending = async {
+        loop {
+            if let Some(ended) = suite.0.try_wait().unwrap() {
+                return ended;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let ended = timeout(LIMIT, ending).await.expect("an end in time");
+    assert!(ended.success());
+    judge(dir.path());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn autobahn_finds_the_client_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let spec = serde_json::json!({
+        "url": format!("ws://{address}"),
+        "outdir": "reports",
+        "cases": ["*"],
+        "exclude-cases": LEFT_OUT,
+        "exclude-agent-cases": {},
+    });
+    std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
+    let arguments = ["-m", "fuzzingserver", "-u", "0", "-s", "spec.json"];
+    let Some(mut suite) = wstest(&arguments, dir.path()) else {
+        return;
+    };
+    let all = async {
+        while tokio::net::TcpStream::connect(address).await.is_err() {
+            assert!(suite.0.try_wait().unwrap().is_none(), "the suite has ended");
+            sleep(Duration::from_millis(50)).await;
+        }
+        let count = echo_as_client(address, "/getCaseCount").await;
+        let count: u32 = String::from_utf8(count).unwrap().parse().unwrap();
+        assert!(count > 200, "{count}");
+        for case in 1..=count {
+            echo_as_client(address, &format!("/runCase?case={case}&agent=load")).await;
+        }
+        echo_as_client(address, "/updateReports?agent=load").await;
+    };
+    timeout(LIMIT, all).await.expect("an end in time");
+    drop(suite);
+    judge(dir.path());
+}

@@ -1,0 +1,538 @@
+//! The kinds of cases that a conformance suite tries, over real sockets: against the
+//! gateway's echo mode, and against a client made of the load's codec.
+//!
+//! Each case is what one side sends, and what it must see: the echoes, and how the other
+//! side closes. Every case is sent at once, a byte at a time, and cut in the middle.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_protocols::session::http::answer_to_upgrade;
+use plimsoll_protocols::session::websocket::{
+    FrameHead, Message, Opcode, Reader, Role, accept_key, client_key, close_payload, put_frame,
+    put_masked,
+};
+use plimsoll_relays::bus::Bus;
+use plimsoll_relays::gateway::GatewayOptions;
+use std::ops::ControlFlow;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::client::{LIMIT, http, upgrade};
+use crate::stack::GatewayProcess;
+
+const MASK: [u8; 4] = [0x5a, 0x01, 0xff, 0x80];
+const MOST: usize = 70_000;
+
+/// A frame: its first byte, whether it is masked as its sender has to, its payload.
+type Sent = (u8, bool, Vec<u8>);
+
+struct Case {
+    what: &'static str,
+    sent: Vec<Sent>,
+    /// (first byte, payload) of the frames that come back before the Close.
+    echoed: Vec<(u8, Vec<u8>)>,
+    /// The code in the Close that comes back; 0: one without a code.
+    close: u16,
+}
+
+/// What `frames` are answered with, closed by the sender with 1000 at the end.
+fn passes(what: &'static str, frames: &[(u8, &[u8])], echoed: &[(u8, &[u8])]) -> Case {
+    let mut case = fails(what, frames, echoed, 1000);
+    case.sent.push((0x88, true, close_payload(1000, "")));
+    case
+}
+
+fn fails(what: &'static str, frames: &[(u8, &[u8])], echoed: &[(u8, &[u8])], close: u16) -> Case {
+    Case {
+        what,
+        sent: frames.iter().map(|(b, p)| (*b, true, p.to_vec())).collect(),
+        echoed: echoed.iter().map(|(b, p)| (*b, p.to_vec())).collect(),
+        close,
+    }
+}
+
+fn cases() -> Vec<Case> {
+    const TEXT: u8 = 0x81;
+    const BINARY: u8 = 0x82;
+    const PING: u8 = 0x89;
+    const PONG: u8 = 0x8a;
+    const CLOSE: u8 = 0x88;
+    let mut cases = Vec::new();
+    // Sizes around the three forms of the length, of both kinds.
+    let sizes = [0, 1, 125, 126, 127, 128, 65_535, 65_536, MOST];
+    let payloads: Vec<Vec<u8>> = sizes.iter().map(|n| vec![b'*'; *n]).collect();
+    for payload in &payloads {
+        cases.push(passes(
+            "text of a size",
+            &[(TEXT, payload)],
+            &[(TEXT, payload)],
+        ));
+        cases.push(passes(
+            "binary of a size",
+            &[(BINARY, payload)],
+            &[(BINARY, payload)],
+        ));
+    }
+    let over = vec![b'*'; MOST + 1];
+    cases.push(fails("oversize", &[(BINARY, &over)], &[], 1009));
+    let halves = vec![b'*'; MOST / 2 + 1];
+    cases.push(fails(
+        "oversize in fragments",
+        &[(0x02, &halves), (0x80, &halves)],
+        &[],
+        1009,
+    ));
+
+    // Pings and pongs.
+    let most = vec![0xfe; 125];
+    cases.push(passes("ping", &[(PING, b"")], &[(PONG, b"")]));
+    cases.push(passes(
+        "ping with a payload",
+        &[(PING, b"hi")],
+        &[(PONG, b"hi")],
+    ));
+    cases.push(passes(
+        "the longest ping",
+        &[(PING, &most)],
+        &[(PONG, &most)],
+    ));
+    cases.push(fails("a ping too long", &[(PING, &[0; 126])], &[], 1002));
+    cases.push(passes(
+        "a pong unasked",
+        &[(PONG, b"x"), (TEXT, b"y")],
+        &[(TEXT, b"y")],
+    ));
+    let ten: Vec<Vec<u8>> = (0..10).map(|i| vec![b'0' + i]).collect();
+    let pings: Vec<(u8, &[u8])> = ten.iter().map(|p| (PING, &p[..])).collect();
+    let pongs: Vec<(u8, &[u8])> = ten.iter().map(|p| (PONG, &p[..])).collect();
+    cases.push(passes("ten pings", &pings, &pongs));
+
+    // Reserved bits and opcodes.
+    for first in [0xc1, 0xa1, 0x91, 0xd1, 0xb1, 0xe1, 0xf1, 0xc9, 0xa8] {
+        cases.push(fails(
+            "a reserved bit",
+            &[(TEXT, b"a"), (first, b"b")],
+            &[(TEXT, b"a")],
+            1002,
+        ));
+    }
+    for opcode in (3..8).chain(11..16) {
+        cases.push(fails(
+            "a reserved opcode",
+            &[(0x80 | opcode, b"a")],
+            &[],
+            1002,
+        ));
+    }
+
+    // Fragments.
+    let whole: &[(u8, &[u8])] = &[(TEXT, b"abc")];
+    cases.push(passes(
+        "two fragments",
+        &[(0x01, b"a"), (0x80, b"bc")],
+        whole,
+    ));
+    cases.push(passes(
+        "empty fragments",
+        &[(0x01, b""), (0x00, b"abc"), (0x80, b"")],
+        whole,
+    ));
+    cases.push(passes(
+        "a ping between fragments",
+        &[(0x01, b"a"), (PING, b"p"), (0x00, b"b"), (0x80, b"c")],
+        &[(PONG, b"p"), (TEXT, b"abc")],
+    ));
+    cases.push(fails(
+        "a continuation of nothing",
+        &[(0x80, b"a")],
+        &[],
+        1002,
+    ));
+    cases.push(fails(
+        "a first fragment of nothing",
+        &[(0x00, b"a")],
+        &[],
+        1002,
+    ));
+    cases.push(fails(
+        "a continuation after the end",
+        &[(0x01, b"a"), (0x80, b"bc"), (0x80, b"d")],
+        whole,
+        1002,
+    ));
+    cases.push(fails(
+        "text inside fragments",
+        &[(0x01, b"a"), (TEXT, b"b")],
+        &[],
+        1002,
+    ));
+    cases.push(fails(
+        "a fragmented ping",
+        &[(0x09, b"a"), (0x80, b"b")],
+        &[],
+        1002,
+    ));
+    cases.push(fails("a fragmented close", &[(0x08, b"")], &[], 1002));
+
+    // UTF-8.
+    for good in [
+        "Hello-µ@ßöäüàá-UTF-8!!",
+        "κόσμε",
+        "\u{0}\u{7f}\u{80}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}",
+        "\u{fffd}\u{1fffe}",
+    ] {
+        let bytes = good.as_bytes();
+        cases.push(passes("good UTF-8", &[(TEXT, bytes)], &[(TEXT, bytes)]));
+        let pieces: Vec<(u8, &[u8])> = bytes
+            .iter()
+            .enumerate()
+            .map(|(i, b)| (if i == 0 { 0x01 } else { 0x00 }, std::slice::from_ref(b)))
+            .chain([(0x80, &b""[..])])
+            .collect();
+        cases.push(passes(
+            "good UTF-8, a byte a fragment",
+            &pieces,
+            &[(TEXT, bytes)],
+        ));
+    }
+    for bad in [
+        &b"\xce\xba\xe1\xbd\xb9\xcf\x83\xce\xbc\xce\xb5\xed\xa0\x80edited"[..],
+        b"\xf4\x90\x80\x80",
+        b"\xc0\xaf",
+        b"\xe0\x80\xaf",
+        b"\xf8\x88\x80\x80\x80",
+        b"\xfe",
+        b"\x80",
+        b"\xce",
+        b"\xf0\x90\x80",
+        b"\xed\xbf\xbf",
+    ] {
+        cases.push(fails("bad UTF-8", &[(TEXT, bad)], &[], 1007));
+        cases.push(fails(
+            "bad UTF-8 at the end",
+            &[(0x01, b"ok"), (0x80, bad)],
+            &[],
+            1007,
+        ));
+        cases.push(passes(
+            "no UTF-8, binary",
+            &[(BINARY, bad)],
+            &[(BINARY, bad)],
+        ));
+    }
+    // Refused with the fragment that makes it wrong: the last one never comes.
+    cases.push(fails(
+        "bad UTF-8 fails at once",
+        &[(0x01, b"\xce\xba"), (0x00, b"\xed\xa0")],
+        &[],
+        1007,
+    ));
+
+    // Closing.
+    cases.push(fails("a close without a code", &[(CLOSE, b"")], &[], 0));
+    cases.push(fails("half a code", &[(CLOSE, b"\x03")], &[], 1002));
+    cases.push(fails(
+        "text after the close",
+        &[(CLOSE, b"\x03\xe8"), (TEXT, b"a")],
+        &[],
+        1000,
+    ));
+    cases.push(fails(
+        "a close in mid-message",
+        &[(0x01, b"a"), (CLOSE, b"\x03\xe8")],
+        &[],
+        1000,
+    ));
+    let mut longest = b"\x03\xe8".to_vec();
+    longest.resize(125, b'*');
+    cases.push(fails("the longest reason", &[(CLOSE, &longest)], &[], 1000));
+    longest.push(b'*');
+    cases.push(fails("a reason too long", &[(CLOSE, &longest)], &[], 1002));
+    cases.push(fails(
+        "a reason that is no text",
+        &[(CLOSE, b"\x03\xe8\xce")],
+        &[],
+        1007,
+    ));
+    for code in [
+        1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999,
+    ] {
+        cases.push(fails(
+            "a code to send",
+            &[(CLOSE, &u16::to_be_bytes(code))],
+            &[],
+            code,
+        ));
+    }
+    for code in [
+        0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535,
+    ] {
+        cases.push(fails(
+            "a code not to send",
+            &[(CLOSE, &u16::to_be_bytes(code))],
+            &[],
+            1002,
+        ));
+    }
+    let mut unmasked = fails(
+        "the wrong masking",
+        &[(TEXT, b"a"), (TEXT, b"b")],
+        &[(TEXT, b"a")],
+        1002,
+    );
+    unmasked.sent[1].1 = false;
+    cases.push(unmasked);
+    cases
+}
+
+/// The bytes of a case, sent by a client (`masks`) or by a server.
+fn bytes_of(case: &Case, masks: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (first, right, payload) in &case.sent {
+        let begin = out.len();
+        if masks == *right {
+            put_masked(&mut out, Opcode::Text, MASK, payload);
+        } else {
+            put_frame(&mut out, Opcode::Text, payload);
+        }
+        out[begin] = *first;
+    }
+    out
+}
+
+/// How a case's bytes are cut.
+fn cuts(length: usize) -> Vec<usize> {
+    let mut cuts = vec![length.max(1)];
+    if length <= 600 {
+        cuts.push(1);
+    }
+    if length > 2 {
+        cuts.push(length / 2);
+    }
+    cuts
+}
+
+/// Sends a case in pieces, and checks every frame that comes back until the end.
+async fn check(stream: &mut TcpStream, case: &Case, piece: usize, as_client: bool) {
+    let _ = stream.set_nodelay(true);
+    let bytes = bytes_of(case, as_client);
+    let (mut read, mut write) = stream.split();
+    let sending = async {
+        for part in bytes.chunks(piece) {
+            // The other side may have closed at what it saw so far.
+            if write.write_all(part).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let mut came = Vec::new();
+    let receiving = async {
+        let mut input = vec![0; 32 * 1024];
+        loop {
+            match read.read(&mut input).await {
+                // What was sent after its Close may reset the connection behind it.
+                Ok(0) | Err(_) => break,
+                Ok(n) => came.extend_from_slice(&input[..n]),
+            }
+            // A Close is the last frame; whoever is the client waits for the server's end.
+            if frames(&came, as_client).is_some_and(|f| f.iter().any(|(b, _)| *b == 0x88)) {
+                break;
+            }
+        }
+    };
+    timeout(LIMIT, async { tokio::join!(sending, receiving) })
+        .await
+        .unwrap_or_else(|_| panic!("{}: no end in pieces of {piece}", case.what));
+    let seen = frames(&came, as_client).unwrap_or_else(|| panic!("{}: half a frame", case.what));
+    let (close, echoed) = seen
+        .split_last()
+        .unwrap_or_else(|| panic!("{}: nothing came back", case.what));
+    let what = format!("{}, in pieces of {piece}", case.what);
+    assert_eq!(close.0, 0x88, "{what}: the end is a Close, not {seen:?}");
+    let code = match close.1[..] {
+        [] => 0,
+        [high, low, ..] => u16::from_be_bytes([high, low]),
+        [_] => panic!("{what}: half a code"),
+    };
+    assert_eq!(code, case.close, "{what}");
+    assert!(
+        echoed.len() == case.echoed.len(),
+        "{what}: {} frames",
+        echoed.len()
+    );
+    for (seen, expected) in echoed.iter().zip(&case.echoed) {
+        assert!(
+            seen == expected,
+            "{what}: {:#x} of {} bytes",
+            seen.0,
+            seen.1.len()
+        );
+    }
+}
+
+/// The frames that `bytes` are, unmasked; `None`: the last is not whole. Their masking has
+/// to be that of the other side.
+fn frames(bytes: &[u8], from_server: bool) -> Option<Vec<(u8, Vec<u8>)>> {
+    let (mut at, mut frames) = (0, Vec::new());
+    while at < bytes.len() {
+        let head = FrameHead::parse(&bytes[at..]).expect("a frame in order")?;
+        assert_eq!(head.mask.is_none(), from_server, "only clients mask");
+        let begin = at + head.size;
+        let end = begin + head.length as usize;
+        let mut payload = bytes.get(begin..end)?.to_vec();
+        if let Some(mask) = head.mask {
+            plimsoll_protocols::session::websocket::apply_mask(&mut payload, mask);
+        }
+        frames.push((bytes[at], payload));
+        at = end;
+    }
+    Some(frames)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_gateway_meets_every_case() {
+    let gateway = echo();
+    let cases = cases();
+    assert!(cases.len() > 100);
+    for case in &cases {
+        for piece in cuts(bytes_of(case, true).len()) {
+            let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+            let request = upgrade("/any/path", "");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
+            }
+            let opened = answer_to_upgrade(&head, "dGhlIHNhbXBsZSBub25jZQ==");
+            assert_eq!(opened, Ok(Some((head.len(), None))));
+            check(&mut stream, case, piece, true).await;
+        }
+    }
+}
+
+pub(crate) fn echo() -> GatewayProcess {
+    let options = GatewayOptions {
+        echo: true,
+        max_message: MOST,
+        ..GatewayOptions::default()
+    };
+    GatewayProcess::start(&Bus::embedded(Duration::from_secs(60)), options)
+}
+
+/// Opens a socket at `path` and sends back what comes, as the load's client reads and
+/// writes frames; the length of the message it got last.
+pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    let key = client_key(b"a nonce, 16 long");
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {to}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut input = Vec::new();
+    let head = loop {
+        if let Some((size, problem)) = answer_to_upgrade(&input, &key).unwrap() {
+            assert_eq!(problem, None);
+            break size;
+        }
+        assert_ne!(stream.read_buf(&mut input).await.unwrap(), 0, "{path}");
+    };
+    input.drain(..head);
+    let most = MOST.max(16 << 20);
+    let mut reader = Reader::new(Role::Client, if path == "/case" { MOST } else { most });
+    let (mut out, mut last, mut ended) = (Vec::new(), Vec::new(), false);
+    loop {
+        let read = reader.read(&input, |message| {
+            match message {
+                Message::Text(text) => {
+                    last = text.as_bytes().to_vec();
+                    put_masked(&mut out, Opcode::Text, MASK, text.as_bytes());
+                }
+                Message::Binary(bytes) => {
+                    last = bytes.to_vec();
+                    put_masked(&mut out, Opcode::Binary, MASK, bytes);
+                }
+                Message::Ping(payload) => put_masked(&mut out, Opcode::Pong, MASK, payload),
+                Message::Pong(_) => {}
+                Message::Close { code, .. } => {
+                    put_masked(&mut out, Opcode::Close, MASK, &close_payload(code, ""));
+                    ended = true;
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(violation) = read {
+            let payload = close_payload(violation.code, violation.reason);
+            put_masked(&mut out, Opcode::Close, MASK, &payload);
+            ended = true;
+        }
+        // A server that has seen its case may be gone.
+        let wrote = stream.write_all(&out).await;
+        out.clear();
+        input.clear();
+        if ended || wrote.is_err() {
+            // The server closes first (RFC 6455 §7.1.1).
+            let mut rest = [0; 4096];
+            let goodbye = async { while matches!(stream.read(&mut rest).await, Ok(n) if n > 0) {} };
+            let _ = timeout(Duration::from_secs(5), goodbye).await;
+            return last;
+        }
+        match timeout(LIMIT, stream.read_buf(&mut input)).await {
+            Ok(Ok(n)) if n > 0 => {}
+            _ => return last,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_meets_every_case() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    for case in &cases() {
+        for piece in cuts(bytes_of(case, false).len()) {
+            let serving = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
+                }
+                let text = String::from_utf8(head).unwrap();
+                let key = text
+                    .lines()
+                    .find_map(|l| l.strip_prefix("Sec-WebSocket-Key: "))
+                    .unwrap();
+                let answer = format!(
+                    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                     Sec-WebSocket-Accept: {}\r\n\r\n",
+                    accept_key(key.as_bytes())
+                );
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                check(&mut stream, case, piece, false).await;
+            };
+            tokio::join!(serving, echo_as_client(address, "/case"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_malformed_upgrade_opens_nothing() {
+    let gateway = echo();
+    let good = upgrade("/x", "");
+    for (from, to, status) in [
+        ("GET", "POST", 405),
+        ("HTTP/1.1", "HTTP/1.0", 426),
+        ("Upgrade: websocket\r\n", "", 426),
+        ("Connection: keep-alive, Upgrade\r\n", "", 426),
+        ("Version: 13", "Version: 8", 426),
+        ("dGhlIHNhbXBsZSBub25jZQ==", "c2hvcnQ=", 400),
+        ("Sec-WebSocket-Key", "X-Key", 400),
+        ("Host: test", "Host test", 400),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let (seen, head, _) = http(gateway.address, &good.replace(from, to)).await;
+        assert_eq!(seen, status, "{from} -> {to}: {head}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Connections killed at random, hundreds of them, between clients and gateways and
+//! between gateways and Redis: no token is lost, doubled or out of its order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use plimsoll_model::measure::Count;
+use plimsoll_model::record::StageRecord;
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::load::{Loading, of};
+use crate::redis::Server;
+use crate::stack::{GatewayProcess, Stack, quick};
+
+/// Carries connections to `to` and cuts each off after a random while.
+struct Killer {
+    address: SocketAddr,
+    kills: Arc<AtomicU64>,
+    active: Arc<AtomicBool>,
+}
+
+impl Killer {
+    /// Connections live `shortest` to twice as long.
+    async fn start(to: SocketAddr, shortest: Duration) -> Killer {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let kills = Arc::new(AtomicU64::new(0));
+        let active = Arc::new(AtomicBool::new(true));
+        let (killed, killing) = (Arc::clone(&kills), Arc::clone(&active));
+        tokio::spawn(async move {
+            let mut random = 0x9e37_79b9_7f4a_7c15u64;
+            while let Ok((mut client, _)) = listener.accept().await {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let life = shortest + shortest.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64);
+                let (killed, killing) = (Arc::clone(&killed), Arc::clone(&killing));
+                tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(to).await else {
+                        return;
+                    };
+                    let mut carrying =
+                        Box::pin(tokio::io::copy_bidirectional(&mut client, &mut server));
+                    while timeout(life, &mut carrying).await.is_err() {
+                        if killing.load(Ordering::Relaxed) {
+                            killed.fetch_add(1, Ordering::Relaxed);
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Killer {
+            address,
+            kills,
+            active,
+        }
+    }
+
+    fn kills(&self) -> u64 {
+        self.kills.load(Ordering::Relaxed)
+    }
+}
+
+/// Everything was received, once and in order.
+fn whole(record: &StageRecord, queries: u64) {
+    let told = || format!("{:?} {:?}", record.outcomes, record.measures);
+    assert_eq!((record.due, record.ok()), (queries, queries), "{}", told());
+    assert_eq!(of(record, Count::TokensReceived), queries * 18);
+    for none in [
+        Count::TokensMissing,
+        Count::TokensDuplicated,
+        Count::TokensOutOfOrder,
+        Count::TokensStray,
+        Count::HistoryGone,
+    ] {
+        assert_eq!(of(record, none), 0, "{}", none.key());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_killed_by_the_hundred_cost_no_token() {
+    let slow = LlmOptions {
+        token_delay: Duration::from_millis(25),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::start(slow, GatewayOptions::default());
+    let killer = Killer::start(stack.gateway.address, Duration::from_millis(120)).await;
+    let record = Loading::closed(50, 3)
+        .carry_out(stack.api, killer.address)
+        .await;
+    whole(&record, 150);
+    assert!(killer.kills() >= 200, "{}", killer.kills());
+    assert!(of(&record, Count::Reconnects) >= 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_to_redis_killed_again_and_again_cost_no_token() {
+    let server = Server::start();
+    let to = SocketAddr::from(([127, 0, 0, 1], server.port));
+    let killer = Killer::start(to, Duration::from_millis(200)).await;
+    let slow = LlmOptions {
+        token_delay: Duration::from_millis(25),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
+    // A gateway that reaches its Redis over the killer; the backend's own way is safe.
+    let gateway = GatewayProcess::start(
+        &crate::redis::bus_at(killer.address).await,
+        GatewayOptions::default(),
+    );
+    let record = Loading::closed(30, 4)
+        .carry_out(stack.api, gateway.address)
+        .await;
+    whole(&record, 120);
+    assert!(killer.kills() >= 10, "{}", killer.kills());
+    // Undisturbed, everything goes on.
+    killer.active.store(false, Ordering::Relaxed);
+    let again = Stack::on(server.bus().await, quick(), GatewayOptions::default());
+    let record = Loading::closed(5, 2)
+        .carry_out(again.api, gateway.address)
+        .await;
+    whole(&record, 10);
+}

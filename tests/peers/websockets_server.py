@@ -1,0 +1,119 @@
+"""A token-streaming stack on Python's `websockets`: python websockets_server.py [CERT KEY]
+
+Prints the addresses of its API and of its sockets, and serves until it is killed. Every
+odd token arrives in fragments, a ping comes before each run's third token, and the socket
+of every fourth session is dropped in mid-run; it then goes on after the number the client
+saw last. With a certificate and its key both addresses are reached over TLS.
+"""
+
+import asyncio
+import http.server
+import json
+import ssl
+import sys
+import threading
+import uuid
+from urllib.parse import parse_qs, urlsplit
+
+from websockets.asyncio.server import serve
+
+WORDS = [f"word{i} " for i in range(12)]
+TLS = None
+if len(sys.argv) > 2:
+    TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    TLS.load_cert_chain(sys.argv[1], sys.argv[2])
+
+
+class Session:
+    def __init__(self, number):
+        self.log, self.drops = [], number % 4 == 3
+        self.grown = asyncio.Event()
+
+    def add(self, frame):
+        self.log.append(json.dumps({**frame, "seq": len(self.log) + 1}))
+        self.grown.set()
+
+    async def run(self, run):
+        for word in WORDS:
+            await asyncio.sleep(0.004)
+            self.add({"type": "token", "content": word, "run": run})
+        self.add({"type": "done", "content": "", "run": run, "tokens": len(WORDS), "finish": "stop"})
+
+
+SESSIONS = {}
+LOOP = asyncio.new_event_loop()
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        parts = self.path.strip("/").split("/")
+        status, answer = 404, {"error": "nothing here"}
+        if parts == ["session", "create"]:
+            name = str(uuid.uuid4())
+            SESSIONS[name] = Session(len(SESSIONS))
+            status, answer = 200, {"session_id": name, "token": "token-of-" + name}
+        elif len(parts) == 3 and parts[1] in SESSIONS and parts[2] == "run":
+            session = SESSIONS[parts[1]]
+            run = len(session.log) + 1
+            asyncio.run_coroutine_threadsafe(session.run(run), LOOP)
+            status, answer = 200, {"run": run, "tokens": len(WORDS)}
+        elif len(parts) == 3 and parts[1] in SESSIONS and parts[2] == "close":
+            status, answer = 200, {"closed": True}
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+async def sockets(socket):
+    place = urlsplit(socket.request.path)
+    name = place.path.rsplit("/", 1)[-1]
+    if socket.request.headers.get("Authorization") != f"Bearer token-of-{name}":
+        await socket.close(1008, "not your session")
+        return
+    session = SESSIONS[name]
+    at = int(parse_qs(place.query).get("after", ["0"])[0])
+    while True:
+        while at < len(session.log):
+            text = session.log[at]
+            at += 1
+            if session.drops and at == 5:
+                session.drops = False
+                socket.transport.abort()
+                return
+            if at % len(WORDS) == 3:
+                await socket.ping()
+            if at % 2:
+                await socket.send(iter([text[:7], text[7:20], text[20:]]), text=True)
+            else:
+                await socket.send(text)
+        session.grown.clear()
+        waiting = [asyncio.create_task(session.grown.wait()), asyncio.create_task(socket.wait_closed())]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        closed = waiting[1].done()
+        for task in waiting:
+            task.cancel()
+        if closed:
+            return
+
+
+async def main():
+    api = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api)
+    api.daemon_threads = True
+    if TLS:
+        api.socket = TLS.wrap_socket(api.socket, server_side=True)
+    threading.Thread(target=api.serve_forever, daemon=True).start()
+    # Compression is offered by the server's own default; the client never asks for it.
+    async with serve(sockets, "127.0.0.1", 0, ssl=TLS) as server:
+        print(f"api: listening on 127.0.0.1:{api.server_address[1]}", flush=True)
+        print(f"sockets: listening on 127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+        await server.serve_forever()
+
+
+LOOP.run_until_complete(main())
