@@ -7,6 +7,7 @@
 
 pub mod bolt;
 pub mod compare;
+pub mod distribution;
 pub mod hdr_log;
 pub mod html;
 pub mod json;
@@ -17,4 +18,5 @@ pub mod markdown;
 pub mod prometheus;
 pub mod quantity;
 pub mod search;
+pub mod sessions;
 pub mod terminal;

@@ -8,6 +8,7 @@ use plimsoll_model::run::summary::MeasuresSummary;
 
 use super::table::{Align, Table};
 use super::{Options, row};
+use crate::distribution::{buckets, percentiles};
 use crate::quantity::{count, rate, time};
 
 pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
@@ -46,6 +47,7 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
         tokens = options.loud(&tokens);
     }
     row(out, "tokens", &tokens, options);
+    goodput(out, run, of(Count::QueriesGood), options);
     if of(Count::SessionsReconnected) > 0 {
         let text = format!(
             "{} in {} sessions, {} attempts failed, {} not resumed",
@@ -58,6 +60,82 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
     }
     out.push('\n');
     times(out, measures, options);
+    distribution(out, run, options);
+}
+
+/// Queries that met every bound, where the plan has bounds.
+fn goodput(out: &mut String, run: &Run, good: u64, options: &Options) {
+    let spec = plimsoll_model::spec::read(&run.plan).ok();
+    let Some(bounds) = spec.and_then(|spec| spec.call.session?.goodput) else {
+        return;
+    };
+    let total = &run.summary.total;
+    let mut text = format!(
+        "{} of {} queries",
+        count(good),
+        count(total.ok + total.errors)
+    );
+    if let Some(elapsed) = total.elapsed_us.filter(|us| *us > 0) {
+        let per_second = good as f64 / (elapsed as f64 / 1e6);
+        let _ = write!(text, " ({})", rate(per_second));
+    }
+    let bounds: Vec<String> = [
+        ("first token", bounds.first_token),
+        ("time per token", bounds.time_per_token),
+        ("query", bounds.query),
+    ]
+    .into_iter()
+    .filter_map(|(name, bound)| Some(format!("{name} {}", bound?)))
+    .collect();
+    let _ = write!(text, " within {}", bounds.join(", "));
+    row(out, "goodput", &text, options);
+}
+
+/// How the queries' times are spread: percentiles, and how many fell where.
+fn distribution(out: &mut String, run: &Run, options: &Options) {
+    const BUCKETS: u64 = 12;
+    const BAR: u64 = 40;
+    let record = run.measured();
+    let Some(h) = record.response.histogram().filter(|h| !h.is_empty()) else {
+        return;
+    };
+    let show = |ns: u64| time(ns as f64 / 1e3);
+    let mut table = Table::new(options.width);
+    let mut names = vec!["query".to_owned()];
+    let mut values = vec!["response".to_owned()];
+    for (percent, value) in percentiles(h) {
+        names.push(format!("p{percent}"));
+        values.push(value.map_or_else(|| "–".to_owned(), show));
+    }
+    table.head(names, |i| if i == 0 { Align::Left } else { Align::Right });
+    table.row(values);
+    out.push_str(&table.to_string());
+    out.push('\n');
+    let buckets = buckets(h, BUCKETS);
+    let most = buckets.iter().map(|b| b.count).max().unwrap_or(1).max(1);
+    let bounds: Vec<(String, String)> = buckets
+        .iter()
+        .map(|b| {
+            (
+                format!("{} to {}", show(b.from), show(b.to)),
+                count(b.count),
+            )
+        })
+        .collect();
+    let wide = |texts: &mut dyn Iterator<Item = &String>| {
+        texts.map(|text| text.chars().count()).max().unwrap_or(0)
+    };
+    let (left, right) = (
+        wide(&mut bounds.iter().map(|(bound, _)| bound)),
+        wide(&mut bounds.iter().map(|(_, n)| n)),
+    );
+    for (bucket, (bound, n)) in buckets.iter().zip(&bounds) {
+        // Something is never shown as nothing.
+        let length = (bucket.count * BAR).div_ceil(most) as usize;
+        let line = format!("{bound:>left$}  {n:>right$}  {}", "█".repeat(length));
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    out.push('\n');
 }
 
 fn times(out: &mut String, measures: &MeasuresSummary, options: &Options) {

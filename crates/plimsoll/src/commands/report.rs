@@ -11,7 +11,7 @@ use plimsoll_model::search::SearchRecord;
 use plimsoll_model::units::Period;
 use plimsoll_report::html::{self, View};
 use plimsoll_report::{
-    hdr_log, json, junit, ladder, lines, markdown, prometheus, search, terminal,
+    hdr_log, json, junit, ladder, lines, markdown, prometheus, search, sessions, terminal,
 };
 
 use crate::arguments::Json;
@@ -38,7 +38,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_OVERHEAD_OVER", value_name = "TIME")]
     overhead_over: Option<Period>,
 
-    /// Write a run to a file ("-": stdout): `lines`, a JSON object a call; `hdr`, an HdrHistogram log.
+    /// Write a run to a file ("-": stdout): `lines`, a JSON object a call; `hdr`, an HdrHistogram
+    /// log. `sessions`: CSV and JSON summary of a run of sessions, into a folder.
     #[arg(long, env = "PLIMSOLL_EXPORT", num_args = 2, value_names = ["FORMAT", "FILE"])]
     export: Vec<String>,
 
@@ -211,10 +212,10 @@ pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
 }
 
 fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
-    if !["lines", "hdr"].contains(&format) {
+    if !["lines", "hdr", "sessions"].contains(&format) {
         return Err(Failure::usage(
             format_args!("--export: `{format}` is not a format"),
-            "write --export lines FILE (a JSON object a call) or --export hdr FILE (an HdrHistogram log)",
+            "write --export lines FILE (a JSON object a call), --export hdr FILE (an HdrHistogram log), or --export sessions FOLDER (CSV and summary of sessions)",
         ));
     }
     let [run] = runs else {
@@ -223,6 +224,9 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
             "export each run to a file of its own",
         ));
     };
+    if format == "sessions" {
+        return export_sessions(run, Path::new(file));
+    }
     let wrong =
         |e: &dyn std::error::Error| Failure::error(format_args!("--export: {file}: {}", chain(e)));
     let write = |mut out: &mut dyn Write| -> Result<u64, Failure> {
@@ -246,5 +250,41 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
         "calls"
     };
     console::tell(format_args!("{written} {what} written to {file}"));
+    Ok(Exit::Done)
+}
+
+/// `loadtest_TIME.csv` and `loadtest_TIME_summary.json`, named after the run's start.
+fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure> {
+    let wrong = |e: &dyn std::error::Error| Failure::error(format_args!("--export: {}", chain(e)));
+    let written = |path: &Path, e: io::Error| {
+        Failure::error(format_args!(
+            "--export: can't write {}: {e}",
+            path.display()
+        ))
+    };
+    let stem = sessions::stem(run).map_err(|e| wrong(&e))?;
+    if !run.has_requests {
+        return Err(Failure::error_with_help(
+            format_args!(
+                "--export: {} keeps no calls, so there are no rows to write",
+                run.dir.display()
+            ),
+            "make the run with --requests",
+        ));
+    }
+    let summary = sessions::summary(run).map_err(|e| wrong(&e))?;
+    let summary = serde_json::to_string_pretty(&summary).map_err(Failure::error)? + "\n";
+    std::fs::create_dir_all(folder).map_err(|e| written(folder, e))?;
+    let csv = folder.join(format!("{stem}.csv"));
+    let mut out = BufWriter::new(File::create(&csv).map_err(|e| written(&csv, e))?);
+    let rows = sessions::export_csv(run, &mut out).map_err(|e| wrong(&e))?;
+    out.flush().map_err(|e| written(&csv, e))?;
+    let path = folder.join(format!("{stem}_summary.json"));
+    std::fs::write(&path, summary).map_err(|e| written(&path, e))?;
+    console::tell(format_args!(
+        "{rows} queries written to {}, their summary to {}",
+        csv.display(),
+        path.display()
+    ));
     Ok(Exit::Done)
 }

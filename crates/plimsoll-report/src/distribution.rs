@@ -1,0 +1,101 @@
+//! How times are spread: percentiles from 10 to 99, and counts in buckets whose bounds
+//! are round.
+
+use hdrhistogram::Histogram;
+use plimsoll_model::statistics::quantile::quantile;
+
+/// The percentiles that [`percentiles`] gives.
+pub const PERCENTS: [u8; 11] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99];
+
+/// Each of [`PERCENTS`] with its value; `None` where the sample is too small to tell.
+pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (u8, Option<u64>)> {
+    PERCENTS
+        .into_iter()
+        .map(|percent| (percent, quantile(histogram, f64::from(percent) / 100.0)))
+}
+
+/// Values above `from` and up to `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    pub from: u64,
+    pub to: u64,
+    pub count: u64,
+}
+
+/// At most `most` buckets from the smallest value to the largest: as wide as 1, 2 or 5
+/// times a power of ten, and empty ones among them, so that their shape is the values'.
+/// Their counts add up to the histogram's.
+pub fn buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
+    if histogram.is_empty() || most == 0 {
+        return Vec::new();
+    }
+    let (min, max) = (histogram.min().saturating_sub(1), histogram.max());
+    let mut widths = (0..19u32).flat_map(|power| [1, 2, 5].map(|m| m * 10u64.pow(power)));
+    let fits = |width: &u64| max.div_ceil(*width) - min / *width <= most;
+    let Some(width) = widths.find(fits) else {
+        return Vec::new();
+    };
+    let first = min / width;
+    let count = (max.div_ceil(width) - first).max(1);
+    let mut buckets: Vec<Bucket> = (first..first + count)
+        .map(|i| Bucket {
+            from: i * width,
+            to: (i + 1) * width,
+            count: 0,
+        })
+        .collect();
+    for value in histogram.iter_recorded() {
+        // A recorded value stands for those up to it, as far as the histogram tells apart.
+        let at = value.value_iterated_to().div_ceil(width).saturating_sub(1);
+        let at = at.clamp(first, first + count - 1) - first;
+        buckets[at as usize].count += value.count_at_value();
+    }
+    buckets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: impl IntoIterator<Item = u64>) -> Histogram<u64> {
+        let mut histogram = Histogram::new(3).unwrap();
+        for value in values {
+            histogram.record(value).unwrap();
+        }
+        histogram
+    }
+
+    #[test]
+    fn buckets_are_round_and_lose_nothing() {
+        assert!(buckets(&of([]), 10).is_empty());
+        let one = buckets(&of([7]), 10);
+        assert_eq!(one.iter().map(|b| b.count).sum::<u64>(), 1);
+        assert!(one.iter().any(|b| b.from < 7 && 7 <= b.to && b.count == 1));
+        let even = buckets(&of(1..=1000), 10);
+        assert_eq!(even.len(), 10);
+        assert!(even.iter().all(|b| b.to - b.from == 100 && b.count == 100));
+        for (values, most) in [
+            (vec![900_000_000, 905_000_000, 1_300_000_000], 12),
+            (vec![1, 3_600_000_000_000], 20),
+            (vec![100, 100, 100], 5),
+        ] {
+            let buckets = buckets(&of(values.iter().copied()), most);
+            assert!(buckets.len() as u64 <= most, "{buckets:?}");
+            let sum: u64 = buckets.iter().map(|b| b.count).sum();
+            assert_eq!(sum, values.len() as u64, "{buckets:?}");
+            assert!(buckets.windows(2).all(|two| two[0].to == two[1].from));
+        }
+    }
+
+    #[test]
+    fn percentiles_of_small_samples_are_not_told() {
+        let told = |n: u64| {
+            let histogram = of(1..=n);
+            let found = percentiles(&histogram).filter(|(_, value)| value.is_some());
+            found.map(|(percent, _)| percent).collect::<Vec<_>>()
+        };
+        assert!(told(5).is_empty());
+        assert!(told(40).contains(&90) && !told(40).contains(&99));
+        assert_eq!(told(1000), PERCENTS);
+    }
+}
