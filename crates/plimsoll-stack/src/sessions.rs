@@ -5,6 +5,8 @@
 //! or end it. Only what this started is ended: a process is known by its id together with
 //! the moment it began, which no other process shares.
 
+mod balancer;
+mod limits;
 mod process;
 
 use std::fs;
@@ -16,11 +18,12 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+pub use balancer::Balancer;
+pub use limits::Limits;
 pub use process::{Process, ProcessError};
 use serde::{Deserialize, Serialize};
 
 const STATE: &str = "stack.json";
-const TEMPLATE: &str = include_str!("sessions/haproxy.cfg");
 const POLL: Duration = Duration::from_millis(20);
 /// For everything to be healthy.
 const UP_LIMIT: Duration = Duration::from_secs(30);
@@ -30,6 +33,8 @@ const UP_LIMIT: Duration = Duration::from_secs(30);
 pub struct Topology {
     pub backends: u16,
     pub gateways: u16,
+    /// Balancers that share the ports of `api`, `sockets` and `stats`.
+    pub balancers: u16,
     /// Threads of each backend and of each gateway.
     pub workers: u16,
     pub token_delay: String,
@@ -41,6 +46,9 @@ pub struct Topology {
     pub first_port: u16,
     /// Sessions at once that the limits have to allow.
     pub sessions: u32,
+    /// Backend and gateway in one process that listens on `api` and `sockets`: no redis, no
+    /// haproxy, nothing to balance.
+    pub embedded: bool,
 }
 
 impl Default for Topology {
@@ -48,6 +56,7 @@ impl Default for Topology {
         Topology {
             backends: 2,
             gateways: 3,
+            balancers: 1,
             workers: 1,
             token_delay: "50ms".to_owned(),
             api: 8080,
@@ -55,7 +64,30 @@ impl Default for Topology {
             stats: 8404,
             first_port: 7400,
             sessions: 10_000,
+            embedded: false,
         }
+    }
+}
+
+impl Topology {
+    /// What listens where.
+    fn ports(&self) -> Vec<(&'static str, SocketAddr)> {
+        let mut ports = vec![("the API", self.api), ("the sockets", self.sockets)];
+        if !self.embedded {
+            ports.extend([("the statistics", self.stats), ("redis", self.first_port)]);
+            let first = self.first_port;
+            ports.extend((1..=self.backends).map(|i| ("a backend", first + i)));
+            let first = first + self.backends;
+            ports.extend((1..=self.gateways).map(|i| ("a gateway", first + i)));
+        }
+        let local = |(name, port)| (name, local(port));
+        ports.into_iter().map(local).collect()
+    }
+
+    /// Connections to redis at once: a few of each process, and as many again that are on
+    /// their way out.
+    fn redis_clients(&self) -> u32 {
+        64 + 2 * 8 * (u32::from(self.backends) + u32::from(self.gateways))
     }
 }
 
@@ -72,6 +104,10 @@ pub enum StackError {
     NoStack(PathBuf),
     #[error("haproxy does not accept {}: {told}", path.display())]
     Configuration { path: PathBuf, told: String },
+    #[error(
+        "{name} is to listen on {address}, which is taken: choose another port (--api-port, --socket-port, --stats-port, --first-port)"
+    )]
+    Taken { name: String, address: SocketAddr },
     #[error("{name} ended at once; {} says: {told}", log.display())]
     Ended {
         name: String,
@@ -96,7 +132,8 @@ fn file(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
 pub struct Stack {
     pub api: SocketAddr,
     pub sockets: SocketAddr,
-    pub stats: SocketAddr,
+    /// `None`: there is no balancer.
+    pub stats: Option<SocketAddr>,
     /// In the order they were started.
     pub processes: Vec<Process>,
 }
@@ -112,8 +149,10 @@ impl Stack {
     /// # Errors
     /// See [`StackError`].
     pub fn up(dir: &Path, plimsoll: &Path, topology: &Topology) -> Result<Stack, StackError> {
-        let redis = installed("redis-server")?;
-        let haproxy = installed("haproxy")?;
+        let servers = match topology.embedded {
+            true => None,
+            false => Some((installed("redis-server")?, installed("haproxy")?)),
+        };
         if let Ok(old) = Stack::load(dir)
             && old.processes.iter().any(Process::is_alive)
         {
@@ -123,10 +162,21 @@ impl Stack {
         let mut stack = Stack {
             api: local(topology.api),
             sockets: local(topology.sockets),
-            stats: local(topology.stats),
+            stats: servers.is_some().then(|| local(topology.stats)),
             processes: Vec::new(),
         };
-        let started = stack.start(dir, plimsoll, topology, &redis, &haproxy);
+        if let Some((name, address)) = limits::taken(topology.ports()) {
+            let name = name.to_owned();
+            return Err(StackError::Taken { name, address });
+        }
+        let secret = dir.join("jwt-secret");
+        write_secret(&secret).map_err(file(&secret))?;
+        let started = match servers {
+            None => stack.start_embedded(dir, plimsoll, topology, &secret),
+            Some((redis, haproxy)) => {
+                stack.start(dir, plimsoll, topology, &secret, &redis, &haproxy)
+            }
+        };
         if started.is_err() {
             stack.end_all();
         }
@@ -138,16 +188,17 @@ impl Stack {
         dir: &Path,
         plimsoll: &Path,
         topology: &Topology,
+        secret: &Path,
         redis: &Path,
         haproxy: &Path,
     ) -> Result<(), StackError> {
-        let secret = dir.join("jwt-secret");
-        write_secret(&secret).map_err(file(&secret))?;
         let redis_port = topology.first_port;
         let mut command = Command::new(redis);
         command
             .args(["--port", &redis_port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no", "--dir"])
+            .args(["--save", "", "--appendonly", "no", "--maxclients"])
+            .arg(topology.redis_clients().to_string())
+            .arg("--dir")
             .arg(dir);
         self.add(dir, "redis", local(redis_port), None, &mut command)?;
 
@@ -159,7 +210,7 @@ impl Stack {
                 .args(words)
                 .args(["--listen", &local(port).to_string(), "--redis", &url])
                 .args(["--workers", &workers, "--jwt-secret-file"])
-                .arg(&secret)
+                .arg(secret)
                 .args(more);
             self.add(dir, &name, local(port), Some("/health"), &mut command)
         };
@@ -186,21 +237,17 @@ impl Stack {
         }
 
         let config = dir.join("haproxy.cfg");
-        let servers = |name: &str, ports: &[u16]| {
-            let lines = ports.iter().enumerate();
-            let lines =
-                lines.map(|(i, port)| format!("    server {name}{} {}", i + 1, local(*port)));
-            lines.collect::<Vec<_>>().join("\n")
+        let at = |ports: &[u16]| ports.iter().map(|port| local(*port).to_string()).collect();
+        let balancer = Balancer {
+            connections: balancer::connections(topology.sessions, topology.balancers),
+            api: self.api.to_string(),
+            sockets: self.sockets.to_string(),
+            stats: local(topology.stats).to_string(),
+            backends: at(&backends),
+            gateways: at(&gateways),
+            names: None,
         };
-        // A session has a socket and a connection to the API.
-        let text = TEMPLATE
-            .replace("{maxconn}", &(2 * topology.sessions + 200).to_string())
-            .replace("{api}", &self.api.to_string())
-            .replace("{sockets}", &self.sockets.to_string())
-            .replace("{stats}", &self.stats.to_string())
-            .replace("{backends}", &servers("backend", &backends))
-            .replace("{gateways}", &servers("gateway", &gateways));
-        fs::write(&config, text).map_err(file(&config))?;
+        fs::write(&config, balancer.configuration()).map_err(file(&config))?;
         let checked = Command::new(haproxy)
             .args(["-c", "-f"])
             .arg(&config)
@@ -212,11 +259,37 @@ impl Stack {
                 told: String::from_utf8_lossy(&checked.stderr).trim().to_owned(),
             });
         }
-        let mut command = Command::new(haproxy);
-        command.arg("-db").arg("-f").arg(&config);
         let api = self.api;
-        // Healthy once it has found a healthy backend behind it.
-        self.add(dir, "haproxy", api, Some("/health"), &mut command)
+        for i in 1..=topology.balancers.max(1) {
+            // A master and its worker: SIGUSR2 reloads the configuration, and sockets live on.
+            let mut command = Command::new(haproxy);
+            command.args(["-W", "-db", "-f"]).arg(&config);
+            let name = match i {
+                1 => "haproxy".to_owned(),
+                _ => format!("haproxy-{i}"),
+            };
+            // Healthy once it has found a healthy backend behind it.
+            self.add(dir, &name, api, Some("/health"), &mut command)?;
+        }
+        Ok(())
+    }
+
+    fn start_embedded(
+        &mut self,
+        dir: &Path,
+        plimsoll: &Path,
+        topology: &Topology,
+        secret: &Path,
+    ) -> Result<(), StackError> {
+        let mut command = Command::new(plimsoll);
+        command
+            .args(["serve", "llm", "--listen", &self.api.to_string()])
+            .args(["--with-gateway", &self.sockets.to_string()])
+            .args(["--workers", &topology.workers.to_string()])
+            .args(["--token-delay", &topology.token_delay])
+            .arg("--jwt-secret-file")
+            .arg(secret);
+        self.add(dir, "server", self.api, Some("/health"), &mut command)
     }
 
     /// Starts one process, notes it in the folder at once, and waits for its health.

@@ -22,7 +22,7 @@ impl<'a> Stack<'a> {
     /// several test runs.
     fn up(place: &'a Place, slot: u32, token_delay: &str) -> Stack<'a> {
         // Below the ports that the system hands out by itself.
-        let first_port = (10_000 + (std::process::id() % 300) * 60 + slot * 15) as u16;
+        let first_port = (10_000 + (std::process::id() % 250) * 80 + slot * 15) as u16;
         let stack = Stack { place, first_port };
         let port = |n: u16| (first_port + n).to_string();
         place.expect(
@@ -79,13 +79,17 @@ impl<'a> Stack<'a> {
     }
 
     fn kill(&self, name: &str) {
+        self.signal(name, rustix::process::Signal::KILL);
+    }
+
+    fn signal(&self, name: &str, signal: rustix::process::Signal) {
         let state: Value =
             serde_json::from_str(&self.place.read("stack/stack.json")).expect("json");
         let processes = state["processes"].as_array().expect("a list");
         let process = processes.iter().find(|p| p["name"] == name).expect(name);
         let pid = process["pid"].as_i64().expect("a number") as i32;
         let pid = rustix::process::Pid::from_raw(pid).expect("a process");
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is there");
+        rustix::process::kill_process(pid, signal).expect("it is there");
     }
 }
 
@@ -261,4 +265,133 @@ fn a_backend_killed_in_mid_stream_fails_its_queries_and_no_others() {
         "{run}"
     );
     assert_eq!(counts["tokens_duplicated"], 0, "{run}");
+}
+
+#[test]
+fn haproxy_reloaded_under_load_costs_no_token() {
+    let place = Place::new();
+    let stack = Stack::up(&place, 3, "50ms");
+    let mut load = stack.load("run", &["--clients", "30", "--queries", "3"]);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(500));
+        stack.signal("haproxy", rustix::process::Signal::USR2);
+    }
+    assert_eq!(wait(&mut load), 0);
+    let run = place.run_json("run");
+    let counts = &run["total"]["measures"]["counts"];
+    assert_eq!(run["total"]["ok"], 90, "{run}");
+    assert_eq!(counts["tokens_received"], 90 * 18, "{counts}");
+    for none in ["tokens_missing", "tokens_duplicated", "tokens_out_of_order"] {
+        assert_eq!(counts[none], 0, "{counts}");
+    }
+    // The new balancer takes new sessions.
+    assert_eq!(wait(&mut stack.load("again", &["--clients", "5"])), 0);
+    assert_eq!(place.run_json("again")["total"]["ok"], 5);
+}
+
+#[test]
+fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
+    let place = Place::new();
+    let port = (10_000 + (std::process::id() % 250) * 80 + 4 * 15) as u16;
+    let (api, socket) = (port.to_string(), (port + 1).to_string());
+    let flags = [
+        "sessions",
+        "--dir",
+        "stack",
+        "--embedded",
+        "--api-port",
+        &api,
+        "--socket-port",
+        &socket,
+        "--token-delay",
+        "2ms",
+    ];
+    // No program is looked for that this does not need.
+    let mut command = place.command(&[&["stack", "up"], &flags[..]].concat());
+    let output = support::output(command.env("PATH", ""), Duration::from_secs(30));
+    assert!(output.status.success(), "{}", support::told(&output));
+    let said = support::text(&output.stdout);
+    assert!(!said.contains("statistics"), "{said}");
+    let stack = Stack {
+        place: &place,
+        first_port: port,
+    };
+    let status = stack.status(0);
+    assert_eq!(status.as_array().map(Vec::len), Some(1), "{status}");
+    let taken = place.run(&[
+        "stack",
+        "up",
+        "sessions",
+        "--dir",
+        "other",
+        "--api-port",
+        &api,
+    ]);
+    assert_eq!(taken.status.code(), Some(1));
+    let told = support::told(&taken);
+    assert!(
+        told.contains("the API is to listen on") && told.contains("--api-port"),
+        "{told}"
+    );
+    drop(stack);
+    let run = [
+        &["stack", "run"],
+        &flags[..],
+        &["--clients", "20", "--queries", "2", "--out", "run", "-q"],
+    ];
+    place.expect(0, &run.concat());
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["ok"], 40, "{run}");
+    assert_eq!(
+        run["total"]["measures"]["counts"]["tokens_received"],
+        40 * 18
+    );
+    assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_err());
+}
+
+#[test]
+fn the_stack_in_containers_has_the_same_balancer() {
+    let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    let at =
+        |name: &str, port: u16, n: u16| (1..=n).map(|i| format!("{name}-{i}:{port}")).collect();
+    let balancer = plimsoll_stack::sessions::Balancer {
+        connections: 20_200,
+        api: "*:8080".to_owned(),
+        sockets: "*:8081".to_owned(),
+        stats: "*:8404".to_owned(),
+        backends: at("backend", 8000, 2),
+        gateways: at("gateway", 4040, 3),
+        // Where podman and docker answer for the names of containers.
+        names: Some("127.0.0.11:53".to_owned()),
+    };
+    let path = deploy.join("haproxy.cfg");
+    let file = fs::read_to_string(&path).expect("a file");
+    assert_eq!(
+        file,
+        balancer.configuration(),
+        "{} is another one",
+        path.display()
+    );
+    let haproxy = [
+        "/usr/sbin/haproxy",
+        "/usr/local/sbin/haproxy",
+        "/usr/bin/haproxy",
+    ];
+    let haproxy = haproxy
+        .iter()
+        .find(|path| fs::exists(path).unwrap_or(false));
+    let haproxy = haproxy.expect("haproxy is installed: tests/setup.sh tests");
+    let checked = std::process::Command::new(haproxy)
+        .args(["-c", "-f"])
+        .arg(&path)
+        .output()
+        .expect("haproxy runs");
+    assert!(checked.status.success(), "{}", support::told(&checked));
+    // Every server of the balancer is a service.
+    let compose = fs::read_to_string(deploy.join("sessions.yaml")).expect("a file");
+    for server in balancer.backends.iter().chain(&balancer.gateways) {
+        let (name, port) = server.split_once(':').expect("a port");
+        assert!(compose.contains(&format!("\n  {name}: ")), "{name}");
+        assert!(compose.contains(&format!("0.0.0.0:{port}\"")), "{port}");
+    }
 }

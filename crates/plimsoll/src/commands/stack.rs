@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_stack::sessions::{Stack, Topology, is_healthy};
+use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 
 use crate::arguments::{Json, Origins, boolish};
 use crate::console;
@@ -29,7 +29,9 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
         plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --clients 1000 --queries 3\n  \
         plimsoll stack down sessions\n\
         Example: all of that in one\n  \
-        plimsoll stack run sessions --clients 1000 --queries 10",
+        plimsoll stack run sessions --clients 1000 --queries 10\n\
+        Example: the same without redis and haproxy, in one server process\n  \
+        plimsoll stack run sessions --embedded --clients 1000 --queries 10",
     arg_required_else_help = true,
     subcommand_required = true,
     disable_help_subcommand = true
@@ -83,6 +85,12 @@ struct TopologyFlags {
         value_parser = clap::value_parser!(u16).range(1..=100))]
     gateways: u16,
 
+    /// Balancers that share the ports [default: as many as the sessions need, each with the
+    /// descriptors that a process may have].
+    #[arg(long, env = "PLIMSOLL_BALANCERS", value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=16))]
+    balancers: Option<u16>,
+
     /// Threads of each backend and each gateway.
     #[arg(long, env = "PLIMSOLL_SERVER_WORKERS", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -129,7 +137,12 @@ struct TopologyFlags {
         value_parser = clap::value_parser!(u16).range(1..=65_000))]
     first_port: u16,
 
-    /// Sessions at once that the balancer has to allow.
+    /// Backend and gateway in one process, on the API's and the sockets' ports: needs neither
+    /// redis nor haproxy.
+    #[arg(long, env = "PLIMSOLL_EMBEDDED", value_parser = boolish())]
+    embedded: bool,
+
+    /// Sessions at once that the servers have to allow.
     #[arg(
         long,
         env = "PLIMSOLL_SESSIONS",
@@ -216,10 +229,15 @@ pub(crate) fn execute(
 ) -> Result<Exit, Failure> {
     match &arguments.action {
         Action::Up(arguments) => {
-            let stack = up(&arguments.place, &arguments.topology)?;
+            let stack = up(&arguments.place, &arguments.topology, 0)?;
+            let stats = stack
+                .stats
+                .map(|at| format!(", statistics http://{at}/stats"));
             console::result(format_args!(
-                "sessions: API session://{}, sockets ws://{}, statistics http://{}/stats\n",
-                stack.api, stack.sockets, stack.stats
+                "sessions: API session://{}, sockets ws://{}{}\n",
+                stack.api,
+                stack.sockets,
+                stats.unwrap_or_default()
             ))?;
             Ok(Exit::Done)
         }
@@ -236,11 +254,14 @@ pub(crate) fn execute(
     }
 }
 
-fn up(place: &Place, flags: &TopologyFlags) -> Result<Stack, Failure> {
+/// `clients`: sessions that the load is going to have at once.
+fn up(place: &Place, flags: &TopologyFlags, clients: u32) -> Result<Stack, Failure> {
     let Name::Sessions = place.stack;
     descriptors::raise_limit();
     let plimsoll = std::env::current_exe()
         .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
+    let sessions = flags.sessions.max(clients);
+    let limits = Limits::here();
     let topology = Topology {
         backends: flags.backends,
         gateways: flags.gateways,
@@ -250,18 +271,14 @@ fn up(place: &Place, flags: &TopologyFlags) -> Result<Stack, Failure> {
         sockets: flags.socket_port,
         stats: flags.stats_port,
         first_port: flags.first_port,
-        sessions: flags.sessions,
+        sessions,
+        balancers: flags
+            .balancers
+            .unwrap_or_else(|| limits.balancers(sessions)),
+        embedded: flags.embedded,
     };
-    // The balancer holds both ends of a session's two connections.
-    let needed = 4 * u64::from(flags.sessions) + 500;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    if limit.current.is_some_and(|limit| limit < needed) {
-        console::tell(format_args!(
-            "note: {} sessions need {needed} descriptors in the balancer, and processes may have {}: \
-             raise `ulimit -n`, or ask for fewer with --sessions",
-            flags.sessions,
-            limit.current.unwrap_or(0)
-        ));
+    for problem in limits.problems(&topology) {
+        console::tell(format_args!("note: {problem}"));
     }
     Stack::up(&place.dir, &plimsoll, &topology).map_err(Failure::error)
 }
@@ -272,7 +289,8 @@ fn run(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let mut stack = up(&arguments.place, &arguments.topology)?;
+    let clients = arguments.load.clients.unwrap_or(0);
+    let mut stack = up(&arguments.place, &arguments.topology, clients)?;
     let carried_out = load(arguments, &stack, origins, environment, session);
     let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
     let exit = carried_out?;

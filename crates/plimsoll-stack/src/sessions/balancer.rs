@@ -1,0 +1,57 @@
+//! The balancer's configuration: one template, for a stack on this machine and for one
+//! in containers.
+
+const TEMPLATE: &str = include_str!("haproxy.cfg");
+
+/// What a balancer stands in front of. Addresses as haproxy has them: HOST:PORT, or *:PORT.
+#[derive(Clone, Debug)]
+pub struct Balancer {
+    /// Connections from clients at once that it has to allow.
+    pub connections: u64,
+    pub api: String,
+    pub sockets: String,
+    pub stats: String,
+    pub backends: Vec<String>,
+    pub gateways: Vec<String>,
+    /// A name server that knows the hosts of `backends` and `gateways`, where they are
+    /// names that come and go.
+    pub names: Option<String>,
+}
+
+impl Balancer {
+    /// The configuration file.
+    pub fn configuration(&self) -> String {
+        let servers = |name: &str, addresses: &[String]| {
+            let lines = addresses.iter().enumerate();
+            let lines = lines.map(|(i, address)| format!("    server {name}{} {address}", i + 1));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let (names, look_up) = match &self.names {
+            None => (String::new(), ""),
+            Some(server) => (
+                format!("\nresolvers names\n    nameserver local {server}\n    hold valid 1s\n"),
+                " resolvers names init-addr last,libc,none",
+            ),
+        };
+        TEMPLATE
+            .replace("{maxconn}", &self.connections.to_string())
+            .replace("{names}", &names)
+            .replace("{look-up}", look_up)
+            .replace("{api}", &self.api)
+            .replace("{sockets}", &self.sockets)
+            .replace("{stats}", &self.stats)
+            .replace("{backends}", &servers("backend", &self.backends))
+            .replace("{gateways}", &servers("gateway", &self.gateways))
+    }
+}
+
+/// Connections from clients that each of so many balancers has to allow: a session has a
+/// socket and a connection to the API. The system spreads them by a hash, which is never
+/// quite even.
+pub(super) fn connections(sessions: u32, balancers: u16) -> u64 {
+    let all = 2 * u64::from(sessions);
+    match balancers {
+        0 | 1 => all + 200,
+        n => all.div_ceil(u64::from(n)) * 5 / 4 + 200,
+    }
+}

@@ -1,0 +1,140 @@
+//! What this machine allows, found before a stack is started on it.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+
+use super::Topology;
+use super::balancer::connections;
+
+/// Descriptors that a process needs besides its clients'.
+const BESIDES: u64 = 500;
+const MOST_BALANCERS: u16 = 16;
+
+/// The limits that a stack has to live with.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Descriptors of a process (`ulimit -n`).
+    pub descriptors: u64,
+    /// Ports that connections to one address may come from.
+    pub ports: u64,
+}
+
+impl Limits {
+    /// Those of this machine.
+    pub fn here() -> Limits {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+        let range = range.unwrap_or_default();
+        let mut bounds = range.split_whitespace().map(str::parse::<u64>);
+        let ports = match (bounds.next(), bounds.next()) {
+            (Some(Ok(first)), Some(Ok(last))) if first <= last => last - first + 1,
+            _ => u64::MAX,
+        };
+        Limits {
+            descriptors: limit.current.unwrap_or(u64::MAX),
+            ports,
+        }
+    }
+
+    /// How many balancers on the same ports it takes for so many sessions.
+    pub fn balancers(&self, sessions: u32) -> u16 {
+        let fits = |n: &u16| balancer_needs(sessions, *n) <= self.descriptors;
+        (1..=MOST_BALANCERS).find(fits).unwrap_or(MOST_BALANCERS)
+    }
+
+    /// What a stack of this topology can't do here, each with what to do about it.
+    pub fn problems(&self, topology: &Topology) -> Vec<String> {
+        let sessions = u64::from(topology.sessions);
+        let mut problems = Vec::new();
+        // The gateways' sessions are spread by a hash, which is never quite even.
+        let needs = if topology.embedded {
+            vec![("the server", 2 * sessions + BESIDES)]
+        } else {
+            let gateways = u64::from(topology.gateways.max(1));
+            vec![
+                (
+                    "a balancer",
+                    balancer_needs(topology.sessions, topology.balancers),
+                ),
+                ("a gateway", sessions * 3 / (2 * gateways) + BESIDES),
+            ]
+        };
+        for (whose, needed) in needs {
+            if needed > self.descriptors {
+                problems.push(format!(
+                    "{sessions} sessions need {needed} descriptors in {whose}, and processes may have {}: \
+                     raise `ulimit -n`, or ask for fewer with --sessions",
+                    self.descriptors
+                ));
+            }
+        }
+        if sessions > self.ports {
+            problems.push(format!(
+                "{sessions} sessions on one client address need as many ports, and there are {}: widen \
+                 net.ipv4.ip_local_port_range, give the load more source addresses, or ask for fewer \
+                 with --sessions",
+                self.ports
+            ));
+        }
+        problems
+    }
+}
+
+/// Descriptors of each of so many balancers: both ends of every connection.
+fn balancer_needs(sessions: u32, balancers: u16) -> u64 {
+    2 * connections(sessions, balancers) + BESIDES
+}
+
+/// The first of these addresses that something else listens on.
+pub(super) fn taken<'a>(
+    addresses: impl IntoIterator<Item = (&'a str, SocketAddr)>,
+) -> Option<(&'a str, SocketAddr)> {
+    // As the servers do it: what is left of old connections (TIME_WAIT) is in nobody's way.
+    let free = |address: SocketAddr| TcpListener::bind(address).is_ok();
+    addresses.into_iter().find(|(_, address)| !free(*address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_told_with_what_to_do() {
+        let topology = |sessions, embedded| Topology {
+            sessions,
+            embedded,
+            balancers: 1,
+            ..Topology::default()
+        };
+        let limits = Limits {
+            descriptors: 20_000,
+            ports: 28_232,
+        };
+        assert_eq!(limits.problems(&topology(4_000, false)).len(), 0);
+        let told = limits.problems(&topology(10_000, false));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("40900 descriptors in a balancer") && told[0].contains("20000"));
+        assert_eq!(
+            [100, 4_000, 5_000, 10_000].map(|n| limits.balancers(n)),
+            [1, 1, 2, 3]
+        );
+        let several = Topology {
+            balancers: 3,
+            ..topology(10_000, false)
+        };
+        assert_eq!(limits.problems(&several).len(), 0);
+        assert_eq!(limits.problems(&topology(9_000, true)).len(), 0);
+        let told = limits.problems(&topology(50_000, false));
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[1].contains("in a gateway") && told[2].contains("ports"));
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(taken([("redis", address)]), Some(("redis", address)));
+        drop(listener);
+        assert_eq!(taken([("redis", address)]), None);
+    }
+}
