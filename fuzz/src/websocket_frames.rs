@@ -1,0 +1,42 @@
+//! Any bytes as WebSocket frames, to either end, whole and in pieces: no panic, no message
+//! over the limit, and the same messages and the same verdict whatever the split.
+#![no_main]
+
+use std::ops::ControlFlow;
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_protocols::session::websocket::{Message, Reader, Role, Violation};
+
+const MOST: usize = 512;
+
+fn all(role: Role, bytes: &[u8], step: usize) -> (Vec<String>, Result<(), Violation>) {
+    let mut reader = Reader::new(role, MOST);
+    let mut seen = Vec::new();
+    for piece in bytes.chunks(step) {
+        let read = reader.read(piece, |message| {
+            match message {
+                Message::Text(text) => assert!(text.len() <= MOST),
+                Message::Binary(bytes) => assert!(bytes.len() <= MOST),
+                Message::Ping(bytes) | Message::Pong(bytes) => assert!(bytes.len() <= 125),
+                Message::Close { reason, .. } => assert!(reason.len() <= 123),
+            }
+            seen.push(format!("{message:?}"));
+            ControlFlow::Continue(())
+        });
+        if let Err(violation) = read {
+            assert!(matches!(violation.code, 1002 | 1007 | 1009));
+            return (seen, Err(violation));
+        }
+    }
+    (seen, Ok(()))
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((step, bytes)) = input.split_first() else {
+        return;
+    };
+    for role in [Role::Client, Role::Server] {
+        let whole = all(role, bytes, bytes.len().max(1));
+        assert_eq!(whole, all(role, bytes, usize::from(*step).max(1)));
+    }
+});
