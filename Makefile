@@ -51,6 +51,7 @@ bench: setup-bench release ## side by side with h2load, ghz, k6 and grpc.aio; pa
 	bench/sidecar.py
 	bench/streams.py
 	bench/varying.py
+	bench/sessions.py
 
 .PHONY: release
 release: ## the release binary, target/release/plimsoll
