@@ -80,6 +80,38 @@ impl Server {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sharded_channels_carry_the_same_sessions() {
+    let mut server = Server::start();
+    let port = server.port;
+    let sharded = async || {
+        let address = format!("redis://127.0.0.1:{port}").parse().unwrap();
+        let options = RedisOptions {
+            sharded: true,
+            ..RedisOptions::default()
+        };
+        let bus = Bus::redis(address, options);
+        bus.ready(Duration::from_secs(10)).await.unwrap();
+        bus
+    };
+    let stack = Stack::on(sharded().await, quick(), GatewayOptions::default());
+    let gateway = GatewayProcess::start(&sharded().await, GatewayOptions::default());
+    let record = Loading::closed(20, 2)
+        .carry_out(stack.api, gateway.address)
+        .await;
+    assert_eq!((record.due, record.ok()), (40, 40), "{:?}", record.outcomes);
+    assert_eq!(of(&record, Count::TokensReceived), 40 * 18);
+    server.kill();
+    server.restart();
+    for bus in [&stack.bus, &sharded().await] {
+        bus.ready(Duration::from_secs(10)).await.unwrap();
+    }
+    let record = Loading::closed(5, 1)
+        .carry_out(stack.api, gateway.address)
+        .await;
+    assert_eq!(record.ok(), 5, "{:?}", record.outcomes);
+}
+
 pub(crate) async fn bus_at(address: std::net::SocketAddr) -> Bus {
     let address = format!("redis://{address}").parse().unwrap();
     let bus = Bus::redis(address, RedisOptions::default());

@@ -100,17 +100,13 @@ fn distribution(out: &mut String, run: &Run, options: &Options) {
         return;
     };
     let show = |ns: u64| time(ns as f64 / 1e3);
-    let mut table = Table::new(options.width);
-    let mut names = vec!["query".to_owned()];
-    let mut values = vec!["response".to_owned()];
-    for (percent, value) in percentiles(h) {
-        names.push(format!("p{percent}"));
-        values.push(value.map_or_else(|| "–".to_owned(), show));
+    let known: Vec<String> = percentiles(h)
+        .filter_map(|(percent, value)| Some(format!("p{percent} {}", show(value?))))
+        .collect();
+    if !known.is_empty() {
+        row(out, "response", &known.join(", "), options);
+        out.push('\n');
     }
-    table.head(names, |i| if i == 0 { Align::Left } else { Align::Right });
-    table.row(values);
-    out.push_str(&table.to_string());
-    out.push('\n');
     let buckets = buckets(h, BUCKETS);
     let most = buckets.iter().map(|b| b.count).max().unwrap_or(1).max(1);
     let bounds: Vec<(String, String)> = buckets

@@ -246,6 +246,10 @@ pub(super) struct BusFlags {
         value_parser = clap::value_parser!(u8).range(1..=64))]
     subscribers: u8,
 
+    /// Use sharded channels (Redis 7), which cost it less. Backends and gateways have to agree.
+    #[arg(long, env = "PLIMSOLL_SHARDED", value_parser = boolish(), requires = "redis")]
+    sharded: bool,
+
     /// A session and its log are forgotten this long after its last run.
     #[arg(
         long,
@@ -263,6 +267,7 @@ impl BusFlags {
         let options = RedisOptions {
             subscribers: usize::from(self.subscribers),
             ttl: self.session_ttl.0,
+            sharded: self.sharded,
         };
         Some(Bus::redis(address, options))
     }

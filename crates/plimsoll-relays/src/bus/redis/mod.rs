@@ -37,13 +37,46 @@ pub struct RedisOptions {
     pub subscribers: usize,
     /// A session and its log are forgotten this long after the last run.
     pub ttl: Duration,
+    /// Sharded channels (Redis 7): cheaper, and another kind than the plain ones, so that
+    /// all who publish and all who subscribe have to agree.
+    pub sharded: bool,
 }
+
+/// The words for channels of a kind.
+struct Words {
+    subscribe: &'static [u8],
+    unsubscribe: &'static [u8],
+    publish: &'static [u8],
+    count: &'static [u8],
+    /// What replies begin with.
+    subscribed: &'static [u8],
+    message: &'static [u8],
+}
+
+static PLAIN: Words = Words {
+    subscribe: b"SUBSCRIBE",
+    unsubscribe: b"UNSUBSCRIBE",
+    publish: b"PUBLISH",
+    count: b"NUMSUB",
+    subscribed: b"subscribe",
+    message: b"message",
+};
+
+static SHARDED: Words = Words {
+    subscribe: b"SSUBSCRIBE",
+    unsubscribe: b"SUNSUBSCRIBE",
+    publish: b"SPUBLISH",
+    count: b"SHARDNUMSUB",
+    subscribed: b"ssubscribe",
+    message: b"smessage",
+};
 
 impl Default for RedisOptions {
     fn default() -> RedisOptions {
         RedisOptions {
             subscribers: 2,
             ttl: Duration::from_secs(10_800),
+            sharded: false,
         }
     }
 }
@@ -51,6 +84,7 @@ impl Default for RedisOptions {
 /// See [`super::Bus::redis`].
 pub struct Redis {
     ttl_seconds: String,
+    words: &'static Words,
     commands: Arc<Line>,
     answers: Arc<Answers>,
     subscribers: Vec<Arc<Channels<Subscriber>>>,
@@ -68,6 +102,7 @@ impl Drop for Redis {
 
 impl Redis {
     pub(super) fn start(address: RedisAddress, options: RedisOptions) -> Arc<Redis> {
+        let words = if options.sharded { &SHARDED } else { &PLAIN };
         let commands = Line::new(address.clone());
         let answers = Arc::new(Answers::default());
         let mut tasks = vec![
@@ -79,6 +114,7 @@ impl Redis {
                 let line = Line::new(address.clone());
                 let channels = Arc::new(Channels::new(Subscriber {
                     line: Arc::clone(&line),
+                    words,
                 }));
                 let traffic = Arc::clone(&channels) as Arc<dyn Traffic>;
                 tasks.push(tokio::spawn(line.keep(traffic)).abort_handle());
@@ -87,6 +123,7 @@ impl Redis {
             .collect();
         Arc::new(Redis {
             ttl_seconds: options.ttl.as_secs().max(1).to_string(),
+            words,
             commands,
             answers,
             subscribers,
@@ -121,7 +158,24 @@ impl Redis {
                 }
             }
         };
-        timeout(limit, all_up).await.map_err(|_| self.down())
+        timeout(limit, all_up).await.map_err(|_| self.down())?;
+        if std::ptr::eq(self.words, &PLAIN) {
+            return Ok(());
+        }
+        // A server that lacks the command has nothing to say of it.
+        let known = self
+            .ask(&[&[b"COMMAND", b"INFO", self.words.publish]])
+            .await?;
+        match known.first() {
+            Some(Reply::List(infos)) if !matches!(infos[..], [Reply::Nothing]) => Ok(()),
+            _ => Err(BusError::Refused {
+                address: self.commands.address.to_string(),
+                message: format!(
+                    "it has no {} (sharded channels need Redis 7)",
+                    String::from_utf8_lossy(self.words.publish)
+                ),
+            }),
+        }
     }
 
     fn down(&self) -> BusError {
@@ -180,7 +234,7 @@ impl Redis {
                 &[b"GET", epoch.as_bytes()],
                 &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", ttl],
                 &[b"LINDEX", log.as_bytes(), b"-1"],
-                &[b"PUBSUB", b"NUMSUB", up.as_bytes()],
+                &[b"PUBSUB", self.words.count, up.as_bytes()],
                 &[b"EXPIRE", epoch.as_bytes(), ttl],
             ])
             .await?;
@@ -223,7 +277,7 @@ impl Redis {
                 put_command(out, &[b"DEL", run_key(session).as_bytes()]);
                 commands += 1;
             }
-            put_command(out, &[b"PUBLISH", down.as_bytes(), frame]);
+            put_command(out, &[self.words.publish, down.as_bytes(), frame]);
             self.answers.lock().push_back(Waiting {
                 left: commands,
                 got: Vec::new(),
@@ -280,7 +334,8 @@ impl Redis {
     }
 
     pub(super) async fn publish(&self, name: &str, payload: &[u8]) -> Result<u64, BusError> {
-        let replies = self.ask(&[&[b"PUBLISH", name.as_bytes(), payload]]).await?;
+        let command: &[&[u8]] = &[self.words.publish, name.as_bytes(), payload];
+        let replies = self.ask(&[command]).await?;
         Ok(as_number(replies.first()).unwrap_or(0))
     }
 
@@ -408,17 +463,18 @@ impl Traffic for Answers {
 /// A connection that carries subscriptions.
 struct Subscriber {
     line: Arc<Line>,
+    words: &'static Words,
 }
 
 impl Upstream for Subscriber {
     fn subscribe(&self, channel: &str) {
         self.line
-            .send(|out| put_command(out, &[b"SUBSCRIBE", channel.as_bytes()]));
+            .send(|out| put_command(out, &[self.words.subscribe, channel.as_bytes()]));
     }
 
     fn unsubscribe(&self, channel: &str) {
         self.line
-            .send(|out| put_command(out, &[b"UNSUBSCRIBE", channel.as_bytes()]));
+            .send(|out| put_command(out, &[self.words.unsubscribe, channel.as_bytes()]));
     }
 }
 
@@ -429,7 +485,7 @@ impl Traffic for Channels<Subscriber> {
     fn connected(&self, out: &mut Vec<u8>) {
         let names = self.names();
         for batch in names.chunks(SUBSCRIBE_AT_ONCE) {
-            let mut command: Vec<&[u8]> = vec![b"SUBSCRIBE"];
+            let mut command: Vec<&[u8]> = vec![self.upstream.words.subscribe];
             command.extend(batch.iter().map(|name| name.as_bytes()));
             put_command(out, &command);
         }
@@ -440,13 +496,16 @@ impl Traffic for Channels<Subscriber> {
         let Reply::List(parts) = reply else {
             return;
         };
+        let words = self.upstream.words;
         match &parts[..] {
-            [Reply::Text(kind), Reply::Text(name), Reply::Text(payload)] if kind == "message" => {
+            [Reply::Text(kind), Reply::Text(name), Reply::Text(payload)]
+                if kind == words.message =>
+            {
                 if let Ok(name) = std::str::from_utf8(name) {
                     self.deliver(name, payload);
                 }
             }
-            [Reply::Text(kind), Reply::Text(name), ..] if kind == "subscribe" => {
+            [Reply::Text(kind), Reply::Text(name), ..] if kind == words.subscribed => {
                 if let Ok(name) = std::str::from_utf8(name) {
                     self.acknowledge(name);
                 }
