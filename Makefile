@@ -42,7 +42,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
 	fuzz/run.sh $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: setup-bench release ## side by side with h2load, ghz, k6 and grpc.aio; pacing; arrivals; fleet; Bolt; sidecars; streams
+bench: setup-bench release ## side by side with h2load, ghz, k6 and grpc.aio; pacing; arrivals; fleet; Bolt; sidecars; streams; sessions
 	bench/grpc.py
 	bench/pacing.py
 	bench/arrivals.py

@@ -142,7 +142,7 @@ impl Stack {
                     }
                 }
                 actions.push(Action::Send(out));
-                actions.push(if self.decided % 2 == 0 {
+                actions.push(if self.decided.is_multiple_of(2) {
                     Action::Close
                 } else {
                     Action::Reset
@@ -320,6 +320,7 @@ fn simulate(seed: u64, stormy: bool) -> Outcomes {
         workers: Some(1),
         spin: Duration::ZERO,
         source_addresses: Vec::new(),
+        processes: None,
     };
     let options = SessionOptions {
         api: ([127, 0, 0, 1], 1).into(),

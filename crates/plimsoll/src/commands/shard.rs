@@ -119,7 +119,7 @@ fn carry(
         Observation::Started { .. } => {}
         Observation::Interval(interval, requests) => {
             for request in requests {
-                say(&Said::Request(*request));
+                say(&Said::Request(request.clone()));
             }
             say(&Said::Interval(Box::new(interval.clone())));
         }
