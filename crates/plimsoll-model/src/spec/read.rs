@@ -8,8 +8,9 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, LoadSpec, MetadataSource, PluginSpec,
-    Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec, suggest,
+    BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, LoadSpec, MetadataSource,
+    PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec,
+    suggest,
 };
 
 /// Reads a plan file's text.
