@@ -95,7 +95,7 @@ pub fn check(codec: &Codec) -> Result<(), ServeError> {
 }
 
 impl Serve for Arc<Server> {
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self,
         mut stream: S,
         mut stopped: watch::Receiver<()>,

@@ -1,12 +1,18 @@
 //! Taking connections until told to stop, over TLS or not, and letting those that are open
 //! come to their end.
+//!
+//! Every reference server on tokio is served by this: handshakes are bounded in time, every
+//! connection is counted, and stopping is bounded, too: after the drain time what is left
+//! is cut off.
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use rustls::ServerConnection;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -14,25 +20,31 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{Bound, ConnectionStats, ServeError};
 
+/// From accept to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// How long a refused client may take to read why.
+const LINGER: Duration = Duration::from_secs(1);
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What is done with a connection. Cloned for each.
 pub(crate) trait Serve: Clone + Send + 'static {
     /// Serves until the client closes, or `stopped` and nothing is in progress any more.
-    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,
     ) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// A TLS handshake was completed.
+    fn secured(&self, _session: &ServerConnection) {}
 }
 
 /// Serves until `shutdown` completes; what is in progress is finished for at most
 /// [`super::Listen::drain`].
 ///
 /// # Errors
-/// When the socket fails.
+/// When the listening socket itself fails.
 pub(crate) async fn accept(
     bound: Bound,
     server: impl Serve,
@@ -53,12 +65,15 @@ pub(crate) async fn accept(
             () = &mut shutdown => break,
             Some(ended) = connections.join_next() => tally(&mut stats, ended),
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     stats.accepted += 1;
-                    connections.spawn(connect(
-                        stream, acceptor.clone(), server.clone(), stopped.clone(),
+                    connections.spawn(connection(
+                        stream, peer, acceptor.clone(), server.clone(), stopped.clone(),
                     ));
                     stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
+                }
+                Err(e) if is_fatal(&e) => {
+                    return Err(ServeError::Io { doing: "accepting connections", source: e });
                 }
                 Err(e) => {
                     tracing::warn!("accepting a connection: {e}");
@@ -67,6 +82,7 @@ pub(crate) async fn accept(
             },
         }
     }
+    // New connections are refused from here on.
     drop(listener);
     drop(stopped);
     let _ = stop.send(());
@@ -82,6 +98,16 @@ pub(crate) async fn accept(
     Ok(stats)
 }
 
+/// What can't get better by waiting. Running out of descriptors or memory can, and a
+/// connection that died in the queue says nothing about the next.
+fn is_fatal(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected
+    )
+}
+
+/// How one connection ended.
 enum Ended {
     Well,
     HandshakeFailed,
@@ -96,25 +122,57 @@ fn tally(stats: &mut ConnectionStats, ended: Result<Ended, JoinError>) {
     }
 }
 
-async fn connect(
+async fn connection(
     stream: TcpStream,
+    peer: SocketAddr,
     acceptor: Option<TlsAcceptor>,
     server: impl Serve,
-    stopped: watch::Receiver<()>,
+    mut stopped: watch::Receiver<()>,
 ) -> Ended {
+    // Answers are small and must not wait for the peer's acknowledgement.
     let _ = stream.set_nodelay(true);
-    let served = match acceptor {
-        None => server.serve(stream, stopped).await,
-        Some(acceptor) => {
-            match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => Box::pin(server.serve(stream, stopped)).await,
-                _ => return Ended::HandshakeFailed,
-            }
-        }
+    let Some(acceptor) = acceptor else {
+        return ended(peer, server.serve(stream, stopped).await);
     };
+    let handshake = acceptor.accept(stream).into_fallible();
+    let handshake = tokio::select! {
+        result = tokio::time::timeout(HANDSHAKE_LIMIT, handshake) => result,
+        _ = stopped.changed() => return Ended::Well,
+    };
+    match handshake {
+        Ok(Ok(stream)) => {
+            server.secured(stream.get_ref().1);
+            // Boxed, so that a plaintext connection does not carry the room for this one.
+            ended(peer, Box::pin(server.serve(stream, stopped)).await)
+        }
+        Ok(Err((e, stream))) => {
+            tracing::debug!("{peer}: tls handshake failed: {e}");
+            let _ = tokio::time::timeout(LINGER, linger(stream)).await;
+            Ended::HandshakeFailed
+        }
+        Err(_) => {
+            tracing::debug!("{peer}: no tls handshake within {HANDSHAKE_LIMIT:?}");
+            Ended::HandshakeFailed
+        }
+    }
+}
+
+fn ended(peer: SocketAddr, served: io::Result<()>) -> Ended {
     match served {
         Ok(()) => Ended::Well,
+        // A client that hangs up without close_notify while nothing is in progress.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ended::Well,
-        Err(_) => Ended::Broken,
+        Err(e) => {
+            tracing::debug!("{peer}: connection broken: {e}");
+            Ended::Broken
+        }
     }
+}
+
+/// Reads until the peer closes. Closing with bytes unread would reset the connection, and
+/// the alert that says what was wrong could be lost on its way.
+async fn linger(mut stream: TcpStream) {
+    let _ = stream.shutdown().await;
+    let mut rest = [0; 512];
+    while let Ok(1..) = stream.read(&mut rest).await {}
 }

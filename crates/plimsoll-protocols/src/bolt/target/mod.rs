@@ -198,7 +198,7 @@ pub async fn serve(
 }
 
 impl Serve for Arc<Server> {
-    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,

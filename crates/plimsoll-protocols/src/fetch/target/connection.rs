@@ -17,13 +17,6 @@ const ONE_RECORD: usize = 16 * 1024;
 /// How long a client may take to close its side.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How one connection ended.
-pub(super) enum Ended {
-    Well,
-    HandshakeFailed,
-    Broken,
-}
-
 struct Asked {
     path: String,
     /// A method other than GET and HEAD.
@@ -37,7 +30,7 @@ pub(super) async fn serve<I>(
     content: &Content,
     counters: &Counters,
     mut stop: watch::Receiver<()>,
-) -> Ended
+) -> io::Result<()>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
@@ -52,7 +45,7 @@ where
                         .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                         .await;
                     let _ = io.shutdown().await;
-                    return Ended::Broken;
+                    return Err(io::Error::other("not a request that this server takes"));
                 }
                 Ok(Some((length, asked))) => {
                     input.drain(..length);
@@ -64,33 +57,31 @@ where
                 read = io.read_buf(&mut input) => read,
                 _ = stop.changed() => {
                     let _ = io.shutdown().await;
-                    return Ended::Well;
+                    return Ok(());
                 }
             };
             match read {
                 // Clients that are done often just hang up.
                 Ok(0) if input.is_empty() => {
                     let _ = io.shutdown().await;
-                    return Ended::Well;
+                    return Ok(());
                 }
                 Err(e) if input.is_empty() && e.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Ended::Well;
+                    return Ok(());
                 }
-                Ok(0) | Err(_) => return Ended::Broken,
+                Ok(0) => return Err(io::Error::other("the client hung up within a request")),
+                Err(e) => return Err(io::Error::other(e)),
                 Ok(_) => {}
             }
         };
         output.clear();
-        let answered = answer(&mut io, &asked, content, counters, &mut output).await;
-        if answered.is_err() {
-            return Ended::Broken;
-        }
+        answer(&mut io, &asked, content, counters, &mut output).await?;
         if !asked.keep {
             let _ = io.shutdown().await;
             // Closing with bytes unread would reset what is still on its way.
             let drained = async { while let Ok(1..) = io.read(&mut [0; 256]).await {} };
             let _ = tokio::time::timeout(LINGER, drained).await;
-            return Ended::Well;
+            return Ok(());
         }
     }
 }

@@ -10,29 +10,20 @@ mod names;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::NoServerSessionStorage;
-use tokio::net::{TcpListener, TcpStream};
+use rustls::{HandshakeKind, ServerConfig, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
+use crate::serving::accepting::{self, Serve};
 use crate::serving::{Bound, ConnectionStats, ServeError};
 
-use connection::Ended;
 use content::Content;
-
-const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// Pause when the process has no descriptor left for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the file server serves, and as whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,110 +122,47 @@ impl Files {
     /// # Errors
     /// When the listening socket itself fails.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<FilesStats, ServeError> {
-        let listener =
-            TcpListener::from_std(self.bound.listener).map_err(|source| ServeError::Io {
-                doing: "handing the listening socket to the runtime",
-                source,
-            })?;
-        let acceptor = self.tls.map(TlsAcceptor::from);
-        let content = Arc::new(self.content);
-        let counters = Arc::new(Counters::default());
-        let mut stats = ConnectionStats::default();
-        let (stop, stopped) = watch::channel(());
-        let mut connections = JoinSet::new();
-        let mut shutdown = pin!(shutdown);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut shutdown => break,
-                Some(ended) = connections.join_next() => tally(&mut stats, ended),
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => {
-                        stats.accepted += 1;
-                        connections.spawn(serve_one(
-                            stream, peer, acceptor.clone(), Arc::clone(&content),
-                            Arc::clone(&counters), stopped.clone(),
-                        ));
-                        stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-                        return Err(ServeError::Io { doing: "accepting connections", source: e });
-                    }
-                    Err(e) => {
-                        tracing::warn!("accepting a connection: {e}");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
-        }
-        drop(listener);
-        drop(stopped);
-        let _ = stop.send(());
-        let drained = tokio::time::timeout(self.bound.drain, async {
-            while let Some(ended) = connections.join_next().await {
-                tally(&mut stats, ended);
-            }
-        });
-        if drained.await.is_err() {
-            stats.cut_off = connections.len() as u64;
-            connections.shutdown().await;
-        }
+        let server = Server {
+            content: Arc::new(self.content),
+            counters: Arc::default(),
+        };
+        let bound = Bound {
+            tls: self.tls,
+            ..self.bound
+        };
+        let counters = Arc::clone(&server.counters);
+        let connections = accepting::accept(bound, server, shutdown).await?;
         Ok(FilesStats {
             served: counters.served.load(Ordering::Relaxed),
             refused: counters.refused.load(Ordering::Relaxed),
             bytes: counters.bytes.load(Ordering::Relaxed),
             full_handshakes: counters.full.load(Ordering::Relaxed),
             resumed_handshakes: counters.resumed.load(Ordering::Relaxed),
-            connections: stats,
+            connections,
         })
     }
 }
 
-fn tally(stats: &mut ConnectionStats, ended: Result<Ended, tokio::task::JoinError>) {
-    match ended {
-        Ok(Ended::Well) => {}
-        Ok(Ended::HandshakeFailed) => stats.handshakes_failed += 1,
-        Ok(Ended::Broken) | Err(_) => stats.broken += 1,
-    }
-}
-
-async fn serve_one(
-    stream: TcpStream,
-    peer: SocketAddr,
-    acceptor: Option<TlsAcceptor>,
+#[derive(Clone)]
+struct Server {
     content: Arc<Content>,
     counters: Arc<Counters>,
-    mut stop: watch::Receiver<()>,
-) -> Ended {
-    // The last, short packet of an answer must not wait for the peer's acknowledgement.
-    let _ = stream.set_nodelay(true);
-    let Some(acceptor) = acceptor else {
-        return connection::serve(stream, &content, &counters, stop).await;
-    };
-    let accepting = tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream));
-    let accepted = tokio::select! {
-        accepted = accepting => accepted,
-        _ = stop.changed() => return Ended::Well,
-    };
-    match accepted {
-        Ok(Ok(stream)) => {
-            let resumed =
-                stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
-            let count = if resumed {
-                &counters.resumed
-            } else {
-                &counters.full
-            };
-            count.fetch_add(1, Ordering::Relaxed);
-            connection::serve(stream, &content, &counters, stop).await
-        }
-        Ok(Err(e)) => {
-            tracing::debug!("{peer}: tls handshake failed: {e}");
-            Ended::HandshakeFailed
-        }
-        Err(_) => {
-            tracing::debug!("{peer}: no tls handshake within {HANDSHAKE_LIMIT:?}");
-            Ended::HandshakeFailed
-        }
+}
+
+impl Serve for Server {
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        stream: S,
+        stopped: watch::Receiver<()>,
+    ) -> io::Result<()> {
+        connection::serve(stream, &self.content, &self.counters, stopped).await
+    }
+
+    fn secured(&self, session: &ServerConnection) {
+        let count = match session.handshake_kind() {
+            Some(HandshakeKind::Resumed) => &self.counters.resumed,
+            _ => &self.counters.full,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
