@@ -32,7 +32,9 @@ def server_processes(clients, limit):
 def run(address, clients, calls, folder, rate=None):
     words = [
         bench.plimsoll(), "grpc", f"grpc://{address}", "-m", "orders.OrderService/Submit",
-        "-d", json.dumps(ORDER), "--fleet", clients, "--calls", calls, "--out", folder, "-q",
+        "-d", json.dumps(ORDER), "--fleet", clients, "--calls", calls,
+        # 100,000 clients wait for each other.
+        "--deadline", "60s", "--out", folder, "-q",
     ]
     if rate:
         words += ["--connect-rate", rate]

@@ -25,6 +25,8 @@ pub enum NamespaceError {
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
+    /// The device on this side.
+    near: String,
     inner: Ipv4Addr,
 }
 
@@ -50,13 +52,13 @@ impl Namespace {
         let (near, far) = (format!("pl{number}a"), format!("pl{number}b"));
         ip(["netns", "add", &name])?;
         // From here on what is there is removed, whatever comes.
-        let made = Namespace { name, inner };
-        let name = made.name.as_str();
+        let made = Namespace { name, near, inner };
+        let (name, near) = (made.name.as_str(), made.near.as_str());
         ip([
-            "link", "add", &near, "type", "veth", "peer", "name", &far, "netns", name,
+            "link", "add", near, "type", "veth", "peer", "name", &far, "netns", name,
         ])?;
-        ip(["address", "add", &format!("{outer}/30"), "dev", &near])?;
-        ip(["link", "set", &near, "up"])?;
+        ip(["address", "add", &format!("{outer}/30"), "dev", near])?;
+        ip(["link", "set", near, "up"])?;
         ip([
             "-n",
             name,
@@ -86,8 +88,9 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // With it goes its device, and with that the other one of the pair. There is nobody
-        // to tell; the next one that is made tries again.
+        // There is nobody to tell; the next one that is made tries again. The device would go
+        // with the namespace, but only some time after it.
+        let _ = ip(["link", "delete", &self.near]);
         let _ = ip(["netns", "delete", &self.name]);
     }
 }

@@ -762,16 +762,30 @@ fn a_full_disk_at_the_run_directory() {
 #[test]
 fn too_few_descriptors_are_told_before_the_load() {
     let place = Place::new();
-    let flags = ["--fleet", "1000", "--calls", "1", "--out", "never"];
-    let arguments = score("grpc://127.0.0.1:1", &flags);
-    let output = attempt(&mut limited(&place, "ulimit -n 100", &arguments));
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        told.contains("1000 connections need") && told.contains("ulimit -n"),
-        "{told}"
-    );
-    assert!(!place.path("never").exists());
+    let fleet = ["--fleet", "1000", "--calls", "1", "--out", "never"];
+    let alone = [&fleet[..], &["--processes", "1"]].concat();
+    for (limit, flags, code, words) in [
+        (
+            "ulimit -n 100",
+            &alone[..],
+            2,
+            "1 hold 36 connections at most, and 1,000 are asked for",
+        ),
+        // Not even many processes hold them.
+        (
+            "ulimit -n 66",
+            &fleet[..],
+            1,
+            "1,000 connections need 500 processes",
+        ),
+    ] {
+        let arguments = score("grpc://127.0.0.1:1", flags);
+        let output = attempt(&mut limited(&place, limit, &arguments));
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains(words) && told.contains("ulimit -n"), "{told}");
+        assert!(!place.path("never").exists());
+    }
 }
 
 /// How many connections cold calls need is not known beforehand.

@@ -127,78 +127,54 @@ fn a_fixed_rate_is_the_same_from_one_process_and_from_three() {
 #[test]
 fn clients_that_one_process_has_no_descriptors_for_come_from_several() {
     let place = Place::new();
-    place.certificates();
-    let mut arguments = vec!["orders", "--processing", "0s"];
-    arguments.extend(SERVER_MTLS);
-    let server = place.serve(&arguments);
-    let url = server.tls();
-    // 200 descriptors hold 136 connections besides the process's own.
+    let server = place.serve(&["orders", "--processes", "2"]);
+    let url = server.plaintext();
+    // 2,100 descriptors hold 2,036 connections besides the process's own.
+    let limited = "ulimit -n 2100; exec \"$@\"";
     let mut command = Command::new("bash");
+    command.args(["-c", limited, "fleet", env!("CARGO_BIN_EXE_plimsoll")]);
+    command.args(["grpc", &url, "--fleet", "6000", "--calls", "18001"]);
+    command.args(["--connect-rate", "6000/s", "--think", "500ms"]);
     command.args([
-        "-c",
-        "ulimit -n 200; exec \"$@\"",
-        "fleet",
-        env!("CARGO_BIN_EXE_plimsoll"),
-    ]);
-    command.args([
-        "grpc",
-        &url,
-        "--fleet",
-        "300",
-        "--calls",
-        "6001",
-        "--connect-rate",
-        "600/s",
-    ]);
-    command.args([
-        "--think",
-        "100ms",
         "--progress-every",
-        "2000",
+        "6000",
+        "--deadline",
+        "60s",
         "--out",
         "run",
     ]);
-    command.args(ORDER).args(CLIENT_MTLS);
-    command
-        .current_dir(place.path(""))
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin");
+    command.args(ORDER).current_dir(place.path(""));
+    command.env_clear().env("PATH", "/usr/bin:/bin");
     let began = Instant::now();
-    let output = support::output(&mut command, Duration::from_secs(60));
-    let report = text(&output.stdout);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{report}\n{}",
-        text(&output.stderr)
-    );
+    let output = support::output(&mut command, Duration::from_secs(80));
+    let (report, progress) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{report}\n{progress}");
     let run = place.run_json("run");
-    all_ok(&run, 6001);
+    all_ok(&run, 18_001);
     assert_eq!(run["processes"], 3);
-    assert_eq!(count(&run["total"]["connections_open_max"]), 300);
-    assert_eq!(count(&run["stages"][0]["connections_full"]), 300);
+    assert_eq!(count(&run["total"]["connections_open_max"]), 6_000);
+    assert_eq!(count(&run["stages"][0]["connections_full"]), 6_000);
     // All processes together keep to the rate.
     assert!(
-        began.elapsed() >= Duration::from_millis(450),
+        began.elapsed() >= Duration::from_millis(950),
         "{:?}",
         began.elapsed()
     );
     assert!(report.contains("from 3 processes"), "{report}");
-    assert!(report.contains("a process may have 136"), "{report}");
-    assert_eq!(run["tls"]["version"], "TLSv1_3");
-    let progress = text(&output.stderr);
+    assert!(report.contains("a process may have 2,036"), "{report}");
     assert!(progress.contains("connecting: "), "{progress}");
     assert!(
-        progress.matches("of 6,001 calls").count() >= 2,
+        progress.matches("of 18,001 calls").count() >= 2,
         "{progress}"
     );
 }
 
 #[test]
-fn secrets_reach_the_processes_and_no_file() {
+fn secrets_and_certificates_reach_the_processes_and_no_file() {
     let place = Place::new();
-    let server = place.serve(&["score", "--delay", "0s"]);
-    let url = server.plaintext();
+    place.certificates();
+    let server = place.serve(&[&["score", "--delay", "0s"], &SERVER_MTLS[..]].concat());
+    let url = server.tls();
     let mut arguments = vec![
         "grpc",
         &url,
@@ -217,8 +193,11 @@ fn secrets_reach_the_processes_and_no_file() {
         "--json",
         "-q",
     ];
+    arguments.extend(CLIENT_MTLS);
     arguments.extend(SCORE);
-    all_ok(&place.expect_json(0, &arguments), 10);
+    let run = place.expect_json(0, &arguments);
+    all_ok(&run, 10);
+    assert_eq!(run["tls"]["version"], "TLSv1_3");
     for entry in fs::read_dir(place.path("run")).unwrap() {
         let bytes = fs::read(entry.unwrap().path()).unwrap();
         assert!(!text(&bytes).contains("hidden-word"));
