@@ -181,6 +181,14 @@ class Load:
         return [bench.run_record(folder)["total"] for folder in self.folders]
 
 
+def errors(records):
+    """How calls failed, by code."""
+    codes = {}
+    for error in (e for r in records for e in r["errors_by_code"]):
+        codes[error["code"]] = codes.get(error["code"], 0) + error["count"]
+    return codes
+
+
 def ms(us):
     return "–" if us is None else f"{us / 1000:,.0f}"
 
@@ -188,8 +196,8 @@ def ms(us):
 def one_size(size, folder, args):
     clients, queries = (int(n) for n in size.split("x"))
     with Stack(folder, clients, args) as stack:
-        # What stays whatever the number of sessions: code, tables, the first few of each.
-        first = Load(stack, min(clients, 3), 1, folder, args)
+        # What stays whatever the number of sessions: code, tables, histograms.
+        first = Load(stack, min(clients, 3), queries, folder, args)
         with Watch(first.pids) as few:
             first.wait()
         client_base = max(few.most.values())
@@ -218,6 +226,7 @@ def one_size(size, folder, args):
         "queries": clients * queries,
         "queries_ok": sum(r["ok"] for r in records),
         "tokens": tokens,
+        "errors": errors(records),
         "lost": count("tokens_missing"),
         "doubled": count("tokens_duplicated") + count("tokens_out_of_order"),
         "reconnects": count("reconnects") + count("reconnects_failed"),
@@ -236,7 +245,8 @@ def judge(found):
     """Each goal with what was measured, and whether it is met."""
     for r in found:
         size = r["size"]
-        yield f"{size}: every session complete", f"{r['sessions_ok']:,} of {r['sessions']:,}", r["sessions_ok"] == r["sessions"]
+        why = "".join(f", {code} {n:,}" for code, n in r["errors"].items())
+        yield f"{size}: every session complete", f"{r['sessions_ok']:,} of {r['sessions']:,}{why}", r["sessions_ok"] == r["sessions"]
         yield f"{size}: no token lost or doubled", f"{r['lost']:,} and {r['doubled']:,}", r["lost"] + r["doubled"] == 0
         yield f"{size}: no reconnect", f"{r['reconnects']:,}", r["reconnects"] == 0
         if r["sessions"] >= 5000:
