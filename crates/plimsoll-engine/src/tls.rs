@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::{Group, RecordLayer, Suite, Target, TlsPlan};
 use plimsoll_model::run::NegotiatedTls;
-use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::client::{ResolvesClientCert, Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -23,10 +23,18 @@ use rustls::{
 };
 
 mod bare;
+mod handshake;
+mod lean;
 pub mod record;
+mod secrets;
 
 use bare::{BareError, BareSession};
+use handshake::Agreed;
+use lean::LeanSession;
 use record::RecordError;
+use secrets::Heard;
+
+pub use lean::{ServerSession, ServerSessions, SessionError};
 
 use crate::tickets::Tickets;
 
@@ -69,6 +77,8 @@ pub struct TlsClient {
     has_identity: bool,
     resume: bool,
     own_records: bool,
+    /// The key log of sessions that rest.
+    heard: Option<Arc<Heard>>,
     asked: Arc<Asked>,
 }
 
@@ -140,8 +150,20 @@ impl TlsClient {
             has_identity: plan.identity.is_some(),
             resume: plan.resume,
             own_records: plan.records == RecordLayer::Own,
+            heard: None,
             asked,
         })
+    }
+
+    /// The same client for connections that rest most of the time: what can be made again
+    /// is given up meanwhile, where the records are our own. A plan that resumes sessions
+    /// keeps what tickets need.
+    #[must_use]
+    pub fn resting(mut self) -> TlsClient {
+        if self.own_records && !self.resume {
+            self.heard = Some(Arc::default());
+        }
+        self
     }
 
     /// The TLS library's own form, for connections that the engine does not make.
@@ -154,8 +176,8 @@ impl TlsClient {
         &self.server_name
     }
 
-    /// The same client with session tickets of its own, where the plan resumes sessions:
-    /// workers share nothing that changes.
+    /// The same client with session tickets of its own, where the plan resumes sessions, and
+    /// the key log of its own sessions: workers share nothing that changes.
     #[must_use]
     pub fn for_worker(&self) -> TlsClient {
         let mut client = self.clone();
@@ -164,13 +186,22 @@ impl TlsClient {
             config.resumption = Resumption::store(Arc::new(Tickets::default()));
             client.config = Arc::new(config);
         }
+        if self.heard.is_some() {
+            let heard = Arc::new(Heard::default());
+            let mut config = ClientConfig::clone(&self.config);
+            config.key_log = Arc::clone(&heard) as _;
+            client.config = Arc::new(config);
+            client.heard = Some(heard);
+        }
         client
     }
 
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
         let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
-        let link = if self.own_records {
-            Link::Own(BareSession::new(config, name)?)
+        let link = if let Some(heard) = &self.heard {
+            Link::Lean(LeanSession::client(config, name, heard)?)
+        } else if self.own_records {
+            Link::Own(Box::new(BareSession::new(config, name)?))
         } else {
             let mut connection = ClientConnection::new(config, name)?;
             // What the driver gives is sealed at once, so that a batch of frames is one record.
@@ -290,7 +321,20 @@ pub(crate) struct TlsSession {
 /// Whose record layer it is ([`RecordLayer`]).
 enum Link {
     Library(Box<ClientConnection>),
-    Own(BareSession),
+    Own(Box<BareSession>),
+    /// Our own, and next to nothing at rest.
+    Lean(LeanSession<UnbufferedClientConnection>),
+}
+
+impl Link {
+    /// What the handshake agreed on, where it is not the library that keeps it.
+    fn agreed(&self) -> Option<&Agreed> {
+        match self {
+            Link::Library(_) => None,
+            Link::Own(session) => session.agreed(),
+            Link::Lean(session) => session.agreed(),
+        }
+    }
 }
 
 impl TlsSession {
@@ -298,6 +342,7 @@ impl TlsSession {
         match &self.link {
             Link::Library(connection) => connection.is_handshaking(),
             Link::Own(session) => session.agreed().is_none(),
+            Link::Lean(session) => session.is_handshaking(),
         }
     }
 
@@ -307,7 +352,7 @@ impl TlsSession {
             Link::Library(connection) => {
                 connection.handshake_kind() == Some(HandshakeKind::Resumed)
             }
-            Link::Own(session) => session.agreed().is_some_and(|agreed| agreed.resumed),
+            own => own.agreed().is_some_and(|agreed| agreed.resumed),
         }
     }
 
@@ -321,7 +366,7 @@ impl TlsSession {
                     .negotiated_key_exchange_group()
                     .map(|group| group.name()),
             ),
-            Link::Own(session) => match session.agreed() {
+            own => match own.agreed() {
                 Some(agreed) => (Some(ProtocolVersion::TLSv1_3), agreed.suite, agreed.group),
                 None => (None, None, None),
             },
@@ -346,7 +391,7 @@ impl TlsSession {
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match &self.link {
             Link::Library(connection) => connection.alpn_protocol(),
-            Link::Own(session) => session.agreed()?.alpn.as_deref(),
+            own => own.agreed()?.alpn.as_deref(),
         }
     }
 
@@ -356,10 +401,12 @@ impl TlsSession {
     /// # Errors
     /// What is wrong with it, as an outcome and as a sentence.
     pub(crate) fn shake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
-        let Link::Own(session) = &mut self.link else {
-            return Ok(false);
+        let shaken = match &mut self.link {
+            Link::Library(_) => return Ok(false),
+            Link::Own(session) => session.shake(bytes),
+            Link::Lean(session) => session.shake(bytes),
         };
-        match session.shake(bytes) {
+        match shaken {
             Ok(()) => Ok(true),
             Err(BareError::Handshake(e)) => Err(classify(&e, self.has_identity)),
             Err(BareError::Record(e)) => Err(classify_record(&e, self.has_identity)),
@@ -376,10 +423,12 @@ impl TlsSession {
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Option<bool>, E> {
-        let Link::Own(session) = &mut self.link else {
-            return Ok(None);
+        let received = match &mut self.link {
+            Link::Library(_) => return Ok(None),
+            Link::Own(session) => session.receive(bytes, take),
+            Link::Lean(session) => session.receive(bytes, take),
         };
-        match session.receive(bytes, take) {
+        match received {
             Ok(closed) => Ok(Some(closed)),
             Err(record::Failure::Taker(e)) => Err(e),
             Err(record::Failure::Record(e)) => Err(classify_record(&e, self.has_identity).into()),
@@ -434,6 +483,7 @@ impl TlsSession {
                 let _ = connection.writer().write_all(plaintext);
             }
             Link::Own(session) => session.seal(plaintext),
+            Link::Lean(session) => session.seal(plaintext),
         }
     }
 
@@ -441,6 +491,7 @@ impl TlsSession {
         match &self.link {
             Link::Library(connection) => connection.wants_write(),
             Link::Own(session) => !session.outgoing().is_empty(),
+            Link::Lean(session) => !session.outgoing().is_empty(),
         }
     }
 
@@ -450,6 +501,11 @@ impl TlsSession {
             let wrote = match &mut self.link {
                 Link::Library(connection) => connection.write_tls(socket)?,
                 Link::Own(session) => {
+                    let wrote = socket.write(session.outgoing())?;
+                    session.sent(wrote);
+                    wrote
+                }
+                Link::Lean(session) => {
                     let wrote = socket.write(session.outgoing())?;
                     session.sent(wrote);
                     wrote
@@ -466,6 +522,14 @@ impl TlsSession {
         match &mut self.link {
             Link::Library(connection) => connection.send_close_notify(),
             Link::Own(session) => session.close_notify(),
+            Link::Lean(session) => session.close_notify(),
+        }
+    }
+
+    /// Nothing is under way: give up what can be made again.
+    pub(crate) fn rest(&mut self) {
+        if let Link::Lean(session) = &mut self.link {
+            session.rest();
         }
     }
 }

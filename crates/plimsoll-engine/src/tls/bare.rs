@@ -6,19 +6,13 @@
 
 use std::sync::Arc;
 
+use rustls::ClientConfig;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
-use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
-use rustls::{
-    ClientConfig, ConnectionTrafficSecrets, HandshakeKind, NamedGroup, SupportedCipherSuite,
-};
 
-use super::record::{Cipher, Failure, Key, KeySchedule, RecordError, Records};
-
-/// A server's whole first flight, with a long chain of certificates.
-const MOST_HANDSHAKE: usize = 256 * 1024;
-const FIRST_OUTPUT: usize = 1024;
+use super::handshake::{Agreed, Handshake, Over, key};
+use super::record::{Failure, Key, KeySchedule, RecordError, Records};
 
 impl KeySchedule for KernelConnection<ClientConnectionData> {
     fn next_sending(&mut self) -> Result<Key, RecordError> {
@@ -41,40 +35,8 @@ fn library(e: &rustls::Error) -> RecordError {
     RecordError::Library(e.to_string())
 }
 
-fn key(secrets: &ConnectionTrafficSecrets, sequence: u64) -> Result<Key, RecordError> {
-    let (cipher, key, iv) = match secrets {
-        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
-        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),
-        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
-            (Cipher::Chacha20Poly1305, key, iv)
-        }
-        _ => return Err(RecordError::Library("an unknown cipher".to_owned())),
-    };
-    <[u8; 12]>::try_from(iv.as_ref())
-        .ok()
-        .and_then(|iv| Key::new(cipher, key.as_ref(), iv, sequence))
-        .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
-}
-
-/// What the handshake agreed on.
-#[derive(Clone, Debug)]
-pub(crate) struct Agreed {
-    pub(crate) resumed: bool,
-    pub(crate) suite: Option<SupportedCipherSuite>,
-    pub(crate) group: Option<NamedGroup>,
-    pub(crate) alpn: Option<Box<[u8]>>,
-}
-
-struct Handshake {
-    connection: UnbufferedClientConnection,
-    /// Arrived, and not taken by the library yet.
-    input: Vec<u8>,
-    output: Vec<u8>,
-    written: usize,
-}
-
 enum Stage {
-    Handshake(Box<Handshake>),
+    Handshake(Box<Handshake<UnbufferedClientConnection>>),
     Open(Box<Records<KernelConnection<ClientConnectionData>>>),
     /// Ended by an error; the alert that says which may still have to be written.
     Failed {
@@ -105,12 +67,7 @@ impl BareSession {
     ) -> Result<BareSession, rustls::Error> {
         let connection = UnbufferedClientConnection::new(config, server)?;
         let mut session = BareSession {
-            stage: Stage::Handshake(Box::new(Handshake {
-                connection,
-                input: Vec::new(),
-                output: Vec::new(),
-                written: 0,
-            })),
+            stage: Stage::Handshake(Box::new(Handshake::new(connection))),
             agreed: None,
             early: Vec::new(),
         };
@@ -138,11 +95,7 @@ impl BareSession {
         ) else {
             return Ok(());
         };
-        handshake.input.extend_from_slice(bytes);
-        match handshake.advance() {
-            Ok(false) if handshake.input.len() > MOST_HANDSHAKE => Err(BareError::Handshake(
-                rustls::Error::General("the server's handshake has no end".to_owned()),
-            )),
+        match handshake.take(bytes) {
             Ok(false) => {
                 self.stage = Stage::Handshake(handshake);
                 Ok(())
@@ -150,8 +103,8 @@ impl BareSession {
             Ok(true) => self.open(*handshake),
             Err(e) => {
                 self.stage = Stage::Failed {
-                    output: handshake.output,
-                    written: handshake.written,
+                    output: handshake.into_outgoing(),
+                    written: 0,
                 };
                 Err(BareError::Handshake(e))
             }
@@ -159,31 +112,22 @@ impl BareSession {
     }
 
     /// The handshake is over: take the keys.
-    fn open(&mut self, handshake: Handshake) -> Result<(), BareError> {
-        let Handshake {
-            connection,
-            input,
-            output,
-            written,
-        } = handshake;
-        self.agreed = Some(Agreed {
-            resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
-            suite: connection.negotiated_cipher_suite(),
-            group: connection
-                .negotiated_key_exchange_group()
-                .map(|group| group.name()),
-            alpn: connection.alpn_protocol().map(Box::from),
-        });
-        let (secrets, kernel) = connection
-            .dangerous_into_kernel_connection()
-            .map_err(BareError::Handshake)?;
+    fn open(&mut self, handshake: Handshake<UnbufferedClientConnection>) -> Result<(), BareError> {
+        let Over {
+            agreed,
+            secrets,
+            kernel,
+            early,
+            unsent,
+        } = handshake.finish().map_err(BareError::Handshake)?;
+        self.agreed = Some(agreed);
         let keys = key(&secrets.rx.1, secrets.rx.0)
             .and_then(|receiving| Ok((receiving, key(&secrets.tx.1, secrets.tx.0)?)));
         let (receiving, sending) = keys.map_err(BareError::Record)?;
         let mut records = Records::new(kernel, receiving, sending);
         // The client's Finished goes out before anything else.
-        records.queue(&output[written..]);
-        self.early = input;
+        records.queue(&unsent);
+        self.early = early;
         self.stage = Stage::Open(Box::new(records));
         Ok(())
     }
@@ -226,7 +170,7 @@ impl BareSession {
     pub(crate) fn outgoing(&self) -> &[u8] {
         match &self.stage {
             Stage::Open(records) => records.outgoing(),
-            Stage::Handshake(handshake) => &handshake.output[handshake.written..],
+            Stage::Handshake(handshake) => handshake.outgoing(),
             Stage::Failed { output, written } => &output[*written..],
         }
     }
@@ -234,100 +178,8 @@ impl BareSession {
     pub(crate) fn sent(&mut self, bytes: usize) {
         match &mut self.stage {
             Stage::Open(records) => records.sent(bytes),
-            Stage::Handshake(handshake) => handshake.written += bytes,
+            Stage::Handshake(handshake) => handshake.sent(bytes),
             Stage::Failed { written, .. } => *written += bytes,
-        }
-    }
-}
-
-impl Handshake {
-    /// Let the library take what has arrived; true: the handshake is over.
-    fn advance(&mut self) -> Result<bool, rustls::Error> {
-        let mut taken = 0;
-        let over = loop {
-            // Behind the handshake's end the records are ours.
-            let end = if self.connection.is_handshaking() {
-                self.input.len()
-            } else {
-                taken
-            };
-            let UnbufferedStatus { discard, state, .. } = self
-                .connection
-                .process_tls_records(&mut self.input[taken..end]);
-            let done = match state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    encode(&mut self.output, |free| data.encode(free))?;
-                    None
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    // It is in our buffer, which goes out in order.
-                    data.done();
-                    None
-                }
-                Ok(ConnectionState::BlockedHandshake) => Some(Ok(false)),
-                Ok(ConnectionState::WriteTraffic(_)) => Some(Ok(true)),
-                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Some(Err(
-                    rustls::Error::General("the server said goodbye in the handshake".to_owned()),
-                )),
-                Ok(_) => Some(Err(rustls::Error::General(
-                    "the server sent data before anything was asked".to_owned(),
-                ))),
-                Err(e) => Some(Err(e)),
-            };
-            taken += discard;
-            match done {
-                None => {}
-                Some(Ok(over)) => break over,
-                Some(Err(e)) => {
-                    self.alert(taken);
-                    return Err(e);
-                }
-            }
-        };
-        self.input.drain(..taken);
-        Ok(over)
-    }
-
-    /// After an error the library has an alert to send that says what was wrong.
-    fn alert(&mut self, taken: usize) {
-        // It gives what it has at the next calls, and the error again after that.
-        for _ in 0..4 {
-            let UnbufferedStatus { state, .. } = self
-                .connection
-                .process_tls_records(&mut self.input[taken..][..0]);
-            match state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    let _ = encode(&mut self.output, |free| data.encode(free));
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                _ => return,
-            }
-        }
-    }
-}
-
-/// Let the library write behind `output`, with as much room as it asks for.
-fn encode(
-    output: &mut Vec<u8>,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
-) -> Result<(), rustls::Error> {
-    let start = output.len();
-    output.resize(start + FIRST_OUTPUT, 0);
-    let wrote = match write(&mut output[start..]) {
-        Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
-            output.resize(start + required_size, 0);
-            write(&mut output[start..])
-        }
-        other => other,
-    };
-    match wrote {
-        Ok(n) => {
-            output.truncate(start + n);
-            Ok(())
-        }
-        Err(e) => {
-            output.truncate(start);
-            Err(rustls::Error::General(e.to_string()))
         }
     }
 }

@@ -7,7 +7,11 @@
 //! stay with the TLS library, behind [`KeySchedule`]. [`super::bare`] and the fuzz target
 //! call this.
 
+mod rest;
+
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+
+pub use rest::{AtRest, Rekey};
 
 /// Type, version, length (RFC 8446 §5.1).
 const HEADER: usize = 5;
@@ -26,7 +30,7 @@ const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const APPLICATION_DATA: u8 = 23;
 
-const NEW_SESSION_TICKET: u8 = 4;
+pub(super) const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
 const CLOSE_NOTIFY: u8 = 0;
@@ -122,6 +126,16 @@ pub enum Cipher {
     Aes128Gcm,
     Aes256Gcm,
     Chacha20Poly1305,
+}
+
+impl Cipher {
+    /// Bytes of its key.
+    pub fn key_length(self) -> usize {
+        match self {
+            Cipher::Aes128Gcm => 16,
+            Cipher::Aes256Gcm | Cipher::Chacha20Poly1305 => 32,
+        }
+    }
 }
 
 /// A traffic key with its nonces' base and the number of the next record (§5.3).

@@ -1,0 +1,299 @@
+//! A handshake through the TLS library's interface without buffers of its own, for either
+//! end of a connection.
+//!
+//! Invariant: the library is given one record at a time, so that it never takes one that
+//! came behind the handshake's end: from there on the records are ours. [`super::bare`] and
+//! [`super::lean`] call this.
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::kernel::KernelConnection;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
+use rustls::{
+    CommonState, ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind, NamedGroup,
+    SupportedCipherSuite,
+};
+
+use super::record::{Cipher, Key, RecordError};
+
+/// The peer's whole first flight, with a long chain of certificates.
+const MOST_HANDSHAKE: usize = 256 * 1024;
+const FIRST_OUTPUT: usize = 1024;
+/// Type, version, length (RFC 8446 §5.1).
+const HEADER: usize = 5;
+
+/// One end's connection as the library has it.
+pub(super) trait End: Sized {
+    type Data;
+
+    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+    fn common(&self) -> &CommonState;
+    fn into_kernel(self)
+    -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error>;
+}
+
+impl End for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(bytes)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+
+    fn into_kernel(
+        self,
+    ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error> {
+        self.dangerous_into_kernel_connection()
+    }
+}
+
+impl End for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(bytes)
+    }
+
+    fn common(&self) -> &CommonState {
+        self
+    }
+
+    fn into_kernel(
+        self,
+    ) -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error> {
+        self.dangerous_into_kernel_connection()
+    }
+}
+
+/// What a handshake agreed on.
+#[derive(Clone, Debug)]
+pub(super) struct Agreed {
+    pub(super) resumed: bool,
+    pub(super) suite: Option<SupportedCipherSuite>,
+    pub(super) group: Option<NamedGroup>,
+    pub(super) alpn: Option<Box<[u8]>>,
+}
+
+/// What is left of a handshake that is over.
+pub(super) struct Over<E: End> {
+    pub(super) agreed: Agreed,
+    pub(super) secrets: ExtractedSecrets,
+    pub(super) kernel: KernelConnection<E::Data>,
+    /// What came behind its end.
+    pub(super) early: Vec<u8>,
+    /// What has to be written before any record of ours.
+    pub(super) unsent: Vec<u8>,
+}
+
+pub(super) struct Handshake<E> {
+    connection: E,
+    /// Arrived, and not taken by the library yet.
+    input: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+}
+
+impl<E: End> Handshake<E> {
+    pub(super) fn new(connection: E) -> Handshake<E> {
+        Handshake {
+            connection,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+        }
+    }
+
+    /// Go on with `bytes`; true: the handshake is over.
+    ///
+    /// # Errors
+    /// As the library tells them. The alert that tells the peer is in the outgoing bytes.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, rustls::Error> {
+        self.input.extend_from_slice(bytes);
+        let over = self.advance()?;
+        if !over && self.input.len() > MOST_HANDSHAKE {
+            return Err(general("the peer's handshake has no end"));
+        }
+        Ok(over)
+    }
+
+    /// The handshake is over.
+    ///
+    /// # Errors
+    /// When it is not, or the library keeps its secrets.
+    pub(super) fn finish(self) -> Result<Over<E>, rustls::Error> {
+        let common = self.connection.common();
+        let agreed = Agreed {
+            resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
+            suite: common.negotiated_cipher_suite(),
+            group: common
+                .negotiated_key_exchange_group()
+                .map(|group| group.name()),
+            alpn: common.alpn_protocol().map(Box::from),
+        };
+        let (secrets, kernel) = self.connection.into_kernel()?;
+        let mut unsent = self.output;
+        unsent.drain(..self.written);
+        Ok(Over {
+            agreed,
+            secrets,
+            kernel,
+            early: self.input,
+            unsent,
+        })
+    }
+
+    pub(super) fn outgoing(&self) -> &[u8] {
+        &self.output[self.written..]
+    }
+
+    pub(super) fn sent(&mut self, bytes: usize) {
+        self.written += bytes;
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.written = 0;
+        }
+    }
+
+    /// What is still to be written of a handshake that failed.
+    pub(super) fn into_outgoing(self) -> Vec<u8> {
+        let mut unsent = self.output;
+        unsent.drain(..self.written);
+        unsent
+    }
+
+    /// Let the library take what has arrived; true: the handshake is over.
+    fn advance(&mut self) -> Result<bool, rustls::Error> {
+        let mut taken = 0;
+        let mut end = end_of_record(&self.input, 0);
+        let over = loop {
+            let UnbufferedStatus { discard, state, .. } =
+                self.connection.process(&mut self.input[taken..end]);
+            let waits = match state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut self.output, |free| data.encode(free))?;
+                    Ok(false)
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    // It is in our buffer, which goes out in order.
+                    data.done();
+                    Ok(false)
+                }
+                // A server may send data before the client has finished; ours does not.
+                Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
+                    Ok(true)
+                }
+                Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+                    Err(general("the peer said goodbye in the handshake"))
+                }
+                Ok(_) => Err(general("the peer sent data before the handshake's end")),
+                Err(e) => Err(e),
+            };
+            taken += discard;
+            match waits {
+                Ok(false) => {}
+                Ok(true) if !self.connection.common().is_handshaking() => break true,
+                Ok(true) if end == self.input.len() => break false,
+                Ok(true) => end = end_of_record(&self.input, end),
+                Err(e) => {
+                    self.alert(taken, end);
+                    return Err(e);
+                }
+            }
+        };
+        self.input.drain(..taken);
+        Ok(over)
+    }
+
+    /// After an error the library has an alert to send that says what was wrong.
+    fn alert(&mut self, mut taken: usize, end: usize) {
+        // It gives what it has at the next calls, and the error again after that. Messages
+        // behind the wrong one, in the same record, it still looks for where they were.
+        for _ in 0..4 {
+            let UnbufferedStatus { discard, state, .. } =
+                self.connection.process(&mut self.input[taken..end]);
+            taken += discard;
+            match state {
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    let _ = encode(&mut self.output, |free| data.encode(free));
+                }
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Where the record that begins at `from` ends, or what there is of it.
+fn end_of_record(bytes: &[u8], from: usize) -> usize {
+    let length = match bytes[from..] {
+        [_, _, _, high, low, ..] => usize::from(u16::from_be_bytes([high, low])),
+        _ => return bytes.len(),
+    };
+    (from + HEADER + length).min(bytes.len())
+}
+
+fn general(what: &str) -> rustls::Error {
+    rustls::Error::General(what.to_owned())
+}
+
+/// Let the library write behind `output`, with as much room as it asks for.
+fn encode(
+    output: &mut Vec<u8>,
+    mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
+) -> Result<(), rustls::Error> {
+    let start = output.len();
+    output.resize(start + FIRST_OUTPUT, 0);
+    let wrote = match write(&mut output[start..]) {
+        Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
+            output.resize(start + required_size, 0);
+            write(&mut output[start..])
+        }
+        other => other,
+    };
+    match wrote {
+        Ok(n) => {
+            output.truncate(start + n);
+            Ok(())
+        }
+        Err(e) => {
+            output.truncate(start);
+            Err(rustls::Error::General(e.to_string()))
+        }
+    }
+}
+
+/// The key in the library's form of it.
+///
+/// # Errors
+/// When it is for a cipher that is not one of TLS 1.3's.
+pub(super) fn key(secrets: &ConnectionTrafficSecrets, sequence: u64) -> Result<Key, RecordError> {
+    let (cipher, key, iv) = parts(secrets)?;
+    <[u8; 12]>::try_from(iv)
+        .ok()
+        .and_then(|iv| Key::new(cipher, key, iv, sequence))
+        .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
+}
+
+/// Cipher, key and the nonces' base.
+///
+/// # Errors
+/// See [`key`].
+pub(super) fn parts(
+    secrets: &ConnectionTrafficSecrets,
+) -> Result<(Cipher, &[u8], &[u8]), RecordError> {
+    match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => {
+            Ok((Cipher::Aes128Gcm, key.as_ref(), iv.as_ref()))
+        }
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => {
+            Ok((Cipher::Aes256Gcm, key.as_ref(), iv.as_ref()))
+        }
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => {
+            Ok((Cipher::Chacha20Poly1305, key.as_ref(), iv.as_ref()))
+        }
+        _ => Err(RecordError::Library("an unknown cipher".to_owned())),
+    }
+}

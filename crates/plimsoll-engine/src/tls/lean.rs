@@ -1,0 +1,343 @@
+//! A TLS session for connections that rest most of the time: once it has nothing to do it
+//! keeps its secrets and the numbers of its next records, some 120 bytes, and no part of the
+//! library's connection, no certificate of the peer and no cipher context.
+//!
+//! What a connection needs still works: key updates, tickets (a client takes them while it
+//! is being opened and has no use for later ones), and the goodbye. A turn on a resting
+//! connection costs a few microseconds more, for the keys. The worker's [`super::TlsSession`]
+//! uses it for protocols that rest; servers use [`ServerSessions`].
+
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::{ClientConfig, ServerConfig};
+
+use super::bare::BareError;
+use super::handshake::{Agreed, End, Handshake, Over};
+use super::record::{AtRest, Failure, RecordError, Records};
+use super::secrets::{First, Heard, Ours, TrafficSecrets};
+
+struct Shaking<E> {
+    handshake: Handshake<E>,
+    heard: Arc<Heard>,
+    first: Option<First>,
+    ours: Ours,
+}
+
+struct Open {
+    records: Records<TrafficSecrets>,
+    /// What came behind the end of the handshake and has not been opened.
+    early: Vec<u8>,
+}
+
+enum Stage<E> {
+    Handshake(Box<Shaking<E>>),
+    Open(Box<Open>),
+    Resting(Box<AtRest<TrafficSecrets>>),
+    /// Ended by an error: the rest of an alert that says which.
+    Failed(Box<Vec<u8>>),
+}
+
+/// One end of one connection.
+pub(super) struct LeanSession<E> {
+    stage: Stage<E>,
+    /// Given up at rest.
+    agreed: Option<Box<Agreed>>,
+}
+
+impl LeanSession<UnbufferedClientConnection> {
+    /// The `ClientHello` is in the outgoing bytes afterwards. `heard` has to be the key log
+    /// of `config`.
+    pub(super) fn client(
+        config: Arc<ClientConfig>,
+        server: ServerName<'static>,
+        heard: &Arc<Heard>,
+    ) -> Result<Self, rustls::Error> {
+        let connection = UnbufferedClientConnection::new(config, server)?;
+        let mut session = LeanSession::new(connection, Ours::Client, heard);
+        match session.shake(&[]) {
+            Ok(()) => Ok(session),
+            Err(BareError::Handshake(e)) => Err(e),
+            Err(BareError::Record(e)) => Err(rustls::Error::General(e.to_string())),
+        }
+    }
+}
+
+impl<E: End> LeanSession<E> {
+    fn new(connection: E, ours: Ours, heard: &Arc<Heard>) -> LeanSession<E> {
+        LeanSession {
+            stage: Stage::Handshake(Box::new(Shaking {
+                handshake: Handshake::new(connection),
+                heard: Arc::clone(heard),
+                first: None,
+                ours,
+            })),
+            agreed: None,
+        }
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        !matches!(self.stage, Stage::Open(_) | Stage::Resting(_))
+    }
+
+    /// `None` until the handshake is over, and at rest.
+    pub(super) fn agreed(&self) -> Option<&Agreed> {
+        self.agreed.as_deref()
+    }
+
+    /// Go on with the handshake. What came behind its end is opened by the next
+    /// [`LeanSession::receive`].
+    pub(super) fn shake(&mut self, bytes: &[u8]) -> Result<(), BareError> {
+        let Stage::Handshake(shaking) = &mut self.stage else {
+            return Ok(());
+        };
+        let taken = shaking.handshake.take(bytes);
+        // Handshakes of a thread's connections take turns: what was told is of this one.
+        if let Some(first) = shaking.heard.take() {
+            shaking.first = Some(first);
+        }
+        match taken {
+            Ok(false) => return Ok(()),
+            Ok(true) | Err(_) => {}
+        }
+        let nothing = Stage::Failed(Box::default());
+        let Stage::Handshake(shaking) = std::mem::replace(&mut self.stage, nothing) else {
+            return Ok(());
+        };
+        if let Err(e) = taken {
+            self.stage = Stage::Failed(Box::new(shaking.handshake.into_outgoing()));
+            return Err(BareError::Handshake(e));
+        }
+        self.open(*shaking)
+    }
+
+    /// The handshake is over: take the secrets.
+    fn open(&mut self, shaking: Shaking<E>) -> Result<(), BareError> {
+        let Over {
+            agreed,
+            secrets,
+            early,
+            unsent,
+            ..
+        } = shaking.handshake.finish().map_err(BareError::Handshake)?;
+        let first = shaking.first.unwrap_or_default();
+        let at_rest = TrafficSecrets::new(shaking.ours, first, &secrets)
+            .map(|schedule| AtRest::new(schedule, secrets.rx.0, secrets.tx.0));
+        let mut records = at_rest.and_then(AtRest::wake).map_err(BareError::Record)?;
+        // The handshake's end goes out before anything else.
+        records.queue(&unsent);
+        self.agreed = Some(Box::new(agreed));
+        self.stage = Stage::Open(Box::new(Open { records, early }));
+        Ok(())
+    }
+
+    /// The open connection; `None` where there is none.
+    fn awake(&mut self) -> Result<Option<&mut Open>, RecordError> {
+        if matches!(self.stage, Stage::Resting(_)) {
+            let nothing = Stage::Failed(Box::default());
+            if let Stage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
+                let records = at_rest.wake()?;
+                let early = Vec::new();
+                self.stage = Stage::Open(Box::new(Open { records, early }));
+            }
+        }
+        Ok(match &mut self.stage {
+            Stage::Open(open) => Some(open),
+            _ => None,
+        })
+    }
+
+    /// Open the records in `bytes`, in place. `Ok(true)`: the peer said goodbye.
+    pub(super) fn receive<T>(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]) -> Result<(), T>,
+    ) -> Result<bool, Failure<T>> {
+        let Some(open) = self.awake()? else {
+            return Ok(false);
+        };
+        if !open.early.is_empty() {
+            let mut early = std::mem::take(&mut open.early);
+            if open.records.receive(&mut early, take)? {
+                return Ok(true);
+            }
+        }
+        open.records.receive(bytes, take)
+    }
+
+    pub(super) fn seal(&mut self, plaintext: &[u8]) {
+        let sealed = self.awake().and_then(|open| match open {
+            Some(open) => open.records.seal(plaintext),
+            None => Ok(()),
+        });
+        // Without a key nothing can be sent; the peer's silence will end the call.
+        if let Err(e) = sealed {
+            tracing::debug!("nothing sealed: {e}");
+        }
+    }
+
+    pub(super) fn close_notify(&mut self) {
+        if let Ok(Some(open)) = self.awake() {
+            let _ = open.records.close_notify();
+        }
+    }
+
+    /// Give up everything that can be made again, if nothing is under way.
+    pub(super) fn rest(&mut self) {
+        let can_rest = |open: &Open| open.early.is_empty() && open.records.can_rest();
+        if !matches!(&self.stage, Stage::Open(open) if can_rest(open)) {
+            return;
+        }
+        let nothing = Stage::Failed(Box::default());
+        if let Stage::Open(open) = std::mem::replace(&mut self.stage, nothing) {
+            self.stage = Stage::Resting(Box::new(open.records.rest()));
+            self.agreed = None;
+        }
+    }
+
+    pub(super) fn outgoing(&self) -> &[u8] {
+        match &self.stage {
+            Stage::Handshake(shaking) => shaking.handshake.outgoing(),
+            Stage::Open(open) => open.records.outgoing(),
+            Stage::Resting(_) => &[],
+            Stage::Failed(unsent) => unsent,
+        }
+    }
+
+    pub(super) fn sent(&mut self, bytes: usize) {
+        match &mut self.stage {
+            Stage::Handshake(shaking) => shaking.handshake.sent(bytes),
+            Stage::Open(open) => open.records.sent(bytes),
+            Stage::Resting(_) => {}
+            Stage::Failed(unsent) => drop(unsent.drain(..bytes.min(unsent.len()))),
+        }
+    }
+}
+
+/// Where the sessions of one thread's connections come from.
+#[derive(Clone, Debug)]
+pub struct ServerSessions {
+    config: Arc<ServerConfig>,
+    heard: Arc<Heard>,
+}
+
+/// What is wrong with a connection.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error("tls handshake: {0}")]
+    Handshake(rustls::Error),
+    #[error("tls: {0}")]
+    Record(#[from] RecordError),
+}
+
+impl From<BareError> for SessionError {
+    fn from(e: BareError) -> SessionError {
+        match e {
+            BareError::Handshake(e) => SessionError::Handshake(e),
+            BareError::Record(e) => SessionError::Record(e),
+        }
+    }
+}
+
+impl ServerSessions {
+    /// Sessions as `config` has them, but that the library hands its secrets over. Threads
+    /// need one each.
+    pub fn new(config: &ServerConfig) -> ServerSessions {
+        let heard = Arc::new(Heard::default());
+        let mut config = config.clone();
+        config.enable_secret_extraction = true;
+        config.key_log = Arc::clone(&heard) as _;
+        // Bytes before the handshake's end would belong to nobody.
+        config.max_early_data_size = 0;
+        ServerSessions {
+            config: Arc::new(config),
+            heard,
+        }
+    }
+
+    /// A session for a connection that was accepted.
+    ///
+    /// # Errors
+    /// As the library tells them, for a configuration that makes no sense.
+    pub fn session(&self) -> Result<ServerSession, SessionError> {
+        let connection = UnbufferedServerConnection::new(Arc::clone(&self.config))
+            .map_err(SessionError::Handshake)?;
+        Ok(ServerSession(LeanSession::new(
+            connection,
+            Ours::Server,
+            &self.heard,
+        )))
+    }
+}
+
+/// The server's end of one TLS connection that rests most of the time. Owns no socket.
+pub struct ServerSession(LeanSession<UnbufferedServerConnection>);
+
+impl ServerSession {
+    pub fn is_handshaking(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
+    /// Whether the handshake was resumed; `None` until it is over, and at rest.
+    pub fn resumed(&self) -> Option<bool> {
+        self.0.agreed().map(|agreed| agreed.resumed)
+    }
+
+    /// Take what arrived, in place, and hand on what it holds. `Ok(true)`: the peer said
+    /// goodbye.
+    ///
+    /// # Errors
+    /// What is wrong with the handshake or a record. The alert that tells the peer is then
+    /// in [`ServerSession::outgoing`].
+    pub fn receive(
+        &mut self,
+        bytes: &mut [u8],
+        take: &mut impl FnMut(&[u8]),
+    ) -> Result<bool, SessionError> {
+        let mut bytes = bytes;
+        if self.0.is_handshaking() {
+            self.0.shake(bytes)?;
+            bytes = &mut [];
+            if self.0.is_handshaking() {
+                return Ok(false);
+            }
+        }
+        let received = self.0.receive(bytes, &mut |plain| {
+            take(plain);
+            Ok::<(), std::convert::Infallible>(())
+        });
+        received.map_err(|e| match e {
+            Failure::Record(e) => SessionError::Record(e),
+            Failure::Taker(never) => match never {},
+        })
+    }
+
+    pub fn seal(&mut self, plaintext: &[u8]) {
+        self.0.seal(plaintext);
+    }
+
+    /// Say goodbye (RFC 8446 §6.1).
+    pub fn close_notify(&mut self) {
+        self.0.close_notify();
+    }
+
+    /// Sealed bytes that have not been written.
+    pub fn outgoing(&self) -> &[u8] {
+        self.0.outgoing()
+    }
+
+    /// So many of [`ServerSession::outgoing`] have been written.
+    pub fn sent(&mut self, bytes: usize) {
+        self.0.sent(bytes);
+    }
+
+    /// Give up everything that can be made again, if nothing is under way.
+    pub fn rest(&mut self) {
+        self.0.rest();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! The traffic secrets of a connection, from which all its keys after the handshake follow
+//! (RFC 8446 §7.2, §7.3): a hundred bytes that stand in for the library's connection.
+//!
+//! The library tells these secrets to a key log and to nobody else, so [`Heard`] is one.
+//! Invariant: secrets are used only where the keys that follow from them are those that the
+//! library gave the connection. [`super::lean`] calls this.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, KeyLog};
+
+use super::handshake::parts;
+use super::record::{Cipher, Key, KeySchedule, RecordError, Rekey};
+
+/// The labels of the key log (draft-ietf-tls-keylogfile).
+const OF_CLIENT: &str = "CLIENT_TRAFFIC_SECRET_0";
+const OF_SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
+
+/// The longest hash of a TLS 1.3 suite: SHA-384.
+const MOST_SECRET: usize = 48;
+const MOST_KEY: usize = 32;
+
+type Secret = [u8; MOST_SECRET];
+
+/// Which end of a connection is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ours {
+    Client,
+    Server,
+}
+
+/// The first secrets of both directions.
+#[derive(Default)]
+pub(super) struct First {
+    client: Option<Secret>,
+    server: Option<Secret>,
+}
+
+/// Hears the secrets of whichever handshake goes on, for one thread's connections.
+#[derive(Default)]
+pub(super) struct Heard(Mutex<First>);
+
+impl Heard {
+    /// What was told since the last call, where it was.
+    pub(super) fn take(&self) -> Option<First> {
+        let first = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        (first.client.is_some() && first.server.is_some()).then_some(first)
+    }
+}
+
+impl KeyLog for Heard {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        let mut padded = [0; MOST_SECRET];
+        let Some(room) = padded.get_mut(..secret.len()) else {
+            return;
+        };
+        room.copy_from_slice(secret);
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match label {
+            OF_CLIENT => first.client = Some(padded),
+            OF_SERVER => first.server = Some(padded),
+            _ => {}
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, OF_CLIENT | OF_SERVER)
+    }
+}
+
+impl fmt::Debug for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Heard")
+    }
+}
+
+/// Both directions' secrets, and what they are for.
+pub(super) struct TrafficSecrets {
+    cipher: Cipher,
+    ours: Ours,
+    sending: Secret,
+    receiving: Secret,
+}
+
+impl TrafficSecrets {
+    /// The secrets that were heard, if they are those of the connection whose keys
+    /// `extracted` holds.
+    ///
+    /// # Errors
+    /// When they are not.
+    pub(super) fn new(
+        ours: Ours,
+        first: First,
+        extracted: &ExtractedSecrets,
+    ) -> Result<TrafficSecrets, RecordError> {
+        let strangers = || RecordError::Library("it told other secrets than it uses".to_owned());
+        let (sending, receiving) = match ours {
+            Ours::Client => (first.client, first.server),
+            Ours::Server => (first.server, first.client),
+        };
+        let (sending, receiving) = sending.zip(receiving).ok_or_else(strangers)?;
+        let (cipher, ..) = parts(&extracted.tx.1)?;
+        let secrets = TrafficSecrets {
+            cipher,
+            ours,
+            sending,
+            receiving,
+        };
+        let fits = secrets.gives(&secrets.sending, &extracted.tx.1)?
+            && secrets.gives(&secrets.receiving, &extracted.rx.1)?;
+        if fits { Ok(secrets) } else { Err(strangers()) }
+    }
+
+    fn gives(
+        &self,
+        secret: &Secret,
+        theirs: &ConnectionTrafficSecrets,
+    ) -> Result<bool, RecordError> {
+        let (cipher, key, iv) = parts(theirs)?;
+        let mut ours = [0; MOST_KEY];
+        let ours = self.derive_key(secret, &mut ours)?;
+        Ok(cipher == self.cipher && ours == key && self.derive_iv(secret)? == iv)
+    }
+
+    fn hash(&self) -> hkdf::Algorithm {
+        match self.cipher {
+            Cipher::Aes256Gcm => HKDF_SHA384,
+            Cipher::Aes128Gcm | Cipher::Chacha20Poly1305 => HKDF_SHA256,
+        }
+    }
+
+    fn expand(&self, secret: &Secret, label: &[u8], into: &mut [u8]) -> Result<(), RecordError> {
+        let hash = self.hash();
+        let secret = &secret[..hash.len().min(MOST_SECRET)];
+        expand_label(hash, secret, label, into)
+            .ok_or_else(|| RecordError::Library("a key could not be derived".to_owned()))
+    }
+
+    fn derive_key<'a>(
+        &self,
+        secret: &Secret,
+        into: &'a mut [u8; MOST_KEY],
+    ) -> Result<&'a [u8], RecordError> {
+        let key = &mut into[..self.cipher.key_length()];
+        self.expand(secret, b"key", key)?;
+        Ok(key)
+    }
+
+    fn derive_iv(&self, secret: &Secret) -> Result<[u8; 12], RecordError> {
+        let mut iv = [0; 12];
+        self.expand(secret, b"iv", &mut iv)?;
+        Ok(iv)
+    }
+
+    /// The key for records from number `sequence` on (RFC 8446 §7.3).
+    fn key(&self, secret: &Secret, sequence: u64) -> Result<Key, RecordError> {
+        let mut room = [0; MOST_KEY];
+        let key = self.derive_key(secret, &mut room)?;
+        Key::new(self.cipher, key, self.derive_iv(secret)?, sequence)
+            .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
+    }
+
+    /// The secret after `secret` (RFC 8446 §7.2).
+    fn next(&self, secret: &Secret) -> Result<Secret, RecordError> {
+        let mut next = [0; MOST_SECRET];
+        let length = self.hash().len();
+        self.expand(secret, b"traffic upd", &mut next[..length])?;
+        Ok(next)
+    }
+}
+
+impl fmt::Debug for TrafficSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "secrets for {:?}", self.cipher)
+    }
+}
+
+impl KeySchedule for TrafficSecrets {
+    fn next_sending(&mut self) -> Result<Key, RecordError> {
+        self.sending = self.next(&self.sending)?;
+        self.sending(0)
+    }
+
+    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+        self.receiving = self.next(&self.receiving)?;
+        self.receiving(0)
+    }
+
+    fn ticket(&mut self, _payload: &[u8]) -> Result<(), RecordError> {
+        match self.ours {
+            // Of no use to a client that resumes nothing.
+            Ours::Client => Ok(()),
+            Ours::Server => Err(RecordError::Unexpected(super::record::NEW_SESSION_TICKET)),
+        }
+    }
+}
+
+impl Rekey for TrafficSecrets {
+    fn sending(&self, sequence: u64) -> Result<Key, RecordError> {
+        self.key(&self.sending, sequence)
+    }
+
+    fn receiving(&self, sequence: u64) -> Result<Key, RecordError> {
+        self.key(&self.receiving, sequence)
+    }
+}
+
+/// How much is to be derived.
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// HKDF-Expand-Label without a context (RFC 8446 §7.1).
+fn expand_label(hash: hkdf::Algorithm, secret: &[u8], label: &[u8], into: &mut [u8]) -> Option<()> {
+    const PREFIX: &[u8] = b"tls13 ";
+    let length = u16::try_from(into.len()).ok()?.to_be_bytes();
+    let label_length = [u8::try_from(PREFIX.len() + label.len()).ok()?];
+    let info: [&[u8]; 5] = [&length, &label_length, PREFIX, label, &[0]];
+    Prk::new_less_safe(hash, secret)
+        .expand(&info, Length(into.len()))
+        .ok()?
+        .fill(into)
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> = hex
+            .chars()
+            .filter_map(|c| c.to_digit(16).map(|d| d as u8))
+            .collect();
+        digits
+            .chunks(2)
+            .map(|pair| pair[0] * 16 + pair[1])
+            .collect()
+    }
+
+    fn secrets(cipher: Cipher, sending: &str) -> TrafficSecrets {
+        let mut secret = [0; MOST_SECRET];
+        let given = bytes(sending);
+        secret[..given.len()].copy_from_slice(&given);
+        TrafficSecrets {
+            cipher,
+            ours: Ours::Client,
+            sending: secret,
+            receiving: secret,
+        }
+    }
+
+    #[test]
+    fn keys_are_those_of_the_published_trace() {
+        // RFC 8448 §3: application traffic of client and server.
+        for (secret, key, iv) in [
+            (
+                "9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5",
+                "17422dda596ed5d9acd890e3c63f5051",
+                "5b78923dee08579033e523d9",
+            ),
+            (
+                "a11af9f05531f856ad47116b45a950328204b4f44bfb6b3a4b4f1f3fcb631643",
+                "9f02283b6c9c07efc26bb9f2ac92e356",
+                "cf782b88dd83549aadf1e984",
+            ),
+        ] {
+            let secrets = secrets(Cipher::Aes128Gcm, secret);
+            let mut room = [0; MOST_KEY];
+            assert_eq!(
+                secrets.derive_key(&secrets.sending, &mut room).unwrap(),
+                bytes(key)
+            );
+            assert_eq!(secrets.derive_iv(&secrets.sending).unwrap()[..], bytes(iv));
+        }
+    }
+
+    #[test]
+    fn an_update_changes_one_direction_and_every_time() {
+        for cipher in [
+            Cipher::Aes128Gcm,
+            Cipher::Aes256Gcm,
+            Cipher::Chacha20Poly1305,
+        ] {
+            let mut secrets = secrets(cipher, &"ab".repeat(MOST_SECRET));
+            let before = secrets.sending;
+            secrets.next_sending().unwrap();
+            let once = secrets.sending;
+            secrets.next_sending().unwrap();
+            assert!(before != once && once != secrets.sending && before != secrets.sending);
+            assert_eq!(secrets.receiving, before);
+            // The room that a shorter hash leaves stays empty.
+            let length = secrets.hash().len();
+            assert!(secrets.sending[length..].iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn only_whole_pairs_of_traffic_secrets_are_heard() {
+        let heard = Heard::default();
+        assert!(heard.will_log(OF_CLIENT) && !heard.will_log("EXPORTER_SECRET"));
+        heard.log("CLIENT_HANDSHAKE_TRAFFIC_SECRET", &[], &[1; 32]);
+        heard.log(OF_CLIENT, &[], &[2; 32]);
+        assert!(heard.take().is_none());
+        heard.log(OF_CLIENT, &[], &[3; 49]);
+        heard.log(OF_SERVER, &[], &[4; 48]);
+        assert!(heard.take().is_none(), "one of them is too long");
+        heard.log(OF_CLIENT, &[], &[5; 32]);
+        heard.log(OF_SERVER, &[], &[6; 32]);
+        let first = heard.take().expect("both");
+        assert_eq!(first.client.unwrap()[..33], [&[5; 32][..], &[0]].concat());
+        assert_eq!(format!("{heard:?}"), "Heard");
+    }
+}
