@@ -6,9 +6,10 @@
 use serde::Serialize;
 
 use crate::measure::TimeMeasure;
-use crate::plan::{Metric, Objective, Statistic, Timed};
+use crate::plan::{End, Metric, Objective, Statistic, Timed};
 use crate::record::{StageRecord, Times};
-use crate::run::{Run, State};
+use crate::run::memory::MemoryGrowth;
+use crate::run::{MemorySummary, Run, State};
 use crate::spec;
 use crate::statistics::quantile::quantile;
 use crate::units::Rate;
@@ -59,6 +60,8 @@ impl Conclusion {
 pub struct Part {
     pub record: StageRecord,
     pub achieved_per_s: Option<f64>,
+    /// What connections held, where that was measured: of the whole run.
+    pub memory: Option<MemorySummary>,
 }
 
 /// What objectives are judged by: all calls that are not warm-up, and each stage's.
@@ -73,6 +76,7 @@ impl Measured {
         let part = |record: StageRecord, achieved_per_s| Part {
             record,
             achieved_per_s,
+            memory: run.summary.memory,
         };
         Measured {
             all: part(run.measured(), run.summary.total.achieved_per_s),
@@ -184,7 +188,7 @@ fn is_lost(objective: &Objective, record: &StageRecord, expected: u64) -> bool {
     let failed = record.errors() + record.not_started;
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
-        Metric::Rate => return false,
+        Metric::Rate | Metric::Memory(_) => return false,
         // How many of these there will be is not known beforehand.
         Metric::Time(Timed::Measure(_) | Timed::MessageGap | Timed::Connection, _) => return false,
         Metric::Time(timed, statistic) => (timed, statistic),
@@ -225,6 +229,22 @@ fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
     }
 }
 
+/// The more of what a connection held at first and at last.
+fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
+    let each = memory.and_then(|memory| {
+        let of = |growth: &MemoryGrowth| match end {
+            End::Client => growth.client,
+            End::Server => growth.server,
+        };
+        let held = of(&memory.per_connection)?.rss_bytes;
+        Some(held.max(of(&memory.per_connection_last)?.rss_bytes))
+    });
+    let text = each.map_or("not measured".to_owned(), |bytes| {
+        format!("{bytes:.0}B a connection")
+    });
+    (each, text)
+}
+
 fn measure(metric: Metric, part: &Part) -> (Option<f64>, String) {
     let record = &part.record;
     let all = record.ended() + record.not_started;
@@ -258,6 +278,7 @@ fn measure(metric: Metric, part: &Part) -> (Option<f64>, String) {
             });
             (part.achieved_per_s, text)
         }
+        Metric::Memory(end) => memory_of(end, part.memory.as_ref()),
     }
 }
 
@@ -327,6 +348,7 @@ mod tests {
         let part = Part {
             record,
             achieved_per_s: Some(100.0),
+            memory: None,
         };
         Measured {
             stages: vec![("peak".to_owned(), part.clone())],

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::measure::TimeMeasure;
 use crate::template::Varying;
+use crate::units::{Period, Size};
 
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +94,7 @@ pub enum CallPlan {
     Fetch(FetchCall),
     Session(SessionCall),
     Plugin(PluginCall),
+    Hold(HoldCall),
 }
 
 impl CallPlan {
@@ -104,6 +106,16 @@ impl CallPlan {
             CallPlan::Fetch(call) => ("fetch", call.path.as_str().into()),
             CallPlan::Plugin(call) => ("plugin", call.protocol.as_str().into()),
             CallPlan::Session(call) => ("session", format!("{} queries", call.queries).into()),
+            CallPlan::Hold(call) => {
+                let when = call.keepalive.map_or_else(
+                    || "once at the end".to_owned(),
+                    |every| format!("every {}", Period(every)),
+                );
+                (
+                    "hold",
+                    format!("{} {when}", Size(call.message as u64)).into(),
+                )
+            }
         }
     }
 }
@@ -167,6 +179,17 @@ pub struct FetchCall {
     pub size: Option<u64>,
     /// Files that one connection fetches before it is replaced; `None`: no limit.
     pub per_connection: Option<u32>,
+}
+
+/// Connections that are opened and held. A call is a message and its echo on one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldCall {
+    /// How often each connection carries a message; `None`: once, when the time is over.
+    pub keepalive: Option<Duration>,
+    /// Bytes that are echoed when a connection has come up.
+    pub greeting: usize,
+    /// Bytes of a message.
+    pub message: usize,
 }
 
 /// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of
@@ -416,7 +439,8 @@ pub struct Objective {
     /// The stage whose calls are meant; `None`: all that are not warm-up.
     pub stage: Option<String>,
     pub below: bool,
-    /// Nanoseconds for times, a share (0–1) for errors, calls a second for rates.
+    /// Nanoseconds for times, a share (0–1) for errors, calls a second for rates, bytes for
+    /// memory.
     pub limit: f64,
     /// As typed.
     pub text: String,
@@ -429,6 +453,8 @@ pub enum Metric {
     Errors,
     /// Achieved calls a second.
     Rate,
+    /// Resident bytes a connection.
+    Memory(End),
 }
 
 /// Which of the times that are measured.
@@ -463,6 +489,13 @@ pub enum Statistic {
     /// 0–100.
     Percentile(f64),
     Mean,
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Client,
+    Server,
 }
 
 /// The server process whose CPU, memory and descriptors are read every interval.

@@ -262,6 +262,8 @@ pub struct StageRecord {
     pub connections_full: u64,
     /// Connections made with a resumed TLS session.
     pub connections_resumed: u64,
+    /// Shared connections that were up and were lost; what replaces them is counted above.
+    pub connections_lost: u64,
     /// Attempts at a connection that failed, apart from calls.
     pub connect_failures: Counts,
     /// Bytes of the protocol's messages.
@@ -361,6 +363,7 @@ impl StageRecord {
         self.outcomes.merge(&other.outcomes);
         self.connections_full += other.connections_full;
         self.connections_resumed += other.connections_resumed;
+        self.connections_lost += other.connections_lost;
         self.connect_failures.merge(&other.connect_failures);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
@@ -389,6 +392,7 @@ impl StageRecord {
         self.outcomes.clear();
         self.connections_full = 0;
         self.connections_resumed = 0;
+        self.connections_lost = 0;
         self.connect_failures.clear();
         self.bytes_sent = 0;
         self.bytes_received = 0;
@@ -421,6 +425,7 @@ impl StageRecord {
             && self.ended() == 0
             && self.connections_full == 0
             && self.connections_resumed == 0
+            && self.connections_lost == 0
             && self.connect_failures.total() == 0
             && self.pacing.is_empty()
             && self.messages.as_ref().is_none_or(|m| m.is_empty())

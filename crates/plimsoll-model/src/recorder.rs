@@ -79,6 +79,11 @@ impl Recorder {
         self.current.stage_mut(stage).connection(p);
     }
 
+    /// A connection that several calls used was lost.
+    pub fn connection_lost(&mut self, stage: u8) {
+        self.current.stage_mut(stage).connections_lost += 1;
+    }
+
     /// A connection that several calls would have used could not be made.
     pub fn connect_failure(&mut self, stage: u8, outcome: Outcome) {
         self.current

@@ -11,6 +11,7 @@ pub mod header;
 pub mod health;
 pub mod interval;
 mod json;
+pub mod memory;
 pub mod merge;
 pub mod plan_text;
 pub mod summary;
@@ -21,6 +22,7 @@ pub use error::RunError;
 pub use header::{Machine, NegotiatedTls, RunHeader, Source};
 pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
+pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
 pub use summary::{StageSummary, Summary, TimesSummary, Totals};
 pub use writer::{Ending, RunWriter};
 

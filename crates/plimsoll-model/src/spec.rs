@@ -10,6 +10,7 @@
 mod bolt;
 mod fetch;
 mod find;
+mod hold;
 mod ladder;
 mod objective;
 mod plugin;
@@ -32,6 +33,7 @@ use crate::units::{Period, Rate, Size};
 pub use bolt::BoltSpec;
 pub use fetch::FetchSpec;
 pub use find::FindSpec;
+pub use hold::HoldSpec;
 pub use ladder::{LadderSpec, Network, RungSpec, Secured};
 pub use plugin::PluginSpec;
 pub use read::{locate, read};
@@ -89,7 +91,8 @@ pub struct Spec {
     /// The run's name. Default: the method and the kind of load.
     pub name: Option<String>,
     /// `grpc://host:port` (plaintext) or `grpcs://host:port` (TLS 1.3); for SOFARPC
-    /// `sofa://` or `sofas://`, for files `http://` or `https://`.
+    /// `sofa://` or `sofas://`, for files `http://` or `https://`, for connections that are
+    /// held `tcp://` or `tls://`.
     pub target: Option<String>,
     /// What random choices are made from. Default 1.
     pub seed: Option<u64>,
@@ -140,7 +143,7 @@ pub struct TlsSpec {
     /// Resume sessions from tickets. Default false: every handshake is a full one.
     pub resume: Option<bool>,
     /// Who opens and seals records after the handshake: `"own"`, in place, or `"library"`.
-    /// Default: own to fetch files, the library's otherwise.
+    /// Default: own.
     pub records: Option<String>,
 }
 
@@ -164,6 +167,7 @@ pub struct CallSpec {
     pub fetch: Option<FetchSpec>,
     pub session: Option<SessionSpec>,
     pub plugin: Option<PluginSpec>,
+    pub hold: Option<HoldSpec>,
 }
 
 impl CallSpec {

@@ -12,7 +12,8 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
 use plimsoll_model::run::{
-    Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source, State,
+    Ending, IntervalRecord, KernelMemory, MemoryReading, Moment, ProcessMemory, Resources, Run,
+    RunHeader, RunWriter, Source, State,
 };
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 use serde_json::Value;
@@ -112,8 +113,24 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         descriptors: 12,
         threads: 2,
     };
+    let process = ProcessMemory {
+        rss_bytes: (10 + index) << 20,
+        ..ProcessMemory::default()
+    };
+    let memory = MemoryReading {
+        moment: if index == 0 {
+            Moment::Before
+        } else {
+            Moment::Held
+        },
+        connections: index,
+        client: Some(process),
+        server: Some(process),
+        kernel: Some(KernelMemory::default()),
+    };
     let interval = IntervalRecord {
         index,
+        memory: vec![memory],
         start_offset: Duration::from_secs(index),
         length: Duration::from_secs(1),
         stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
@@ -163,6 +180,10 @@ fn a_run_read_back_is_the_run() {
     assert!(run.summary.count_check.matches);
     assert_eq!(run.summary.stages.len(), 2);
     assert_eq!(run.summary.details.len(), 1);
+    let memory = run.summary.memory.unwrap();
+    assert_eq!((memory.held.connections, memory.last.connections), (1, 3));
+    let client = memory.per_connection.client.unwrap();
+    assert_eq!(client.rss_bytes, f64::from(1 << 20));
 
     let mut requests = Vec::new();
     let loaded = Run::load(&dir).unwrap();

@@ -225,6 +225,13 @@ impl RunHeader {
         (begin, None)
     }
 
+    /// Nothing is planned to happen in the stage.
+    pub fn is_silent(&self, stage: u8) -> bool {
+        self.planned_stages
+            .get(usize::from(stage))
+            .is_some_and(|s| s.rate_from_per_s == Some(0.0) && s.rate_to_per_s == Some(0.0))
+    }
+
     pub fn is_warmup(&self, stage: u8) -> bool {
         self.planned_stages
             .get(usize::from(stage))

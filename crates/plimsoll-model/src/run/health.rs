@@ -86,6 +86,16 @@ impl HealthProblem {
         }
     }
 
+    /// A generator that was late has not changed what connections at rest hold.
+    pub(super) fn leaves_memory_alone(&mut self) {
+        if self.kind == ProblemKind::PacingLate {
+            self.invalidates = false;
+            self.text.push_str(
+                "; the times are not the target's alone, the memory is not touched by it",
+            );
+        }
+    }
+
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
         HealthProblem {
             kind: ProblemKind::CountsDiffer,

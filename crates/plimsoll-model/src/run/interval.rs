@@ -13,6 +13,8 @@ use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
 use crate::record::{Counts, MessageRecord, StageRecord, Times};
 
+use super::memory::MemoryReading;
+
 /// What a process used in one interval, and had at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
@@ -52,6 +54,8 @@ pub struct IntervalRecord {
     pub client: Option<Resources>,
     /// The server process, where it is watched.
     pub server: Option<Resources>,
+    /// Readings of memory up to the interval's end, where the protocol asks for them.
+    pub memory: Vec<MemoryReading>,
     /// What was said of failures in this interval.
     pub details: Vec<(Outcome, String)>,
 }
@@ -67,6 +71,9 @@ struct IntervalLine {
     busiest_worker_ratio: f64,
     client: Option<Resources>,
     server: Option<Resources>,
+    /// Left out where nothing was read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    memory: Vec<MemoryReading>,
     stages: Vec<StageLine>,
     details: Vec<DetailLine>,
 }
@@ -80,6 +87,8 @@ struct StageLine {
     outcomes: BTreeMap<String, u64>,
     connections_full: u64,
     connections_resumed: u64,
+    #[serde(default)]
+    connections_lost: u64,
     connect_failures: BTreeMap<String, u64>,
     bytes_sent: u64,
     bytes_received: u64,
@@ -250,6 +259,7 @@ impl IntervalRecord {
             busiest_worker_ratio: finite(self.busiest_worker_ratio),
             client: self.client,
             server: self.server,
+            memory: self.memory.clone(),
             stages: self
                 .stages
                 .iter()
@@ -261,6 +271,7 @@ impl IntervalRecord {
                     outcomes: counts_to_map(&r.outcomes),
                     connections_full: r.connections_full,
                     connections_resumed: r.connections_resumed,
+                    connections_lost: r.connections_lost,
                     connect_failures: counts_to_map(&r.connect_failures),
                     bytes_sent: r.bytes_sent,
                     bytes_received: r.bytes_received,
@@ -300,6 +311,7 @@ impl IntervalRecord {
                 outcomes: counts_from_map(&s.outcomes)?,
                 connections_full: s.connections_full,
                 connections_resumed: s.connections_resumed,
+                connections_lost: s.connections_lost,
                 connect_failures: counts_from_map(&s.connect_failures)?,
                 bytes_sent: s.bytes_sent,
                 bytes_received: s.bytes_received,
@@ -345,6 +357,7 @@ impl IntervalRecord {
             busiest_worker_ratio: line.busiest_worker_ratio,
             client: line.client,
             server: line.server,
+            memory: line.memory,
             details,
         })
     }
@@ -409,6 +422,7 @@ mod tests {
                 threads: 5,
             }),
             server: None,
+            memory: Vec::new(),
             details: taken.details,
         }
     }

@@ -7,6 +7,7 @@
 use crate::record::add_detail;
 
 use super::interval::{IntervalRecord, Resources};
+use super::memory::merge_readings;
 
 /// Parts of intervals from several sources, held back until every source has given its own.
 #[derive(Debug)]
@@ -96,6 +97,7 @@ impl IntervalRecord {
         };
         self.client = both(self.client, other.client);
         self.server = both(self.server, other.server);
+        merge_readings(&mut self.memory, &other.memory);
         for (outcome, text) in &other.details {
             add_detail(&mut self.details, *outcome, text);
         }

@@ -15,6 +15,7 @@ use crate::statistics::quantile::quantile;
 
 use super::health::{HealthProblem, Observed, health};
 use super::interval::{IntervalRecord, Resources};
+use super::memory::{MemoryReading, MemorySummary};
 use super::{RunHeader, Source};
 
 /// Percentiles and moments of a histogram, µs. A percentile that the sample can't
@@ -217,6 +218,7 @@ pub struct StageSummary {
     pub bytes_received: u64,
     pub connections_full: u64,
     pub connections_resumed: u64,
+    pub connections_lost: u64,
     pub connections_open_max: u64,
     pub errors_by_code: Vec<ErrorSummary>,
     pub connect_failures_by_code: Vec<ErrorSummary>,
@@ -261,6 +263,7 @@ impl StageSummary {
             bytes_received: r.bytes_received,
             connections_full: r.connections_full,
             connections_resumed: r.connections_resumed,
+            connections_lost: r.connections_lost,
             connections_open_max: totals.connections_open_max,
             errors_by_code: ErrorSummary::of(&r.outcomes),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures),
@@ -330,6 +333,9 @@ pub struct Summary {
     /// In the plan's order, warm-up included.
     pub stages: Vec<StageSummary>,
     pub details: Vec<Detail>,
+    /// What connections hold at rest, where the protocol is about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemorySummary>,
     /// Over all stages, warm-up included.
     pub count_check: CountCheck,
     pub health: Health,
@@ -385,6 +391,13 @@ impl Summary {
             Source::Measured => health(&judged, header.is_open(), &totals.observed),
             Source::Imported => Vec::new(),
         };
+        let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
+        if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
+            // What is measured is the silence; the calls only show who is still there.
+            problems
+                .iter_mut()
+                .for_each(HealthProblem::leaves_memory_alone);
+        }
         let full = judged.connections_full;
         if header.cold && header.resume && full > 0 {
             problems.push(HealthProblem::not_resumed(full, judged.connections_resumed));
@@ -405,6 +418,7 @@ impl Summary {
                     text: text.clone(),
                 })
                 .collect(),
+            memory: MemorySummary::of(&totals.memory),
             count_check: check,
             health: Health {
                 valid: !problems.iter().any(|p| p.invalidates),
@@ -478,7 +492,11 @@ impl StageTotals {
     /// ended before it. Where no end was planned, to the last call's end.
     fn with_window(&self, header: &RunHeader, stage: u8, run_end: Duration) -> StageTotals {
         let (begin, planned_end) = header.span(stage);
-        let end = planned_end.map_or(self.last_end, |end| end.min(run_end));
+        let end = match planned_end {
+            // A stretch without calls has no rate.
+            Some(_) if header.is_silent(stage) => begin,
+            planned => planned.map_or(self.last_end, |end| end.min(run_end)),
+        };
         StageTotals {
             window: end.saturating_sub(begin),
             ..self.clone()
@@ -501,6 +519,7 @@ impl StageTotals {
 pub struct Totals {
     stages: BTreeMap<u8, StageTotals>,
     details: Vec<(Outcome, String)>,
+    memory: Vec<MemoryReading>,
     end: Duration,
     in_flight: u64,
     backlog: u64,
@@ -518,6 +537,7 @@ impl Totals {
         for (outcome, text) in &interval.details {
             add_detail(&mut self.details, *outcome, text);
         }
+        self.memory.extend(&interval.memory);
         // An interval that straddles two stages is shared out by the calls that ended.
         let weight = |r: &StageRecord| (r.ended() * 1_000 + r.due) as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();

@@ -2,10 +2,10 @@
 
 use super::suggest;
 use crate::measure::TimeMeasure;
-use crate::plan::{Metric, Objective, Statistic, Timed};
-use crate::units::{Period, Rate};
+use crate::plan::{End, Metric, Objective, Statistic, Timed};
+use crate::units::{Period, Rate, Size};
 
-const METRICS: &str = "p50 … p99.99, mean, errors, rate, or a percentile or mean of another time, such as lag.p99 or ttft.mean";
+const METRICS: &str = "p50 … p99.99, mean, errors, rate, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// The times by the names they have in an objective, besides those of [`TimeMeasure`].
 const TIMES: [(&str, Timed); 7] = [
@@ -35,6 +35,8 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let parsed = match metric {
         "errors" => Metric::Errors,
         "rate" => Metric::Rate,
+        "client.memory" | "client memory" => Metric::Memory(End::Client),
+        "server.memory" | "server memory" => Metric::Memory(End::Server),
         _ => {
             // A blank in the place of the dot is understood.
             let words = match metric.split_once(' ') {
@@ -65,6 +67,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let number = match parsed {
         Metric::Errors => share(value)?,
         Metric::Rate => value.parse::<Rate>().map_err(|e| e.to_string())?.0,
+        Metric::Memory(_) => value.parse::<Size>().map_err(|e| e.to_string())?.0 as f64,
         _ => value
             .parse::<Period>()
             .map_err(|e| e.to_string())?
@@ -162,6 +165,14 @@ mod tests {
             (rate.metric, rate.below, rate.limit),
             (Metric::Rate, false, 950.0)
         );
+        for typed in ["client.memory", "client memory"] {
+            let memory = parse(typed, "< 2.1kB").expect("right");
+            assert_eq!(
+                (memory.metric, memory.limit),
+                (Metric::Memory(End::Client), 2_100.0)
+            );
+            assert_eq!(memory.text, "client.memory < 2.1kB");
+        }
         assert_eq!(
             parse("lag  p99.9", "< 100us").expect("right").metric,
             Metric::Time(Timed::Lag, Statistic::Percentile(99.9))

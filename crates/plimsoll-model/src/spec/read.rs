@@ -8,9 +8,9 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, LoadSpec, MetadataSource,
-    PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec, WatchSpec,
-    suggest,
+    BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, HoldSpec, LoadSpec,
+    MetadataSource, PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec,
+    WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -139,6 +139,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "call.plugin" => keys_of::<PluginSpec>(),
         "rows" => keys_of::<RowsSpec>(),
         "call.session.goodput" => keys_of::<GoodputSpec>(),
+        "call.hold" => keys_of::<HoldSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
         "load.steps" => keys_of::<StepSpec>(),
@@ -196,6 +197,7 @@ fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
         "call.fetch",
         "call.session",
         "call.plugin",
+        "call.hold",
         "tls",
         "rows",
         "watch",

@@ -16,6 +16,7 @@ mod load;
 mod objectives;
 mod plugin;
 mod rows;
+pub(super) use load::stage;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -98,7 +99,8 @@ pub struct EncodedCall {
 /// Everything that is wrong with it, each with its key; see [`super::locate`] for places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems(Vec::new());
-    let with_defaults = super::session::with_defaults(spec);
+    let with_defaults =
+        super::session::with_defaults(spec).or_else(|| super::hold::with_defaults(spec));
     let spec = with_defaults.as_ref().unwrap_or(spec);
     let target = problems.target(spec);
     let tls = problems.tls(
@@ -138,6 +140,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
 fn name_for(call: &CallPlan, load: &Load) -> String {
     let names = call.names();
     let method = match call {
+        CallPlan::Hold(_) => return "connections, held".to_owned(),
         CallPlan::Session(_) => "sessions",
         CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Fetch(_) | CallPlan::Plugin(_) => names
             .1
@@ -171,7 +174,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// or sessions:// for sessions; plugin:// or plugins:// for a codec plugin's protocol",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// or sessions:// for sessions; plugin:// or plugins:// for a codec plugin's protocol; tcp:// or tls:// to hold connections",
                 );
                 None
             }
@@ -185,6 +188,7 @@ impl Problems {
             ("fetch", spec.call.fetch.is_some()),
             ("session", spec.call.session.is_some()),
             ("plugin", spec.call.plugin.is_some()),
+            ("hold", spec.call.hold.is_some()),
         ]
         .into_iter()
         .filter_map(|(section, given)| given.then_some(section))
@@ -239,6 +243,9 @@ impl Problems {
         }
         if let Some(call) = &spec.call.session {
             return self.session(spec, call);
+        }
+        if let Some(call) = &spec.call.hold {
+            return self.hold(call);
         }
         if let Some(call) = &spec.call.plugin {
             return self.plugin_call(call, surroundings);

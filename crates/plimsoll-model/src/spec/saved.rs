@@ -72,6 +72,9 @@ impl Spec {
         if let CallPlan::Session(call) = &plan.call {
             spec.call.session = Some(super::session::filled_in(call));
         }
+        if let CallPlan::Hold(call) = &plan.call {
+            spec.call.hold = Some(super::hold::filled_in(call));
+        }
         if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
             grpc.method = Some(call.method.clone());
             // The text itself, so that the run stays the same when the file changes.

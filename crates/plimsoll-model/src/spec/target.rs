@@ -74,6 +74,14 @@ const SCHEMES: &[Schemes] = &[
         ports: None,
         with_path: false,
     },
+    Schemes {
+        section: "hold",
+        plain: "tcp",
+        secured: Some("tls"),
+        elsewhere: &[("mtls", "tls")],
+        ports: None,
+        with_path: false,
+    },
 ];
 
 fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
@@ -223,6 +231,8 @@ mod tests {
             split("sofas://localhost:12200"),
             Ok(("localhost".into(), 12200, true))
         );
+        assert_eq!(split("tls://a:1"), Ok(("a".into(), 1, true)));
+        assert_eq!(split("tcp://a:1"), Ok(("a".into(), 1, false)));
         assert_eq!(
             split("GRPCS://10.0.0.1:1"),
             Ok(("10.0.0.1".into(), 1, true))
@@ -235,6 +245,7 @@ mod tests {
             ("localhost:50051", "write grpc://localhost:50051"),
             ("sofarpc://a:1", "write sofa://a:1"),
             ("bolt://a:1", "write sofa://a:1"),
+            ("mtls://a:1", "write tls://a:1"),
             ("http://a:0/x", "`0` is not a port"),
             ("https://me@a:1/x", "don't belong"),
             ("ftp://a:1", "unknown scheme `ftp`"),

@@ -19,7 +19,10 @@ impl Problems {
     pub(super) fn load(&mut self, spec: &Spec) -> Option<Load> {
         let load = &spec.load;
         let before = self.0.len();
-        let (arrivals, stages) = self.arrivals(load);
+        let (arrivals, stages) = match &spec.call.hold {
+            Some(hold) => self.hold_arrivals(hold, load),
+            None => self.arrivals(load),
+        };
         let reuse = match load.reuse.as_deref() {
             None | Some("always") => Reuse::Always,
             Some("never") => Reuse::Never,
@@ -144,17 +147,7 @@ impl Problems {
 
     /// Who starts calls, and the stages: the warm-up first.
     fn arrivals(&mut self, load: &LoadSpec) -> (Option<Arrivals>, Vec<Stage>) {
-        let spacing = match load.arrivals.as_deref() {
-            None | Some("constant") => Spacing::Constant,
-            Some("poisson") => Spacing::Poisson,
-            Some(other) => {
-                self.add(
-                    "load.arrivals",
-                    format!("`{other}` is unknown: use \"constant\" or \"poisson\""),
-                );
-                Spacing::Constant
-            }
-        };
+        let spacing = self.spacing(load);
         let positive = |period: &Option<Period>| period.map(|p| p.0).filter(|d| !d.is_zero());
         if load.duration.is_some_and(|p| p.0.is_zero()) {
             self.add(
@@ -276,6 +269,21 @@ impl Problems {
         (Some(Arrivals::Open(spacing)), stages)
     }
 
+    /// How open-loop arrivals are spaced.
+    pub(in crate::spec) fn spacing(&mut self, load: &LoadSpec) -> Spacing {
+        match load.arrivals.as_deref() {
+            None | Some("constant") => Spacing::Constant,
+            Some("poisson") => Spacing::Poisson,
+            Some(other) => {
+                self.add(
+                    "load.arrivals",
+                    format!("`{other}` is unknown: use \"constant\" or \"poisson\""),
+                );
+                Spacing::Constant
+            }
+        }
+    }
+
     fn missing_end(&mut self) {
         self.add(
             "load.duration",
@@ -367,7 +375,7 @@ impl Problems {
     }
 }
 
-pub(super) fn stage(
+pub(in crate::spec) fn stage(
     name: &str,
     warmup: bool,
     duration: Option<Duration>,

@@ -1,0 +1,271 @@
+//! What a connection holds in memory while it rests: readings of both processes and of the
+//! kernel, before there were connections and with them, and the difference over their number.
+//!
+//! Readings lie in the intervals' records like everything that is measured. Processes are
+//! read whole, so a difference has the process's own growth in it, which many connections
+//! make small.
+
+use serde::{Deserialize, Serialize};
+
+/// What a process, or several together, held. Bytes, as /proc/PID/smaps_rollup has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessMemory {
+    /// Resident: pages in memory, shared ones included.
+    pub rss_bytes: u64,
+    /// Proportional: a shared page counts in parts, one for each process that has it.
+    pub pss_bytes: u64,
+    /// Private: pages that no other process has.
+    pub private_bytes: u64,
+}
+
+impl ProcessMemory {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: ProcessMemory) -> ProcessMemory {
+        ProcessMemory {
+            rss_bytes: self.rss_bytes + other.rss_bytes,
+            pss_bytes: self.pss_bytes + other.pss_bytes,
+            private_bytes: self.private_bytes + other.private_bytes,
+        }
+    }
+}
+
+/// What the kernel held. It is no process's memory, and of which end it is can't be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelMemory {
+    /// TCP sockets of the network namespace (/proc/net/sockstat: alloc).
+    pub tcp_sockets: u64,
+    /// Their buffers (/proc/net/sockstat: mem).
+    pub tcp_buffer_bytes: u64,
+    /// Slabs of the whole machine (/proc/meminfo: Slab): sockets themselves are a part.
+    pub slab_bytes: u64,
+}
+
+/// When a reading was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    /// Everything was ready, and no connection made.
+    Before,
+    /// The connections were up and at rest.
+    Held,
+}
+
+/// Both ends and the kernel at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryReading {
+    pub moment: Moment,
+    /// Open connections.
+    pub connections: u64,
+    pub client: Option<ProcessMemory>,
+    /// `None` where the server is not on this machine, or may not be looked at.
+    pub server: Option<ProcessMemory>,
+    pub kernel: Option<KernelMemory>,
+}
+
+/// How much more there is a connection. Bytes; negative where a process has shrunk.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ProcessGrowth {
+    pub rss_bytes: f64,
+    pub pss_bytes: f64,
+    pub private_bytes: f64,
+}
+
+/// The same of the kernel, for the sockets of all ends that are on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KernelGrowth {
+    pub tcp_buffer_bytes: f64,
+    pub slab_bytes: f64,
+}
+
+/// The difference of two readings, a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MemoryGrowth {
+    pub client: Option<ProcessGrowth>,
+    pub server: Option<ProcessGrowth>,
+    pub kernel: Option<KernelGrowth>,
+}
+
+impl MemoryGrowth {
+    /// `None` where no connection was open.
+    fn between(before: &MemoryReading, held: &MemoryReading) -> Option<MemoryGrowth> {
+        if held.connections == 0 {
+            return None;
+        }
+        let each = held.connections as f64;
+        // To a tenth of a byte: readings are in whole pages.
+        let share =
+            |before: u64, held: u64| ((held as f64 - before as f64) / each * 10.0).round() / 10.0;
+        let process = |before: Option<ProcessMemory>, held: Option<ProcessMemory>| {
+            let (before, held) = before.zip(held)?;
+            Some(ProcessGrowth {
+                rss_bytes: share(before.rss_bytes, held.rss_bytes),
+                pss_bytes: share(before.pss_bytes, held.pss_bytes),
+                private_bytes: share(before.private_bytes, held.private_bytes),
+            })
+        };
+        let kernel = before.kernel.zip(held.kernel);
+        Some(MemoryGrowth {
+            client: process(before.client, held.client),
+            server: process(before.server, held.server),
+            kernel: kernel.map(|(before, held)| KernelGrowth {
+                tcp_buffer_bytes: share(before.tcp_buffer_bytes, held.tcp_buffer_bytes),
+                slab_bytes: share(before.slab_bytes, held.slab_bytes),
+            }),
+        })
+    }
+}
+
+/// What connections held, and what that is for one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MemorySummary {
+    pub before: MemoryReading,
+    /// The first reading with connections.
+    pub held: MemoryReading,
+    /// The last one: what use of the connections has left behind is in it.
+    pub last: MemoryReading,
+    /// From `before` to `held`.
+    pub per_connection: MemoryGrowth,
+    /// From `before` to `last`.
+    pub per_connection_last: MemoryGrowth,
+}
+
+impl MemorySummary {
+    /// `None` where not both moments were read, or no connection was open.
+    pub fn of(readings: &[MemoryReading]) -> Option<MemorySummary> {
+        let of = |moment: Moment| move |reading: &&MemoryReading| reading.moment == moment;
+        let before = *readings.iter().find(of(Moment::Before))?;
+        let held = *readings.iter().find(of(Moment::Held))?;
+        // Where connections were lost and not replaced, what is left is of fewer.
+        let whole = |reading: &&MemoryReading| reading.connections >= held.connections;
+        let mut of_all = readings.iter().filter(whole);
+        let last = of_all.rfind(of(Moment::Held)).copied().unwrap_or(held);
+        Some(MemorySummary {
+            before,
+            held,
+            last,
+            per_connection: MemoryGrowth::between(&before, &held)?,
+            per_connection_last: MemoryGrowth::between(&before, &last)?,
+        })
+    }
+}
+
+/// Add what another process read, moment by moment. Each reads its own memory; the server
+/// and the kernel are the same for all, and were seen without connections by who looked
+/// first, with all connections by who looked last.
+pub(super) fn merge_readings(ours: &mut Vec<MemoryReading>, theirs: &[MemoryReading]) {
+    for (at, reading) in theirs.iter().enumerate() {
+        let same = |other: &&mut MemoryReading| other.moment == reading.moment;
+        let earlier = theirs[..at].iter();
+        let nth = earlier.filter(|r| r.moment == reading.moment).count();
+        match ours.iter_mut().filter(same).nth(nth) {
+            None => ours.push(*reading),
+            Some(mine) => mine.merge(reading),
+        }
+    }
+}
+
+impl MemoryReading {
+    fn merge(&mut self, other: &MemoryReading) {
+        self.connections += other.connections;
+        self.client = self.client.zip(other.client).map(|(a, b)| a.plus(b));
+        let most = self.moment == Moment::Held;
+        self.server = of_both(self.server, other.server, most, |m| m.rss_bytes);
+        self.kernel = of_both(self.kernel, other.kernel, most, |m| m.tcp_sockets);
+    }
+}
+
+/// The larger of two, or the smaller.
+fn of_both<T: Copy>(
+    a: Option<T>,
+    b: Option<T>,
+    larger: bool,
+    size: impl Fn(&T) -> u64,
+) -> Option<T> {
+    let (a, b) = (a?, b?);
+    Some(if (size(&a) < size(&b)) == larger {
+        b
+    } else {
+        a
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(moment: Moment, connections: u64, bytes: u64) -> MemoryReading {
+        let process = ProcessMemory {
+            rss_bytes: bytes,
+            pss_bytes: bytes / 2,
+            private_bytes: bytes / 4,
+        };
+        MemoryReading {
+            moment,
+            connections,
+            client: Some(process),
+            server: None,
+            kernel: Some(KernelMemory {
+                tcp_sockets: 2 * connections,
+                tcp_buffer_bytes: 0,
+                slab_bytes: bytes,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_connections_memory_is_the_growth_over_their_number() {
+        let readings = [
+            reading(Moment::Before, 0, 10_000_000),
+            reading(Moment::Held, 1_000, 12_000_000),
+            reading(Moment::Held, 1_000, 11_000_000),
+        ];
+        let summary = MemorySummary::of(&readings).unwrap();
+        let client = summary.per_connection.client.unwrap();
+        assert_eq!(
+            (client.rss_bytes, client.pss_bytes, client.private_bytes),
+            (2_000.0, 1_000.0, 500.0)
+        );
+        assert_eq!(summary.per_connection.server, None);
+        assert_eq!(summary.per_connection.kernel.unwrap().slab_bytes, 2_000.0);
+        assert_eq!(
+            summary.per_connection_last.client.unwrap().rss_bytes,
+            1_000.0
+        );
+        assert_eq!(MemorySummary::of(&readings[..1]), None);
+        let fewer = [readings[0], readings[1], reading(Moment::Held, 900, 1)];
+        assert_eq!(MemorySummary::of(&fewer).unwrap().last, readings[1]);
+        let nobody = [readings[0], reading(Moment::Held, 0, 1)];
+        assert_eq!(MemorySummary::of(&nobody), None);
+    }
+
+    #[test]
+    fn processes_add_their_own_and_share_server_and_kernel() {
+        let with_server = |moment, connections, bytes, server| MemoryReading {
+            server: Some(ProcessMemory {
+                rss_bytes: server,
+                ..ProcessMemory::default()
+            }),
+            ..reading(moment, connections, bytes)
+        };
+        let (before, held) = (Moment::Before, Moment::Held);
+        let mut ours = vec![
+            with_server(before, 0, 100, 500),
+            with_server(held, 10, 300, 700),
+        ];
+        // It was started later, when the server had connections already.
+        let theirs = [
+            with_server(before, 0, 110, 600),
+            with_server(held, 20, 330, 900),
+            with_server(held, 20, 330, 901),
+        ];
+        merge_readings(&mut ours, &theirs);
+        let seen = |r: &MemoryReading| (r.moment, r.connections, r.server.unwrap().rss_bytes);
+        assert_eq!(
+            ours.iter().map(seen).collect::<Vec<_>>(),
+            [(before, 0, 500), (held, 30, 900), (held, 20, 901)]
+        );
+        let client = |r: &MemoryReading| r.client.unwrap().rss_bytes;
+        assert_eq!((client(&ours[0]), client(&ours[1])), (210, 630));
+    }
+}
