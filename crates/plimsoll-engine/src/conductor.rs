@@ -29,8 +29,10 @@ use crate::stop::Stop;
 use crate::tls::{TlsClient, TlsSetupError};
 use crate::worker::{Control, Established, Share, StopLevel, Worker, WorkerInterval};
 
+mod holding;
 mod sharing;
 
+use holding::Holding;
 use sharing::{Whole, check_descriptors, shares, worker_count};
 pub use sharing::{connections_at_once, connections_of_scripts, most_connections};
 
@@ -133,9 +135,17 @@ pub fn run<P: Protocol>(
     let shard = place.shard();
     check_descriptors(shard.part(connections_at_once(plan)))?;
     let tls = match &plan.tls {
-        Some(tls) => Some(TlsClient::new(tls, &plan.target, protocol.alpn())?),
+        Some(tls) => {
+            let client = TlsClient::new(tls, &plan.target, protocol.alpn())?;
+            Some(if protocol.rests() {
+                client.resting()
+            } else {
+                client
+            })
+        }
         None => None,
     };
+    let rests = protocol.rests();
     let protocol = Arc::new(protocol);
     let wanted = match plan.load.reuse {
         Reuse::Always => shard.part(u64::from(plan.load.connections)),
@@ -151,6 +161,7 @@ pub fn run<P: Protocol>(
         calls_together: 1,
         wanted,
         trace,
+        rests,
     };
     carry_out(
         plan,
@@ -188,6 +199,7 @@ pub fn run_scripts<C: Scripts>(
         calls_together: u64::from(scripts.calls().max(1)),
         wanted: 0,
         trace: false,
+        rests: false,
     };
     let scripts = Arc::new(scripts);
     let target = plan.target.clone();
@@ -247,6 +259,8 @@ fn carry_out(
         connections: AtomicI64::new(0),
     });
     let (tell, told) = mpsc::channel();
+    let client = Watched::own();
+    let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
     for share in shares(plan, whole, shard, workers) {
@@ -267,7 +281,8 @@ fn carry_out(
         told,
         spares,
         clock,
-        client: Meter::new(Watched::own()),
+        holding,
+        client: Meter::new(client),
         server: server.map(Meter::new),
         shard,
         intervals: InStep::new(workers as usize),
@@ -420,6 +435,7 @@ struct Conductor<'a, 'o> {
     clock: Clock,
     client: Meter,
     server: Option<Meter>,
+    holding: Option<Holding>,
     shard: Shard,
     intervals: InStep<Pending>,
     negotiated: Option<NegotiatedTls>,
@@ -435,6 +451,10 @@ impl Conductor<'_, '_> {
         wanted: u64,
     ) -> Result<Finished, RunError> {
         let established = self.await_connections(workers, wanted)?;
+        if let Some(holding) = &self.holding {
+            holding.settle();
+            self.read_memory();
+        }
         let start = match place {
             Place::Alone => {
                 let url = &plan.target.url;
@@ -516,6 +536,13 @@ impl Conductor<'_, '_> {
         Ok(total)
     }
 
+    fn read_memory(&mut self) {
+        let open = || u64::try_from(self.shared.connections.load(Ordering::Relaxed)).unwrap_or(0);
+        if let Some(holding) = &mut self.holding {
+            holding.read(open);
+        }
+    }
+
     fn take(&mut self, from: WorkerInterval) {
         // Workers are numbered over all processes.
         let worker = (from.worker / self.shard.of) as usize;
@@ -539,6 +566,7 @@ impl Conductor<'_, '_> {
     /// Pass on the intervals that every worker has left behind.
     fn emit(&mut self, last_end: &mut u64) {
         while let Some((index, pending)) = self.intervals.next_whole() {
+            self.read_memory();
             // The run format counts in µs: in whole ones the run's figures are the same
             // whether they come from memory or from the files.
             let end = (pending.end_ns / 1000 * 1000).max(*last_end);
@@ -564,6 +592,7 @@ impl Conductor<'_, '_> {
                 busiest_worker_ratio: pending.busiest_ns as f64 / length.max(1) as f64,
                 client: Some(self.client.read().unwrap_or_default()),
                 server: self.server.as_mut().and_then(Meter::read),
+                memory: self.holding.as_mut().map(Holding::take).unwrap_or_default(),
                 details,
             };
             *last_end = end;

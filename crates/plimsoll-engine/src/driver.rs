@@ -139,6 +139,12 @@ pub trait Protocol: Send + Sync + 'static {
     /// A driver for a new connection.
     fn driver(&self) -> Self::Driver;
 
+    /// Its connections rest most of the time, and are many: they are to be small at rest,
+    /// for a few microseconds more a turn, and the memory of both ends is measured.
+    fn rests(&self) -> bool {
+        false
+    }
+
     /// Explains the bytes of one connection, a line a frame, for `--trace`.
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
         None

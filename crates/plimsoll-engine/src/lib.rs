@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod conductor;
 pub mod driver;
+pub mod memory;
 pub mod network;
 mod resolver;
 pub mod resources;

@@ -129,6 +129,8 @@ pub struct Worker<P: Protocol, N: Network> {
     network: N,
     protocol: Arc<P>,
     tls: Option<TlsClient>,
+    /// [`Protocol::rests`].
+    rests: bool,
     share: Share,
     address: Option<SocketAddr>,
 
@@ -216,6 +218,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let recorder = Recorder::new(share.load.stages.len(), share.keep_requests);
         Worker {
             network,
+            rests: protocol.rests(),
             protocol,
             tls,
             address: None,

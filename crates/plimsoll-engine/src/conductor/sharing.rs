@@ -38,6 +38,8 @@ pub(super) struct Whole {
     /// Connections to be made before the load, by this process.
     pub(super) wanted: u64,
     pub(super) trace: bool,
+    /// Its connections rest, and what they hold is measured.
+    pub(super) rests: bool,
 }
 
 /// How many loops each process has: as many as there are connections and clients to spread,

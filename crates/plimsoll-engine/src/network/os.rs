@@ -6,7 +6,7 @@
 //! `spin`. A plain epoll timeout is a millisecond coarse, which is why this is not mio.
 
 use std::io::{self, IoSlice, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -24,6 +24,12 @@ use crate::resolver::Resolver;
 
 const WAKER: u64 = u64::MAX;
 const MAX_EVENTS: usize = 512;
+
+/// A socket tells once that it can be read or written again.
+const SOCKET_EVENTS: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::ET);
 
 /// Wakes a worker from another thread.
 #[derive(Clone, Debug)]
@@ -105,6 +111,41 @@ impl OsNetwork {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
+    /// Tell of a socket that was accepted elsewhere, as of one that was connected here.
+    ///
+    /// # Errors
+    /// When the kernel takes no more sockets to watch.
+    pub fn adopt(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            socket,
+            epoll::EventData::new_u64(token.0),
+            SOCKET_EVENTS,
+        )?)
+    }
+
+    /// Tell, as readable, of connections that wait to be accepted. Of several networks that
+    /// watch one listener a new connection wakes one.
+    ///
+    /// # Errors
+    /// When the kernel takes no more sockets to watch.
+    pub fn watch(&mut self, listener: &TcpListener, token: Token) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            listener,
+            epoll::EventData::new_u64(token.0),
+            epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE,
+        )?)
+    }
+
+    /// Tell of a listener's connections no more.
+    ///
+    /// # Errors
+    /// When it was not watched.
+    pub fn unwatch(&mut self, listener: &TcpListener) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, listener)?)
+    }
+
     /// True where there is something to do: sockets in `ready`, a waker, or a signal.
     fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let timeout = timeout.map(|t| Timespec {
@@ -168,15 +209,7 @@ impl Network for OsNetwork {
             Err(e) => return Err(e),
         }
         let stream = TcpStream::from(socket);
-        epoll::add(
-            &self.epoll,
-            &stream,
-            epoll::EventData::new_u64(token.0),
-            epoll::EventFlags::IN
-                | epoll::EventFlags::OUT
-                | epoll::EventFlags::RDHUP
-                | epoll::EventFlags::ET,
-        )?;
+        self.adopt(&stream, token)?;
         Ok(stream)
     }
 

@@ -474,6 +474,17 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
+    /// With nothing in flight, keep no more than it takes to go on.
+    pub(crate) fn rest(&mut self) {
+        if self.state == State::Open
+            && self.in_flight == 0
+            && self.out.is_empty()
+            && let Some(session) = &mut self.tls
+        {
+            session.rest();
+        }
+    }
+
     /// Say goodbye as far as the socket takes it without waiting.
     pub(crate) fn farewell<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if matches!(self.state, State::Greeting | State::Open | State::Draining) {

@@ -533,6 +533,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             StopLevel::Run => Outcome::NoAnswer,
             _ => Outcome::Interrupted,
         };
+        // Told before the first one is closed: who looks at what they hold must see all.
+        control.connections(-i64::from(self.open_connections));
         if let Some(mut backlog) = self.backlog.take() {
             while backlog.length > 0 {
                 self.recorder.not_started(backlog.head.stage, 1);

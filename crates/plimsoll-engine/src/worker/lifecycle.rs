@@ -349,6 +349,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.received(control, index, Err(loss), now);
             return;
         }
+        if self.rests {
+            connection.rest();
+        }
         let finished = connection.state == State::Draining && connection.in_flight == 0;
         if finished {
             self.retire(control, index);
@@ -503,6 +506,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 entry.connection = None;
                 self.open_connections -= 1;
                 control.connections(-1);
+                self.recorder.connection_lost(self.stage);
                 self.to_connect.push_back(lane);
                 return;
             }

@@ -1,0 +1,98 @@
+//! What processes hold in memory, and what the kernel holds for their sockets, at one
+//! moment.
+//!
+//! Read from /proc by the conductor, where a protocol asks for it. Walking a process's
+//! pages takes the kernel about a millisecond for 100 MB.
+
+use std::fs;
+
+use plimsoll_model::run::{KernelMemory, ProcessMemory};
+use procfs::Current;
+use procfs::process::Process;
+
+use crate::resources::Watched;
+
+/// What `processes` hold together; `None` when one can't be looked at. Shared pages count
+/// in the resident memory of each.
+pub fn of_processes(processes: &Watched) -> Option<ProcessMemory> {
+    processes
+        .pids()
+        .iter()
+        .map(|pid| of_process(*pid))
+        .try_fold(ProcessMemory::default(), |all, one| Some(all.plus(one?)))
+}
+
+fn of_process(pid: i32) -> Option<ProcessMemory> {
+    let rollup = Process::new(pid).ok()?.smaps_rollup().ok()?;
+    let sums = &rollup.memory_map_rollup.0.first()?.extension.map;
+    let bytes = |key: &str| sums.get(key).copied();
+    Some(ProcessMemory {
+        rss_bytes: bytes("Rss")?,
+        pss_bytes: bytes("Pss")?,
+        private_bytes: bytes("Private_Clean")? + bytes("Private_Dirty")?,
+    })
+}
+
+/// What the kernel holds for the sockets of this network namespace, and in its slabs (of
+/// which sockets are a part) for the whole machine.
+pub fn of_kernel() -> Option<KernelMemory> {
+    let sockstat = fs::read_to_string("/proc/net/sockstat").ok()?;
+    let (sockets, pages) = tcp_sockets(&sockstat)?;
+    Some(KernelMemory {
+        tcp_sockets: sockets,
+        tcp_buffer_bytes: pages * procfs::page_size(),
+        slab_bytes: procfs::Meminfo::current().ok()?.slab,
+    })
+}
+
+/// Sockets in use, and pages of their buffers, from the text of /proc/net/sockstat.
+fn tcp_sockets(sockstat: &str) -> Option<(u64, u64)> {
+    let line = sockstat
+        .lines()
+        .find_map(|line| line.strip_prefix("TCP:"))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let of = |key: &str| {
+        let at = words.iter().step_by(2).position(|word| *word == key)?;
+        words.get(2 * at + 1)?.parse().ok()
+    };
+    Some((of("alloc")?, of("mem")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_and_the_kernel_can_be_looked_at() {
+        let own = of_processes(&Watched::own()).expect("Linux 4.14 and later tell");
+        assert!(
+            own.private_bytes > 100_000 && own.rss_bytes >= own.private_bytes,
+            "{own:?}"
+        );
+        assert!(
+            (own.private_bytes..=own.rss_bytes).contains(&own.pss_bytes),
+            "{own:?}"
+        );
+        let kernel = of_kernel().expect("/proc is there");
+        assert!(kernel.slab_bytes > 0, "{kernel:?}");
+        assert_eq!(of_processes(&Watched::pid(i32::MAX as u32)), None);
+    }
+
+    #[test]
+    fn what_is_touched_is_seen() {
+        let before = of_processes(&Watched::own()).expect("see above");
+        let block = vec![1u8; 32 << 20];
+        let after = of_processes(&Watched::own()).expect("see above");
+        let grown = after.private_bytes - before.private_bytes.min(after.private_bytes);
+        assert!(grown >= 28 << 20, "{grown} for {}", block.len());
+    }
+
+    #[test]
+    fn sockstat_is_read_by_its_keys() {
+        let text =
+            "sockets: used 294\nTCP: inuse 4 orphan 0 tw 74 alloc 9 mem 136\nUDP: inuse 0 mem 3\n";
+        assert_eq!(tcp_sockets(text), Some((9, 136)));
+        assert_eq!(tcp_sockets("TCP: inuse 4"), None);
+        assert_eq!(tcp_sockets(""), None);
+    }
+}
