@@ -10,6 +10,7 @@ pub mod fetch;
 pub mod grpc;
 mod heartbeats;
 mod hex;
+pub mod hold;
 pub mod plugin;
 #[cfg(feature = "targets")]
 pub mod serving;

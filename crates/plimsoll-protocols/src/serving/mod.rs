@@ -9,6 +9,7 @@ pub(crate) mod accepting;
 pub(crate) mod delay;
 pub(crate) mod http2;
 mod listener;
+mod names;
 mod tls;
 
 use std::io;

@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_model::plan::{Group, Suite};
+use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
-use super::ServeError;
+use super::names::ByName;
+use super::{Bound, ServeError};
 
 /// How a server secures its links. Paths, not contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +78,49 @@ impl Tls {
                 })?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Arc::new(config))
+    }
+}
+
+impl Bound {
+    /// The TLS side of a server whose clients may resume sessions, and may ask for one of
+    /// several names; `None`: plaintext. `alpn`: what it speaks, where that has a name.
+    /// `certificates`: a folder of NAME.crt and NAME.key. Tickets hold the session
+    /// themselves, so the server keeps nothing for them.
+    ///
+    /// # Errors
+    /// When the folder can't be used: the file is named.
+    pub(crate) fn presenting(
+        &self,
+        alpn: &[u8],
+        certificates: Option<&Path>,
+        no_tickets: bool,
+    ) -> Result<Option<ServerConfig>, ServeError> {
+        let Some(config) = &self.tls else {
+            return match certificates {
+                None => Ok(None),
+                Some(_) => Err(ServeError::Option {
+                    option: "certificates",
+                    problem: "needs TLS: give a certificate and key for all other names".to_owned(),
+                }),
+            };
+        };
+        let mut config = ServerConfig::clone(config);
+        config.alpn_protocols = Some(alpn.to_vec())
+            .filter(|name| !name.is_empty())
+            .into_iter()
+            .collect();
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        if no_tickets {
+            config.send_tls13_tickets = 0;
+        } else {
+            config.ticketer = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
+        }
+        if let Some(folder) = certificates {
+            let others = Arc::clone(&config.cert_resolver);
+            let by_name = ByName::read(folder, others, config.crypto_provider())?;
+            config.cert_resolver = Arc::new(by_name);
+        }
+        Ok(Some(config))
     }
 }
 

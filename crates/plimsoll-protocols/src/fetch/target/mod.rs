@@ -6,7 +6,6 @@
 
 mod connection;
 mod content;
-mod names;
 
 use std::future::Future;
 use std::io;
@@ -14,8 +13,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::server::NoServerSessionStorage;
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -73,38 +70,13 @@ impl Files {
     /// When a folder or one of its certificates can't be used: the file is named.
     pub fn new(bound: Bound, options: &FilesOptions) -> Result<Files, ServeError> {
         let content = Content::new(options.root.as_deref())?;
-        let tls = match &bound.tls {
-            None => {
-                if options.certificates.is_some() {
-                    return Err(ServeError::Option {
-                        option: "certificates",
-                        problem: "needs TLS: give a certificate and key for all other names"
-                            .to_owned(),
-                    });
-                }
-                None
-            }
-            Some(config) => {
-                let mut config = ServerConfig::clone(config);
-                config.alpn_protocols = vec![b"http/1.1".to_vec()];
-                // A ticket that holds the session itself: the server keeps nothing.
-                config.session_storage = Arc::new(NoServerSessionStorage {});
-                if options.no_tickets {
-                    config.send_tls13_tickets = 0;
-                } else {
-                    config.ticketer =
-                        Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
-                }
-                if let Some(folder) = &options.certificates {
-                    config.cert_resolver = Arc::new(names::ByName::read(
-                        folder,
-                        Arc::clone(&config.cert_resolver),
-                        config.crypto_provider(),
-                    )?);
-                }
-                Some(Arc::new(config))
-            }
-        };
+        let tls = bound
+            .presenting(
+                b"http/1.1",
+                options.certificates.as_deref(),
+                options.no_tickets,
+            )?
+            .map(Arc::new);
         Ok(Files {
             bound,
             content,

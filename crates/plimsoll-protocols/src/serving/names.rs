@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use crate::serving::ServeError;
+use super::ServeError;
 
 /// The certificates of a folder, and who answers for all other names.
 #[derive(Debug)]

@@ -1,0 +1,196 @@
+//! Connections held for an hour of the simulated network's time: the engine's worker, the
+//! driver, and both ends of TLS, which rest between any two messages.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
+use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_model::Time;
+use plimsoll_model::plan::{CallPlan, Plan};
+use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::spec::{
+    self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, PluginSpec, Problem,
+};
+use plimsoll_model::template::Rows;
+use plimsoll_protocols::hold::HoldProtocol;
+use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Gives back what it gets, and keeps no more than it has to.
+struct Echo {
+    sessions: ServerSessions,
+    connections: BTreeMap<Peer, ServerSession>,
+}
+
+impl Server for Echo {
+    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+        let session = self.sessions.session().unwrap();
+        self.connections.insert(peer, session);
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        let session = self.connections.get_mut(&peer).unwrap();
+        let mut echo = Vec::new();
+        session
+            .receive(&mut bytes.to_vec(), &mut |plain| {
+                echo.extend_from_slice(plain);
+            })
+            .unwrap();
+        if !echo.is_empty() {
+            session.seal(&echo);
+        }
+        let out = session.outgoing().to_vec();
+        if !out.is_empty() {
+            session.sent(out.len());
+            actions.push(Action::Send(out));
+        }
+        session.rest();
+    }
+}
+
+struct Alone {
+    start: Option<Time>,
+    total: Interval,
+}
+
+impl Control for Alone {
+    fn stop_level(&self) -> StopLevel {
+        StopLevel::Run
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        self.total.merge(&interval.recorded);
+        let mut spare = interval.recorded;
+        spare.clear();
+        Some(spare)
+    }
+}
+
+/// A plan that needs nothing of the world.
+struct Nothing;
+
+impl spec::Surroundings for Nothing {
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn read(&self, _: &Path) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+    fn encode_grpc(
+        &self,
+        _: &GrpcSpec,
+        _: &str,
+        _: &str,
+        _: Option<&Rows>,
+    ) -> Result<EncodedCall, Problem> {
+        Err(Problem::new("call", "not of this plan"))
+    }
+    fn encode_plugin(&self, _: &PluginSpec) -> Result<EncodedPlugin, Problem> {
+        Err(Problem::new("call", "not of this plan"))
+    }
+    fn encode_bolt(&self, _: &BoltSpec) -> Result<EncodedBolt, Problem> {
+        Err(Problem::new("call", "not of this plan"))
+    }
+}
+
+/// Thirty connections with client certificates, held for an hour.
+fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
+    let [ca, _, _, _, cert, key] = certificates.paths().map(|path| path.display().to_string());
+    let text = format!(
+        "target = 'tls://localhost:1'\n\
+         [tls]\nca = '{ca}'\ncert = '{cert}'\nkey = '{key}'\n\
+         [call.hold]\nkeepalive = '{keepalive}'\n\
+         [load]\nconnections = 30\nduration = '1h'\n"
+    );
+    spec::resolve(&spec::read(&text).unwrap(), &Nothing).unwrap()
+}
+
+/// What was recorded of all stages.
+fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
+    let plan = plan(certificates, keepalive);
+    let CallPlan::Hold(call) = &plan.call else {
+        panic!("{:?}", plan.call);
+    };
+    let protocol = HoldProtocol::new(call.greeting, call.message);
+    let tls = TlsClient::new(plan.tls.as_ref().unwrap(), &plan.target, None)
+        .unwrap()
+        .resting()
+        .for_worker();
+    let [ca, _, cert, key, ..] = certificates.paths();
+    let chain = CertificateDer::pem_file_iter(cert).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(ca).unwrap())
+        .unwrap();
+    let verifier = rustls::server::WebPkiClientVerifier::builder(Arc::new(roots));
+    let config = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(
+            chain.collect::<Result<_, _>>().unwrap(),
+            PrivateKeyDer::from_pem_file(key).unwrap(),
+        )
+        .unwrap();
+    let mut server = Echo {
+        sessions: ServerSessions::new(&config),
+        connections: BTreeMap::new(),
+    };
+    let weather = Weather {
+        latency_us: 10..=3_000,
+        piece: 1..=90,
+        ..Weather::calm(seed)
+    };
+    let share = Share {
+        index: 0,
+        of: 1,
+        connections: plan.load.connections,
+        clients: 0,
+        calls: None,
+        schedule: Schedule::new(&plan.load, plan.seed),
+        load: Arc::new(plan.load),
+        keep_requests: false,
+        trace: false,
+    };
+    let network = SimulatedNetwork::new(&mut server, weather);
+    let mut worker = Worker::new(share, network, Arc::new(protocol), Some(tls));
+    let mut control = Alone {
+        start: None,
+        total: Interval::default(),
+    };
+    let established = worker.establish(&mut control).unwrap();
+    assert_eq!((established.open, established.failed), (30, 0));
+    let start = Time(30_000_000_000);
+    control.start = Some(start);
+    worker.run(start, &mut control).unwrap();
+    drop(worker);
+    let mut all = StageRecord::default();
+    for (_, record) in control.total.recorded() {
+        all.merge(record);
+    }
+    all
+}
+
+#[test]
+fn after_an_hour_every_connection_still_carries_a_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
+    for (keepalive, seed, messages) in [("none", 1, 30), ("10m", 2, 6 * 30)] {
+        let record = hold(&certificates, keepalive, seed);
+        assert_eq!(
+            (record.due, record.ok()),
+            (messages, messages),
+            "{keepalive}"
+        );
+        assert_eq!(record.connections_full, 30, "none was replaced");
+        assert_eq!(record.connections_lost, 0);
+    }
+}
