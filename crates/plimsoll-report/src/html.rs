@@ -10,6 +10,7 @@ mod chart;
 mod comparison;
 mod curve;
 mod heatmap;
+mod memory;
 mod page;
 mod phases;
 mod rungs;
@@ -68,6 +69,7 @@ pub fn runs(views: &[View]) -> String {
         (tables::latency(views))
         (tables::errors(views))
         (phases::section(views))
+        (memory::memory(views))
         (tables::ends(views))
         (tables::health(views))
         @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, "run")) }

@@ -5,6 +5,7 @@
 
 mod comparison;
 mod measures;
+mod memory;
 mod objectives;
 mod table;
 
@@ -70,6 +71,7 @@ pub fn render(run: &Run, options: &Options) -> String {
     totals(&mut out, run, options);
     times(&mut out, run, options);
     measures::measures(&mut out, run, options);
+    memory::memory(&mut out, run, options);
     phases(&mut out, run, options);
     errors(&mut out, run, options);
     resources(&mut out, run, options);
@@ -201,6 +203,8 @@ fn asked(run: &Run) -> Option<String> {
         .planned_stages
         .iter()
         .filter(|s| !s.warmup)
+        // A stretch without calls asks for nothing.
+        .filter(|s| s.rate_from_per_s != Some(0.0) || s.rate_to_per_s != Some(0.0))
         .collect();
     let (first, last) = (stages.first()?, stages.last()?);
     let (from, to) = (first.rate_from_per_s?, last.rate_to_per_s?);
@@ -274,6 +278,11 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
                 count(full),
                 count(resumed)
             );
+        }
+        let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
+        if lost > 0 {
+            let _ = write!(text, ", {} lost while open", count(lost));
+            text = options.loud(&text);
         }
         row(out, "links", &text, options);
     }

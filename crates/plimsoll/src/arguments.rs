@@ -73,6 +73,7 @@ pub(crate) enum Chosen {
     Grpc(Box<commands::grpc::Arguments>),
     Bolt(Box<commands::bolt::Arguments>),
     Fetch(Box<commands::fetch::Arguments>),
+    Hold(Box<commands::hold::Arguments>),
     Session(Box<commands::session::Arguments>),
     Plugin(Box<commands::plugin::Arguments>),
     Shard(commands::shard::Arguments),

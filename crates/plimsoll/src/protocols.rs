@@ -10,6 +10,7 @@ use plimsoll_plugin::Codec;
 use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::hold::HoldProtocol;
 use plimsoll_protocols::plugin::{PluginProtocol, PluginRequest};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 
@@ -66,6 +67,10 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                 max_frame: call.max_frame,
             })
             .map_err(Failure::error)?;
+            Ok(driven(plan, trace, protocol))
+        }
+        CallPlan::Hold(call) => {
+            let protocol = HoldProtocol::new(call.greeting, call.message);
             Ok(driven(plan, trace, protocol))
         }
         CallPlan::Session(call) => {

@@ -118,6 +118,7 @@ fn ready_plans_run() {
     let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     built::c_example(&place.path("."));
     let plugin = place.serve(&["plugin", "x_example.so"]);
+    let hold = place.serve(&[&["hold"], &SERVER_TLS[..]].concat());
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
     // What plans name is relative to the folder above them.
@@ -209,6 +210,11 @@ fn ready_plans_run() {
                 format!("https://localhost:{}/bytes/1KiB", files.port),
                 &["--clients", "4", "--calls", "40", "--warmup", "300ms"],
                 40,
+            ),
+            "tls-hold" => (
+                format!("tls://localhost:{}", hold.port),
+                &["--connections", "50", "--duration", "500ms"],
+                50,
             ),
             // In sessions.rs: they need two addresses.
             sessions if sessions.starts_with("sessions-") => continue,

@@ -7,6 +7,7 @@ pub(crate) mod compare;
 pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod grpc;
+pub(crate) mod hold;
 pub(crate) mod import;
 pub(crate) mod ladder;
 pub(crate) mod llm;
@@ -63,6 +64,7 @@ pub(crate) fn execute(
         Chosen::Shard(arguments) => shard::execute(&arguments, environment, &session()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, session),
         Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &session()?),
+        Chosen::Hold(arguments) => hold::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),

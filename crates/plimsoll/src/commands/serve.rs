@@ -12,7 +12,9 @@ mod bolt;
 mod echo;
 mod fast;
 mod files;
+mod hold;
 mod listen;
+mod names;
 mod orders;
 mod plugin;
 mod processes;
@@ -40,6 +42,7 @@ enum Server {
     Fast(fast::Arguments),
     Bolt(bolt::Arguments),
     Files(files::Arguments),
+    Hold(hold::Arguments),
     Plugin(plugin::Arguments),
     Llm(super::llm::Arguments),
 }
@@ -52,6 +55,7 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
         Server::Fast(arguments) => run(&arguments),
         Server::Bolt(arguments) => run(&arguments),
         Server::Files(arguments) => run(&arguments),
+        Server::Hold(arguments) => run(&arguments),
         Server::Plugin(arguments) => run(&arguments),
         Server::Llm(arguments) => super::llm::execute(&arguments, environment),
     }

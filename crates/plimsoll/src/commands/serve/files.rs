@@ -6,8 +6,8 @@ use clap::Args;
 use plimsoll_protocols::fetch::target as files;
 
 use super::listen::ListenFlags;
+use super::names::NamesFlags;
 use super::{Counted, ReferenceServer, Serving};
-use crate::arguments::boolish;
 use crate::failure::Failure;
 
 /// Files of a folder and bodies of any size, over HTTP/1.1.
@@ -21,18 +21,8 @@ pub(super) struct Arguments {
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// A folder of NAME.crt and NAME.key (PEM): who asks for NAME (SNI) gets that certificate.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TLS_CERTS",
-        value_name = "DIR",
-        help_heading = "TLS"
-    )]
-    tls_certs: Option<PathBuf>,
-
-    /// Send no session tickets: nothing can be resumed.
-    #[arg(long, env = "PLIMSOLL_NO_TICKETS", value_parser = boolish(), help_heading = "TLS")]
-    no_tickets: bool,
+    #[command(flatten)]
+    names: NamesFlags,
 
     #[command(flatten)]
     listen: ListenFlags,
@@ -48,8 +38,8 @@ impl ReferenceServer for Arguments {
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = files::FilesOptions {
             root: self.dir.clone(),
-            certificates: self.tls_certs.clone(),
-            no_tickets: self.no_tickets,
+            certificates: self.names.tls_certs.clone(),
+            no_tickets: self.names.no_tickets,
         };
         // A broken certificate is told before anybody hears that the server is there.
         let server = files::Files::new(serving.bound, &options).map_err(Failure::error)?;

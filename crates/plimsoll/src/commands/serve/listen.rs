@@ -33,7 +33,7 @@ pub(super) struct ListenFlags {
     #[command(flatten)]
     pub(super) tls: ServerTlsFlags,
 
-    /// Threads [default: one a core; fast: one].
+    /// Threads [default: one a core; fast and hold: one].
     #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N")]
     pub(super) workers: Option<usize>,
 

@@ -1,0 +1,81 @@
+//! What held connections cost, as every report shows it: both processes, and apart from them
+//! the kernel.
+
+use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, ProcessGrowth};
+use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
+
+use crate::quantity::{bytes, signed};
+
+/// The columns of [`rows`].
+pub(crate) const HEAD: [&str; 5] = [
+    "memory",
+    "before",
+    "at rest",
+    "a connection",
+    "a connection, at the end",
+];
+
+/// How to read them.
+pub(crate) const NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. The kernel's memory is no process's: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
+
+/// Bytes of one connection: few, so to the byte.
+fn each(value: f64) -> String {
+    signed(value, |value| bytes(value.round() as u64)).replace('+', "")
+}
+
+/// A row a kind of memory: its name, before, at rest, and a connection's part twice.
+pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
+    let mut rows = Vec::new();
+    let ends: [(&str, OfReading, OfGrowth); 2] = [
+        ("client", |r| r.client, |g| g.client),
+        ("server", |r| r.server, |g| g.server),
+    ];
+    let kinds: [(&str, fn(&ProcessMemory) -> u64, fn(&ProcessGrowth) -> f64); 3] = [
+        ("resident", |m| m.rss_bytes, |g| g.rss_bytes),
+        ("proportional", |m| m.pss_bytes, |g| g.pss_bytes),
+        ("private", |m| m.private_bytes, |g| g.private_bytes),
+    ];
+    for (end, of, growth) in ends {
+        let Some((before, held)) = of(&memory.before).zip(of(&memory.held)) else {
+            continue;
+        };
+        for (kind, amount, grown) in &kinds {
+            let part = |g: &MemoryGrowth| {
+                growth(g).map_or_else(|| "–".to_owned(), |growth| each(grown(&growth)))
+            };
+            rows.push([
+                format!("{end}, {kind}"),
+                bytes(amount(&before)),
+                bytes(amount(&held)),
+                part(&memory.per_connection),
+                part(&memory.per_connection_last),
+            ]);
+        }
+    }
+    let kinds: [(&str, fn(&KernelMemory) -> u64, fn(&KernelGrowth) -> f64); 2] = [
+        (
+            "kernel, socket buffers",
+            |m| m.tcp_buffer_bytes,
+            |g| g.tcp_buffer_bytes,
+        ),
+        ("kernel, slabs", |m| m.slab_bytes, |g| g.slab_bytes),
+    ];
+    if let Some((before, held)) = memory.before.kernel.zip(memory.held.kernel) {
+        for (kind, amount, grown) in kinds {
+            let part = |g: &MemoryGrowth| {
+                (g.kernel).map_or_else(|| "–".to_owned(), |growth| each(grown(&growth)))
+            };
+            rows.push([
+                kind.to_owned(),
+                bytes(amount(&before)),
+                bytes(amount(&held)),
+                part(&memory.per_connection),
+                part(&memory.per_connection_last),
+            ]);
+        }
+    }
+    rows
+}
+
+type OfReading = fn(&MemoryReading) -> Option<ProcessMemory>;
+type OfGrowth = fn(&MemoryGrowth) -> Option<ProcessGrowth>;

@@ -1,0 +1,35 @@
+//! What held connections cost in memory.
+
+use std::fmt::Write;
+
+use plimsoll_model::run::Run;
+
+use super::table::{Align, Table, wrap};
+use super::{Options, row};
+use crate::memory::{HEAD, NOTE, rows};
+use crate::quantity::count;
+
+pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
+    let Some(memory) = &run.summary.memory else {
+        return;
+    };
+    let held = format!(
+        "{} at rest when memory was first read, {} when it was last",
+        count(memory.held.connections),
+        count(memory.last.connections)
+    );
+    row(out, "held", &held, options);
+    out.push('\n');
+    let mut table = Table::new(options.width);
+    table.head(HEAD.map(str::to_owned).to_vec(), |i| {
+        if i == 0 { Align::Left } else { Align::Right }
+    });
+    for cells in rows(memory) {
+        table.row(cells.to_vec());
+    }
+    out.push_str(&table.to_string());
+    for line in wrap(NOTE, options.width) {
+        let _ = writeln!(out, "{line}");
+    }
+    out.push('\n');
+}

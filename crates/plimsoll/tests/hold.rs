@@ -1,0 +1,530 @@
+//! `hold` and `serve hold` against each other and against openssl: connections counted and
+//! measured at both ends, used after a rest, and what goes wrong.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, SERVER_TLS, Server, told, wait};
+
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A run of `hold`; it ends with `code`.
+#[track_caller]
+fn hold(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
+    let _ = fs::remove_dir_all(place.path("run"));
+    let fixed = ["hold", url, "-q", "--json", "--out", "run"];
+    place.expect_json(code, &[&fixed, flags].concat())
+}
+
+fn tls(port: u16) -> String {
+    format!("tls://localhost:{port}")
+}
+
+/// What the server counted under `name`, from its last line; what did not happen is not there.
+fn counted(told: &str, name: &str) -> u64 {
+    told.split([',', '\n'])
+        .find_map(|part| part.trim().strip_prefix(name)?.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Resident bytes a connection.
+fn each(run: &Value, end: &str) -> f64 {
+    run["memory"]["per_connection"][end]["rss_bytes"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{end}: {}", run["memory"]))
+}
+
+#[test]
+fn connections_are_held_measured_and_tried_out_on_every_link() {
+    let place = Place::new();
+    place.certificates();
+    let links: [(&[&str], &[&str]); 3] = [
+        (&[], &[]),
+        (&SERVER_TLS, &CLIENT_TLS),
+        (&SERVER_MTLS, &CLIENT_MTLS),
+    ];
+    for (served, client) in links {
+        let server = place.serve(&[&["hold"], served].concat());
+        let url = match client {
+            [] => format!("tcp://127.0.0.1:{}", server.port),
+            _ => tls(server.port),
+        };
+        let many = ["--connections", "500", "--for", "1s"];
+        let run = hold(&place, 0, &url, &[&many, client].concat());
+        assert_eq!(run["total"]["ok"], 500, "{run}");
+        assert_eq!(run["count_check"]["matches"], true);
+        assert_eq!(run["total"]["connections_lost"], 0);
+        assert_eq!(run["total"]["connections_full"], 500);
+        for moment in ["held", "last"] {
+            assert_eq!(run["memory"][moment]["connections"], 500, "{moment}");
+        }
+        // Two sockets each, and those of other tests.
+        let sockets = |moment: &str| run["memory"][moment]["kernel"]["tcp_sockets"].as_u64();
+        assert!(sockets("held").expect("Linux") >= 1_000, "{run}");
+        // So few that the processes themselves weigh most; a session that does not rest
+        // would still show.
+        let (ours, theirs) = (each(&run, "client"), each(&run, "server"));
+        assert!(ours < 20_000.0, "{ours} bytes a connection at the client");
+        assert!(
+            theirs < 8_000.0,
+            "{theirs} bytes a connection at the server"
+        );
+        let (code, told) = server.stop();
+        assert_eq!(code, 0, "{told}");
+        assert_eq!(counted(&told, "echoed bytes"), 500 * 17, "{told}");
+        assert_eq!(counted(&told, "connections broken"), 0, "{told}");
+        let handshakes = if served.is_empty() { 0 } else { 500 };
+        assert_eq!(counted(&told, "full handshakes"), handshakes, "{told}");
+    }
+}
+
+#[test]
+fn keepalives_use_every_connection_as_often_and_leave_nothing_behind() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["hold", "--workers", "2"], &SERVER_TLS[..]].concat());
+    let often = [
+        "--connections",
+        "40",
+        "--for",
+        "1500ms",
+        "--keepalive",
+        "500ms",
+        "--message",
+        "20KiB",
+    ];
+    let refused = place.run(&[&["hold", &tls(server.port), "-q"], &often[..]].concat());
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        told(&refused).contains("use 1B to 16KiB"),
+        "{}",
+        told(&refused)
+    );
+    let often = [&often[..6], &["--message", "16KiB"], &CLIENT_TLS].concat();
+    let run = hold(&place, 0, &tls(server.port), &often);
+    assert_eq!(
+        (&run["total"]["due"], &run["total"]["ok"]),
+        (&120.into(), &120.into())
+    );
+    assert_eq!(run["total"]["bytes_received"], 120 * (16 << 10));
+    assert_eq!(run["call"], "16KiB every 500ms");
+    // Resumed from tickets, where that is asked for; then a session keeps what they need.
+    let resumed = [
+        "--connections",
+        "20",
+        "--for",
+        "300ms",
+        "--resume",
+        "--connect-rate",
+        "100/s",
+    ];
+    let run = hold(
+        &place,
+        0,
+        &tls(server.port),
+        &[&resumed[..], &CLIENT_TLS].concat(),
+    );
+    assert_eq!(run["total"]["ok"], 20, "{run}");
+    let with_tickets = run["total"]["connections_resumed"]
+        .as_u64()
+        .expect("a count");
+    assert!(with_tickets > 0, "{run}");
+    // The same over the library's own connections.
+    let library = [
+        "--connections",
+        "20",
+        "--for",
+        "300ms",
+        "--records",
+        "library",
+    ];
+    let run = hold(
+        &place,
+        0,
+        &tls(server.port),
+        &[&library[..], &CLIENT_TLS].concat(),
+    );
+    assert_eq!(run["total"]["ok"], 20, "{run}");
+    // From two processes, whose memory is added.
+    let spread = ["--connections", "30", "--for", "300ms", "--processes", "2"];
+    let run = hold(
+        &place,
+        0,
+        &tls(server.port),
+        &[&spread[..], &CLIENT_TLS].concat(),
+    );
+    assert_eq!(run["total"]["ok"], 30, "{run}");
+    assert_eq!(run["memory"]["held"]["connections"], 30, "{run}");
+    let (code, told) = server.stop();
+    assert_eq!(code, 0, "{told}");
+    assert_eq!(counted(&told, "resumed handshakes"), with_tickets, "{told}");
+    assert_eq!(counted(&told, "connections broken"), 0, "{told}");
+}
+
+#[test]
+fn an_objective_on_memory_is_judged_and_the_report_has_a_table() {
+    let place = Place::new();
+    let server = place.serve(&["hold"]);
+    let url = format!("tcp://127.0.0.1:{}", server.port);
+    let few = [
+        "--connections",
+        "10",
+        "--for",
+        "200ms",
+        "--out",
+        "run",
+        "-q",
+    ];
+    let promise = [
+        "--objective",
+        "client.memory < 1GB",
+        "--objective",
+        "server.memory < 1GB",
+    ];
+    let out = place.expect(0, &[&["hold", &url], &few[..], &promise].concat());
+    for needle in [
+        "10 connections",
+        "a connection",
+        "client, resident",
+        "server, private",
+        "kernel, slabs",
+        "client.memory < 1GB",
+    ] {
+        assert!(out.contains(needle), "no `{needle}` in {out}");
+    }
+    place.expect(0, &["report", "run", "--html", "page.html"]);
+    assert!(place.read("page.html").contains("Memory a connection"));
+    fs::remove_dir_all(place.path("run")).expect("it is there");
+    let broken = ["--objective", "client.memory < 1B"];
+    let out = place.run(&[&["hold", &url], &few[..], &broken].concat());
+    let verdict = out.status.code();
+    // A busy machine may make it no verdict at all.
+    assert!(matches!(verdict, Some(99 | 90)), "{verdict:?}");
+}
+
+#[test]
+fn what_cannot_be_meant_or_had_is_told() {
+    let place = Place::new();
+    place.certificates();
+    for (flags, needle) in [
+        (
+            &["tcp://a:1"][..],
+            "`--duration`: missing: how long the connections are held",
+        ),
+        (
+            &["tcp://a:1", "--for", "1s", "--keepalive", "2s"],
+            "2s is not between 0 and --duration (1s)",
+        ),
+        (
+            &["tcp://a:1", "--for", "1s", "--rate", "5/s"],
+            "not used with connections that are held",
+        ),
+        (
+            &["tcp://a:1", "--for", "1s", "--greeting", "0B"],
+            "0B out of range",
+        ),
+        (&["tcp://a:1", "--for", "0s"], "0 holds nothing"),
+        (
+            &["tcp://a:1", "--for", "1s", "--ca", "x"],
+            "TLS settings for a plaintext target",
+        ),
+        (&["mtls://a:1", "--for", "1s"], "write tls://a:1"),
+        (&["grpc://a:1", "--for", "1s"], "goes with [call.grpc]"),
+    ] {
+        let output = place.run(&[&["hold"], flags].concat());
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{flags:?}: {}",
+            told(&output)
+        );
+        assert!(
+            told(&output).contains(needle),
+            "{flags:?}: {}",
+            told(&output)
+        );
+    }
+    // A server that does something else with what it gets.
+    let files = place.serve(&["files"]);
+    let url = format!("tcp://127.0.0.1:{}", files.port);
+    let output = place.run(&["hold", &url, "--connections", "3", "--for", "1s", "-q"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = told(&output);
+    assert!(
+        said.contains("BAD_ANSWER") || said.contains("CONNECTION_CLOSED"),
+        "{said}"
+    );
+    // A broken file in the folder of certificates.
+    fs::create_dir(place.path("names")).expect("a folder");
+    fs::write(place.path("names/b.test.crt"), "nothing").expect("a file");
+    let flags = [&["serve", "hold", "--tls-certs", "names"], &SERVER_TLS[..]].concat();
+    let output = place.run(&[&flags[..], &["--listen", "127.0.0.1:0"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told(&output).contains("certificate folder names/b.test.crt: holds no PEM"));
+    let output = place.run(&[
+        "serve",
+        "hold",
+        "--tls-certs",
+        "names",
+        "--listen",
+        "127.0.0.1:0",
+    ]);
+    assert!(told(&output).contains("needs TLS"), "{}", told(&output));
+    let output = place.run(&["serve", "hold", "--workers", "0", "--listen", "127.0.0.1:0"]);
+    assert!(told(&output).contains("at least 1"), "{}", told(&output));
+}
+
+#[test]
+fn connections_that_are_lost_while_held_are_counted() {
+    let place = Place::new();
+    let mut server = place.serve(&["hold"]);
+    let url = format!("tcp://127.0.0.1:{}", server.port);
+    let flags = [
+        "--connections",
+        "20",
+        "--for",
+        "3s",
+        "--json",
+        "-q",
+        "--out",
+        "run",
+    ];
+    let client = place
+        .command(&[&["hold", &url], &flags[..]].concat())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let up = Instant::now() + LONGEST;
+    // The load has begun, so the connections are up.
+    while !fs::read_to_string(place.path("run/log.txt")).is_ok_and(|log| log.contains("started")) {
+        assert!(Instant::now() < up, "the connections do not come up");
+        thread::sleep(Duration::from_millis(20));
+    }
+    server.child.kill().expect("it is there");
+    let output = client.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["connections_lost"], 20, "{run}");
+    assert_eq!(run["total"]["ok"], 0);
+    assert_eq!(run["count_check"]["matches"], true);
+}
+
+/// A program that is talked to.
+struct Talk {
+    child: Child,
+    stdin: ChildStdin,
+    heard: Arc<Mutex<String>>,
+}
+
+impl Talk {
+    fn start(command: &mut Command) -> Talk {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let heard = Arc::new(Mutex::new(String::new()));
+        let mut out = child.stdout.take().expect("it is piped");
+        let hears = Arc::clone(&heard);
+        thread::spawn(move || {
+            let mut piece = [0; 1024];
+            while let Ok(n @ 1..) = out.read(&mut piece) {
+                hears
+                    .lock()
+                    .expect("whole")
+                    .push_str(&String::from_utf8_lossy(&piece[..n]));
+            }
+        });
+        Talk {
+            stdin: child.stdin.take().expect("it is piped"),
+            child,
+            heard,
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.stdin.write_all(text.as_bytes()).expect("it listens");
+        self.stdin.flush().expect("it listens");
+        // One command a read.
+        thread::sleep(Duration::from_millis(150));
+    }
+
+    /// Waits until `needle` has been heard `times`.
+    #[track_caller]
+    fn hear(&self, needle: &str, times: usize) -> String {
+        let end = Instant::now() + LONGEST;
+        loop {
+            let heard = self.heard.lock().expect("whole").clone();
+            if heard.matches(needle).count() >= times {
+                return heard;
+            }
+            assert!(Instant::now() < end, "no {needle:?} in {heard}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn openssl(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = Command::new("openssl");
+    command.args(arguments).current_dir(place.path(""));
+    command
+}
+
+#[test]
+fn openssl_s_client_is_echoed_across_key_updates_and_resumes() {
+    let place = Place::new();
+    place.certificates();
+    place.expect(0, &["certs", "other"]);
+    fs::create_dir(place.path("names")).expect("a folder");
+    for end in ["crt", "key"] {
+        fs::copy(
+            place.path(&format!("other/server.{end}")),
+            place.path(&format!("names/a.test.{end}")),
+        )
+        .expect("a copy");
+    }
+    let flags = [&["hold", "--tls-certs", "names"], &SERVER_MTLS[..]].concat();
+    let server = place.serve(&flags);
+    let address = server.address();
+    let mutual = [
+        "-cert",
+        "certs/client.crt",
+        "-key",
+        "certs/client.key",
+        "-verify_return_error",
+    ];
+    for (session, ca, name) in [
+        ("-sess_out", "certs/ca.crt", "localhost"),
+        ("-sess_in", "certs/ca.crt", "localhost"),
+        // Who asks for another name is shown its certificate.
+        ("-sess_out", "other/ca.crt", "a.test"),
+    ] {
+        let fixed = [
+            "s_client",
+            "-connect",
+            &address,
+            "-CAfile",
+            ca,
+            "-servername",
+            name,
+            session,
+            "session.pem",
+        ];
+        let mut client = Talk::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
+        client.say("hello there\n");
+        client.hear("hello there", 1);
+        // K: new keys here, and a wish for new ones there; k: new keys here alone.
+        client.say("K\n");
+        client.say("new keys\n");
+        client.hear("new keys", 1);
+        client.say("k\n");
+        client.say("newer keys\n");
+        client.hear("newer keys", 1);
+        client.say("Q\n");
+        assert_eq!(wait(&mut client.child), 0);
+    }
+    let (code, told) = server.stop();
+    assert_eq!(code, 0);
+    assert_eq!(counted(&told, "full handshakes"), 2, "{told}");
+    assert_eq!(counted(&told, "resumed handshakes"), 1, "{told}");
+    assert_eq!(counted(&told, "connections broken"), 0, "{told}");
+}
+
+/// `openssl s_server` on a free port.
+fn s_server(place: &Place, flags: &[&str]) -> Command {
+    let fixed = [
+        "s_server",
+        "-accept",
+        "127.0.0.1:0",
+        "-tls1_3",
+        "-cert",
+        "certs/server.crt",
+        "-key",
+        "certs/server.key",
+    ];
+    openssl(place, &[&fixed, flags].concat())
+}
+
+#[test]
+fn openssl_s_server_echoes_and_changes_its_keys_while_we_rest() {
+    let place = Place::new();
+    place.certificates();
+    // With -rev it gives every line back reversed, and ours read the same both ways.
+    for (flags, client) in [
+        (&["-rev"][..], &CLIENT_TLS[..]),
+        (
+            &["-rev", "-Verify", "2", "-CAfile", "certs/ca.crt"],
+            &CLIENT_MTLS,
+        ),
+    ] {
+        let server = Server::start(s_server(&place, flags).stderr(Stdio::null()));
+        let one = [
+            "--connections",
+            "1",
+            "--for",
+            "500ms",
+            "--keepalive",
+            "100ms",
+        ];
+        let run = hold(&place, 0, &tls(server.port), &[&one, client].concat());
+        assert_eq!(run["total"]["ok"], 5, "{run}");
+        assert_eq!(run["tls"]["version"], "TLSv1_3");
+    }
+
+    let mut server = Talk::start(&mut s_server(&place, &[]));
+    let heard = server.hear("127.0.0.1:", 1);
+    let port = heard
+        .split("127.0.0.1:")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .expect("a port");
+    let url = tls(port);
+    let fixed = [
+        "hold",
+        &url,
+        "-q",
+        "--json",
+        "--out",
+        "run",
+        "--connections",
+        "1",
+        "--for",
+        "2s",
+        "--message",
+        "8B",
+    ];
+    let _ = fs::remove_dir_all(place.path("run"));
+    let client = place
+        .command(&[&fixed[..], &CLIENT_TLS].concat())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    server.hear("...............", 1);
+    server.say("...............\n");
+    // New keys there, and a wish for new ones here, while the connection rests.
+    server.say("K\n");
+    server.hear("\n.......\n", 1);
+    server.say(".......\n");
+    let output = client.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(0));
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["ok"], 1, "{run}");
+    assert_eq!(run["total"]["connections_lost"], 0);
+}
