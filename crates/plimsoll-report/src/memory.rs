@@ -30,7 +30,7 @@ pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
         ("client", |r| r.client, |g| g.client),
         ("server", |r| r.server, |g| g.server),
     ];
-    let kinds: [(&str, fn(&ProcessMemory) -> u64, fn(&ProcessGrowth) -> f64); 3] = [
+    let kinds: [Kind<ProcessMemory, ProcessGrowth>; 3] = [
         ("resident", |m| m.rss_bytes, |g| g.rss_bytes),
         ("proportional", |m| m.pss_bytes, |g| g.pss_bytes),
         ("private", |m| m.private_bytes, |g| g.private_bytes),
@@ -52,7 +52,7 @@ pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
             ]);
         }
     }
-    let kinds: [(&str, fn(&KernelMemory) -> u64, fn(&KernelGrowth) -> f64); 2] = [
+    let kinds: [Kind<KernelMemory, KernelGrowth>; 2] = [
         (
             "kernel, socket buffers",
             |m| m.tcp_buffer_bytes,
@@ -77,5 +77,7 @@ pub(crate) fn rows(memory: &MemorySummary) -> Vec<[String; 5]> {
     rows
 }
 
+/// Its name, how much there is, and how much more.
+type Kind<M, G> = (&'static str, fn(&M) -> u64, fn(&G) -> f64);
 type OfReading = fn(&MemoryReading) -> Option<ProcessMemory>;
 type OfGrowth = fn(&MemoryGrowth) -> Option<ProcessGrowth>;

@@ -37,7 +37,7 @@ enum Stage<E> {
     Open(Box<Open>),
     Resting(Box<AtRest<TrafficSecrets>>),
     /// Ended by an error: the rest of an alert that says which.
-    Failed(Box<Vec<u8>>),
+    Failed(Vec<u8>),
 }
 
 /// One end of one connection.
@@ -98,16 +98,15 @@ impl<E: End> LeanSession<E> {
         if let Some(first) = shaking.heard.take() {
             shaking.first = Some(first);
         }
-        match taken {
-            Ok(false) => return Ok(()),
-            Ok(true) | Err(_) => {}
+        if let Ok(false) = taken {
+            return Ok(());
         }
-        let nothing = Stage::Failed(Box::default());
+        let nothing = Stage::Failed(Vec::new());
         let Stage::Handshake(shaking) = std::mem::replace(&mut self.stage, nothing) else {
             return Ok(());
         };
         if let Err(e) = taken {
-            self.stage = Stage::Failed(Box::new(shaking.handshake.into_outgoing()));
+            self.stage = Stage::Failed(shaking.handshake.into_outgoing());
             return Err(BareError::Handshake(e));
         }
         self.open(*shaking)
@@ -136,7 +135,7 @@ impl<E: End> LeanSession<E> {
     /// The open connection; `None` where there is none.
     fn awake(&mut self) -> Result<Option<&mut Open>, RecordError> {
         if matches!(self.stage, Stage::Resting(_)) {
-            let nothing = Stage::Failed(Box::default());
+            let nothing = Stage::Failed(Vec::new());
             if let Stage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
                 let records = at_rest.wake()?;
                 let early = Vec::new();
@@ -190,7 +189,7 @@ impl<E: End> LeanSession<E> {
         if !matches!(&self.stage, Stage::Open(open) if can_rest(open)) {
             return;
         }
-        let nothing = Stage::Failed(Box::default());
+        let nothing = Stage::Failed(Vec::new());
         if let Stage::Open(open) = std::mem::replace(&mut self.stage, nothing) {
             self.stage = Stage::Resting(Box::new(open.records.rest()));
             self.agreed = None;
