@@ -4,11 +4,14 @@
 //! What does not vary is encoded by the library, field by field; only what holds a
 //! template is laid out here, in the order of field numbers, as the library has it.
 
+mod filling;
+mod scalar;
+
 use std::sync::Arc;
 
 use plimsoll_model::template::{
-    Column, Field, Moment, Order, Random, Render, Rows, Source, Template, TemplateError, Unit,
-    Variation, has_fields, quote_bare,
+    Column, Moment, Order, Render, Rows, Source, Template, TemplateError, Variation, has_fields,
+    quote_bare,
 };
 use prost_reflect::prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
@@ -16,17 +19,9 @@ use serde_json::{Map, Value};
 
 use super::message::check_names;
 use super::{Method, Schema, SchemaError};
-use crate::grpc::patch::{Form, Node, Patched, Tag};
-
-/// Wire types (Protocol Buffers, "Encoding").
-mod wire {
-    pub(super) const VARINT: u32 = 0;
-    pub(super) const I64: u32 = 1;
-    pub(super) const LEN: u32 = 2;
-    pub(super) const GROUP: u32 = 3;
-    pub(super) const GROUP_END: u32 = 4;
-    pub(super) const I32: u32 = 5;
-}
+use crate::grpc::patch::{Node, Patched, Tag};
+use filling::{Filling, typed};
+use scalar::{scalar, wire, wire_type};
 
 /// The requests of a call.
 #[derive(Clone, Debug)]
@@ -466,170 +461,6 @@ fn plant(
     }
 }
 
-/// Puts values where templates are.
-struct Filling<'a> {
-    moment: &'a Moment<'a>,
-}
-
-impl Filling<'_> {
-    fn message(&self, message: &MessageDescriptor, tree: &Tree) -> Value {
-        match tree {
-            Tree::Object(entries) => Value::Object(
-                entries
-                    .iter()
-                    .map(|(key, tree)| {
-                        let field = field_named(message, key);
-                        (key.clone(), self.field(field.as_ref(), tree))
-                    })
-                    .collect(),
-            ),
-            tree => self.field(None, tree),
-        }
-    }
-
-    /// `None`: a field that there is not, which is told later.
-    fn field(&self, field: Option<&FieldDescriptor>, tree: &Tree) -> Value {
-        match tree {
-            Tree::Constant(value) => value.clone(),
-            Tree::Template(template) => {
-                let mut text = Vec::new();
-                template.write(self.moment, &mut text);
-                let text = String::from_utf8_lossy(&text);
-                match field {
-                    Some(field) => match (field.kind(), template.alone()) {
-                        (Kind::Bytes, Some(only)) if matches!(only.source, Source::Uuid) => {
-                            Value::String(base64(&only.uuid(self.moment)))
-                        }
-                        (Kind::Message(message), Some(only))
-                            if matches!(only.source, Source::Now(_))
-                                && message.full_name() == "google.protobuf.Timestamp" =>
-                        {
-                            Value::String(self.moment.rfc3339())
-                        }
-                        (_, Some(_)) => typed(field, &text),
-                        _ => Value::String(text.into_owned()),
-                    },
-                    None => Value::String(text.into_owned()),
-                }
-            }
-            Tree::List(items) => {
-                Value::Array(items.iter().map(|item| self.field(field, item)).collect())
-            }
-            Tree::Object(entries) => {
-                let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
-                    let none = |(key, tree): &(String, Tree)| (key.clone(), self.field(None, tree));
-                    return Value::Object(entries.iter().map(none).collect());
-                };
-                if field.is_some_and(FieldDescriptor::is_map) {
-                    let value = message.map_entry_value_field();
-                    let entries = entries.iter();
-                    return Value::Object(
-                        entries
-                            .map(|(key, tree)| (key.clone(), self.field(Some(&value), tree)))
-                            .collect(),
-                    );
-                }
-                self.message(&message, tree)
-            }
-        }
-    }
-}
-
-/// A text as the JSON that a field of this kind takes. Numbers may be strings there
-/// (proto3 JSON mapping).
-fn typed(field: &FieldDescriptor, text: &str) -> Value {
-    let parsed = || serde_json::from_str(text).ok();
-    let plain = || Value::String(text.to_owned());
-    let one = |kind: &Kind| match (kind, text) {
-        (Kind::Bool, "1") => Value::Bool(true),
-        (Kind::Bool, "0") => Value::Bool(false),
-        (Kind::Bool, _) => parsed().filter(Value::is_boolean).unwrap_or_else(plain),
-        (Kind::Enum(_), _) => parsed().filter(Value::is_i64).unwrap_or_else(plain),
-        (Kind::Message(_), _) => parsed()
-            .filter(|value: &Value| value.is_object() || value.is_array() || value.is_boolean())
-            .unwrap_or_else(plain),
-        _ => plain(),
-    };
-    match parsed() {
-        Some(whole @ Value::Array(_)) if field.is_list() => whole,
-        Some(whole @ Value::Object(_)) if field.is_map() => whole,
-        _ => one(&field.kind()),
-    }
-}
-
-/// A field that holds one value which is no text and no message.
-fn scalar(kind: &Kind, only: &Field, tag: Tag, omit: bool) -> Result<Node, String> {
-    let (form, low, high) = match kind {
-        Kind::Bytes if matches!(only.source, Source::Uuid) => {
-            let field = only.clone();
-            return Ok(Node::Uuid { tag, field });
-        }
-        Kind::Bytes => {
-            return Err("bytes are base64: only {{uuid}} or {{row.NAME}} alone can be".to_owned());
-        }
-        Kind::Bool => (Form::Varint, 0, 1),
-        Kind::Int32 | Kind::Enum(_) => (Form::Varint, i64::from(i32::MIN), i64::from(i32::MAX)),
-        Kind::Sint32 => (Form::Zigzag, i64::from(i32::MIN), i64::from(i32::MAX)),
-        Kind::Sfixed32 => (Form::Fixed32, i64::from(i32::MIN), i64::from(i32::MAX)),
-        Kind::Uint32 => (Form::Varint, 0, i64::from(u32::MAX)),
-        Kind::Fixed32 => (Form::Fixed32, 0, i64::from(u32::MAX)),
-        Kind::Int64 => (Form::Varint, i64::MIN, i64::MAX),
-        Kind::Sint64 => (Form::Zigzag, i64::MIN, i64::MAX),
-        Kind::Sfixed64 => (Form::Fixed64, i64::MIN, i64::MAX),
-        Kind::Uint64 => (Form::Varint, 0, i64::MAX),
-        Kind::Fixed64 => (Form::Fixed64, 0, i64::MAX),
-        Kind::Float => (Form::Float, i64::MIN, i64::MAX),
-        Kind::Double => (Form::Double, i64::MIN, i64::MAX),
-        Kind::String | Kind::Message(_) => return Err("no number can be here".to_owned()),
-    };
-    let name = format!("{kind:?}").to_lowercase();
-    if !only.is_number() {
-        return Err(format!(
-            "this template is no number, and the field is {name}"
-        ));
-    }
-    let is_real = matches!(form, Form::Float | Form::Double);
-    if only.digits() > 0 && !is_real {
-        return Err(format!("digits behind the point, and the field is {name}"));
-    }
-    let fits_in_32 = high <= i64::from(u32::MAX);
-    match &only.source {
-        Source::Random(Random {
-            low: least,
-            high: most,
-            ..
-        }) if !is_real && (*least < low || *most > high) => {
-            return Err(format!("the field is {name}: from {low} to {high}"));
-        }
-        Source::Random(_) => {}
-        _ if *kind == Kind::Bool => {
-            return Err("the field is bool: use {{random 0 1}} or a column".to_owned());
-        }
-        Source::Now(Unit::Every(nanos)) if *nanos < 1_000_000_000 && fits_in_32 => {
-            return Err(format!("the field is {name}: only {{{{now s}}}} fits"));
-        }
-        _ => {}
-    }
-    let counts = !matches!(only.source, Source::Random(_));
-    Ok(Node::Number {
-        tag,
-        form,
-        field: only.clone(),
-        mask: if counts && !is_real { high } else { -1 },
-        omit,
-    })
-}
-
-fn wire_type(field: &FieldDescriptor) -> u32 {
-    match field.kind() {
-        Kind::Message(_) if field.is_group() => wire::GROUP,
-        Kind::String | Kind::Bytes | Kind::Message(_) => wire::LEN,
-        Kind::Fixed32 | Kind::Sfixed32 | Kind::Float => wire::I32,
-        Kind::Fixed64 | Kind::Sfixed64 | Kind::Double => wire::I64,
-        _ => wire::VARINT,
-    }
-}
-
 fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
     message
         .get_field_by_json_name(key)
@@ -660,11 +491,6 @@ fn unframed(bytes: &[u8]) -> Vec<u8> {
     let (_, tag) = read_varint(bytes);
     let (_, length) = read_varint(&bytes[tag..]);
     bytes[tag + length..].to_vec()
-}
-
-fn base64(bytes: &[u8]) -> String {
-    use ::base64::Engine as _;
-    ::base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 #[cfg(test)]

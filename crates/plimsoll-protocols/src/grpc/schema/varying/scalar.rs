@@ -1,0 +1,89 @@
+//! Fields that hold one value: which templates fit them, and how they are encoded.
+
+use plimsoll_model::template::{Field, Random, Source, Unit};
+use prost_reflect::{FieldDescriptor, Kind};
+
+use crate::grpc::patch::{Form, Node, Tag};
+
+/// Wire types (Protocol Buffers, "Encoding").
+pub(super) mod wire {
+    pub(crate) const VARINT: u32 = 0;
+    pub(crate) const I64: u32 = 1;
+    pub(crate) const LEN: u32 = 2;
+    pub(crate) const GROUP: u32 = 3;
+    pub(crate) const GROUP_END: u32 = 4;
+    pub(crate) const I32: u32 = 5;
+}
+
+/// A field that holds one value which is no text and no message.
+pub(super) fn scalar(kind: &Kind, only: &Field, tag: Tag, omit: bool) -> Result<Node, String> {
+    let (form, low, high) = match kind {
+        Kind::Bytes if matches!(only.source, Source::Uuid) => {
+            let field = only.clone();
+            return Ok(Node::Uuid { tag, field });
+        }
+        Kind::Bytes => {
+            return Err("bytes are base64: only {{uuid}} or {{row.NAME}} alone can be".to_owned());
+        }
+        Kind::Bool => (Form::Varint, 0, 1),
+        Kind::Int32 | Kind::Enum(_) => (Form::Varint, i64::from(i32::MIN), i64::from(i32::MAX)),
+        Kind::Sint32 => (Form::Zigzag, i64::from(i32::MIN), i64::from(i32::MAX)),
+        Kind::Sfixed32 => (Form::Fixed32, i64::from(i32::MIN), i64::from(i32::MAX)),
+        Kind::Uint32 => (Form::Varint, 0, i64::from(u32::MAX)),
+        Kind::Fixed32 => (Form::Fixed32, 0, i64::from(u32::MAX)),
+        Kind::Int64 => (Form::Varint, i64::MIN, i64::MAX),
+        Kind::Sint64 => (Form::Zigzag, i64::MIN, i64::MAX),
+        Kind::Sfixed64 => (Form::Fixed64, i64::MIN, i64::MAX),
+        Kind::Uint64 => (Form::Varint, 0, i64::MAX),
+        Kind::Fixed64 => (Form::Fixed64, 0, i64::MAX),
+        Kind::Float => (Form::Float, i64::MIN, i64::MAX),
+        Kind::Double => (Form::Double, i64::MIN, i64::MAX),
+        Kind::String | Kind::Message(_) => return Err("no number can be here".to_owned()),
+    };
+    let name = format!("{kind:?}").to_lowercase();
+    if !only.is_number() {
+        return Err(format!(
+            "this template is no number, and the field is {name}"
+        ));
+    }
+    let is_real = matches!(form, Form::Float | Form::Double);
+    if only.digits() > 0 && !is_real {
+        return Err(format!("digits behind the point, and the field is {name}"));
+    }
+    let fits_in_32 = high <= i64::from(u32::MAX);
+    match &only.source {
+        Source::Random(Random {
+            low: least,
+            high: most,
+            ..
+        }) if !is_real && (*least < low || *most > high) => {
+            return Err(format!("the field is {name}: from {low} to {high}"));
+        }
+        Source::Random(_) => {}
+        _ if *kind == Kind::Bool => {
+            return Err("the field is bool: use {{random 0 1}} or a column".to_owned());
+        }
+        Source::Now(Unit::Every(nanos)) if *nanos < 1_000_000_000 && fits_in_32 => {
+            return Err(format!("the field is {name}: only {{{{now s}}}} fits"));
+        }
+        _ => {}
+    }
+    let counts = !matches!(only.source, Source::Random(_));
+    Ok(Node::Number {
+        tag,
+        form,
+        field: only.clone(),
+        mask: if counts && !is_real { high } else { -1 },
+        omit,
+    })
+}
+
+pub(super) fn wire_type(field: &FieldDescriptor) -> u32 {
+    match field.kind() {
+        Kind::Message(_) if field.is_group() => wire::GROUP,
+        Kind::String | Kind::Bytes | Kind::Message(_) => wire::LEN,
+        Kind::Fixed32 | Kind::Sfixed32 | Kind::Float => wire::I32,
+        Kind::Fixed64 | Kind::Sfixed64 | Kind::Double => wire::I64,
+        _ => wire::VARINT,
+    }
+}
