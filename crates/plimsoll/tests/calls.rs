@@ -60,22 +60,25 @@ fn a_run_with_random_data_repeats_exactly() {
     let place = Place::new();
     // A vector or none, by chance: how often depends on the seed alone.
     let data = r#"{"json": "[{{random 0 1}}{{random 0 1}}]"}"#;
-    let bytes = |seed: &str, out: &str, workers: &str| {
+    let failures = |seed: &str, out: &str, spread: &[&str]| {
         let server = place.serve(&["score"]);
         let url = server.plaintext();
         let mut arguments = vec!["grpc", &url, "-q", SCORE[0], SCORE[1], "-d", data];
-        arguments.extend(["--rate", "500/s", "--calls", "200", "--workers", workers]);
+        arguments.extend(["--rate", "500/s", "--calls", "200"]);
+        arguments.extend(spread);
         arguments.extend(["--connections", "4", "--seed", seed, "--out", out]);
         place.expect(0, &arguments);
         let run = place.run_json(out);
         let (_, said) = server.stop();
         (errors(&run).first().map(|e| e.1), said)
     };
-    let (failed, first) = bytes("7", "a", "1");
+    let (failed, first) = failures("7", "a", &[]);
     // `[01]` is no JSON: half of the calls.
     assert!(failed.is_some_and(|n| (60..140).contains(&n)), "{first}");
-    assert_eq!(failed, bytes("7", "b", "3").0);
-    assert_ne!(failed, bytes("8", "c", "1").0);
+    // However many make the calls.
+    assert_eq!(failed, failures("7", "b", &["--workers", "3"]).0);
+    assert_eq!(failed, failures("7", "c", &["--processes", "2"]).0);
+    assert_ne!(failed, failures("8", "d", &[]).0);
 }
 
 #[test]
