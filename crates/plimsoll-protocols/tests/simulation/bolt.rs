@@ -1,0 +1,271 @@
+//! SOFABolt: the driver, and a service that answers late, twice, to nothing, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server};
+use plimsoll_model::plan::Arrivals;
+use plimsoll_model::record::Interval;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Command, Form, Frame, Kind, Status};
+
+use super::{START, choose, every_seed, load, run};
+
+/// Tags of timers above those of answers.
+const GOAWAY: u64 = 1 << 40;
+
+/// One client's connection.
+#[derive(Default)]
+struct Connection {
+    partial: Vec<u8>,
+    /// Ids whose answers have not left.
+    in_progress: BTreeSet<u32>,
+    taken: u64,
+}
+
+/// The service with its moods.
+struct Moody {
+    seed: u64,
+    connections: BTreeMap<Peer, Connection>,
+    form: Form,
+    content: Vec<u8>,
+    delay: Duration,
+    /// From one moment to another, no answer leaves.
+    stall: Option<(Time, Time)>,
+    /// GoAway to every connection that lives at this moment.
+    goaway_at: Option<Time>,
+    /// Every nth request of a connection is answered with this status, twice, never, or
+    /// after an answer to nothing.
+    fails: Option<(u64, Status)>,
+    twice: Option<u64>,
+    never: Option<u64>,
+    stray: Option<u64>,
+    /// Closes when it has taken so many.
+    closes_after: Option<u64>,
+    answers_heartbeats: bool,
+    broken: Vec<String>,
+}
+
+fn is_nth(every: Option<u64>, number: u64) -> bool {
+    every.is_some_and(|every| number.is_multiple_of(every))
+}
+
+impl Moody {
+    /// What the frame asks for; a complaint: the client must not say this.
+    fn take(
+        &mut self,
+        peer: Peer,
+        frame: &Frame<'_>,
+        now: Time,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), String> {
+        let Some(connection) = self.connections.get_mut(&peer) else {
+            return Ok(());
+        };
+        // Heartbeats carry no checksum, as SOFABolt's own do not.
+        let expected = match frame.command {
+            Command::Heartbeat => self.form.without_switches(),
+            _ => self.form,
+        };
+        if frame.form != expected {
+            return Err(format!("a frame of layout {:?}", frame.form));
+        }
+        let wants_answer = match (frame.kind, frame.command) {
+            (Kind::Request { .. }, Command::Heartbeat) => {
+                if self.answers_heartbeats {
+                    let mut out = Vec::new();
+                    Frame::heartbeat_ack(frame.form, frame.id).write(&mut out);
+                    actions.push(Action::Send(out));
+                }
+                return Ok(());
+            }
+            (Kind::Request { .. }, Command::RpcRequest) => true,
+            (Kind::Oneway { .. }, Command::RpcRequest) => false,
+            _ => {
+                return Err(format!(
+                    "{:?} {:?} from a client",
+                    frame.kind, frame.command
+                ));
+            }
+        };
+        if frame.content != self.content || frame.class != b"a.B" {
+            return Err("a request that was not prepared".to_owned());
+        }
+        connection.taken += 1;
+        let number = connection.taken;
+        if self.closes_after == Some(number) {
+            actions.push(Action::Close);
+            return Ok(());
+        }
+        if !wants_answer || is_nth(self.never, number) {
+            return Ok(());
+        }
+        if !connection.in_progress.insert(frame.id) {
+            return Err(format!("id {} again while it is in progress", frame.id));
+        }
+        // Answers overtake each other.
+        let mut after = self.delay + Duration::from_micros(choose(self.seed, number, 0, 3_000));
+        if let Some((from, to)) = self.stall
+            && now + after >= from
+            && now + after < to
+        {
+            after = to.duration_since(now);
+        }
+        let times = if is_nth(self.twice, number) { 2 } else { 1 };
+        for _ in 0..times {
+            // What becomes of a request depends on its number, which repeats.
+            actions.push(Action::Timer {
+                after,
+                tag: (number & 0xff) << 32 | u64::from(frame.id),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Server for Moody {
+    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        self.connections.insert(peer, Connection::default());
+        if let Some(at) = self.goaway_at
+            && at > now
+        {
+            actions.push(Action::Timer {
+                after: at.duration_since(now),
+                tag: GOAWAY,
+            });
+        }
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        let Some(connection) = self.connections.get_mut(&peer) else {
+            return;
+        };
+        let mut input = std::mem::take(&mut connection.partial);
+        input.extend_from_slice(bytes);
+        let mut at = 0;
+        loop {
+            match Frame::parse(&input[at..], MAX_CONTENT) {
+                Ok(Some((frame, length))) => {
+                    if let Err(what) = self.take(peer, &frame, now, actions) {
+                        self.broken.push(what);
+                        actions.push(Action::Close);
+                    }
+                    at += length;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.broken.push(error.to_string());
+                    actions.push(Action::Close);
+                    return;
+                }
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(&peer) {
+            connection.partial = input[at..].to_vec();
+        }
+    }
+
+    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        let Some(connection) = self.connections.get_mut(&peer) else {
+            return;
+        };
+        let mut out = Vec::new();
+        if tag == GOAWAY {
+            Frame {
+                command: Command::GoAway,
+                kind: Kind::Oneway { timeout: -1 },
+                ..Frame::heartbeat(self.form, 0)
+            }
+            .write(&mut out);
+            actions.push(Action::Send(out));
+            return;
+        }
+        let (id, number) = (tag as u32, tag >> 32);
+        connection.in_progress.remove(&id);
+        if is_nth(self.stray, number) {
+            let stray = Frame::bare_response(self.form, id ^ 0x8000_0000, 1, Status::Success);
+            stray.write(&mut out);
+        }
+        let status = match self.fails {
+            Some((every, status)) if number.is_multiple_of(every) => status,
+            _ => Status::Success,
+        };
+        Frame::bare_response(self.form, id, 1, status).write(&mut out);
+        actions.push(Action::Send(out));
+    }
+
+    fn closed(&mut self, peer: Peer, _now: Time) {
+        self.connections.remove(&peer);
+    }
+}
+
+fn simulate(seed: u64) -> (Interval, Vec<String>) {
+    let pick = |name, from, to| choose(seed, name, from, to);
+    let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
+    let form = [Form::V1, Form::V2, Form::V2_CRC][pick(101, 0, 2) as usize];
+    let content = vec![7; pick(102, 0, 700) as usize];
+    let mut server = Moody {
+        seed,
+        connections: BTreeMap::new(),
+        form,
+        content: content.clone(),
+        delay: Duration::from_micros(pick(103, 0, 30_000)),
+        stall: chance(104, 3).then(|| {
+            let from = START.plus_nanos(pick(105, 0, 600_000_000));
+            (from, from.plus_nanos(pick(106, 1_000_000, 700_000_000)))
+        }),
+        goaway_at: chance(107, 4).then(|| START.plus_nanos(pick(108, 0, 800_000_000))),
+        fails: chance(109, 3).then(|| {
+            let status = [Status::ServerThreadpoolBusy, Status::Timeout];
+            (pick(110, 1, 9), status[pick(111, 0, 1) as usize])
+        }),
+        twice: chance(112, 4).then(|| pick(113, 1, 9)),
+        never: chance(114, 4).then(|| pick(115, 2, 20)),
+        stray: chance(116, 4).then(|| pick(117, 1, 9)),
+        closes_after: chance(118, 4).then(|| pick(119, 1, 60)),
+        answers_heartbeats: !chance(120, 4),
+        broken: Vec::new(),
+    };
+    let load = load(seed);
+    let protocol = BoltProtocol::new(&BoltRequest {
+        form,
+        class: b"a.B",
+        content: &content,
+        timeout: load.deadline,
+        // In a closed loop nothing would hold up calls that end when they are sent.
+        oneway: chance(121, 8) && matches!(load.arrivals, Arrivals::Open(_)),
+        in_flight: if chance(122, 3) {
+            pick(123, 1, 8) as u32
+        } else {
+            u32::MAX
+        },
+        heartbeat: chance(124, 2).then(|| Duration::from_millis(pick(125, 1, 200))),
+        ..BoltRequest::default()
+    })
+    .unwrap();
+    let total = run(seed, load, &mut server, protocol);
+    (total, server.broken)
+}
+
+#[test]
+fn two_thousand_seeds() {
+    let expected = [
+        Outcome::Ok,
+        Outcome::DeadlineExceeded,
+        Outcome::BoltServerThreadpoolBusy,
+        Outcome::BoltTimeout,
+        Outcome::Reset,
+        Outcome::ConnectionClosed,
+        Outcome::ConnectRefused,
+        Outcome::ConnectTimeout,
+    ];
+    every_seed(simulate, &expected);
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for seed in [3, 17, 400] {
+        assert_eq!(simulate(seed), simulate(seed));
+    }
+}

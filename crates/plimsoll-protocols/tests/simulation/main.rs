@@ -1,0 +1,219 @@
+//! Protocols end to end over the simulated network: the engine's worker, a driver, and a
+//! server that checks what it is sent, in weather of every kind.
+//!
+//! A seed makes the weather, the load and the server's moods. What holds for each: every
+//! call that was due is counted once, the client never breaks the protocol, and nothing
+//! hangs. `SIMULATION_SEED=n` replays one seed.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
+
+mod bolt;
+mod grpc;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::driver::Protocol;
+use plimsoll_engine::network::simulated::{Server, SimulatedNetwork, Weather};
+use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::{Outcome, Time};
+
+const SEEDS: u64 = 2_000;
+
+/// When the load begins.
+const START: Time = Time(3_000_000_000);
+
+struct Alone {
+    start: Option<Time>,
+    total: Interval,
+}
+
+impl Control for Alone {
+    fn stop_level(&self) -> StopLevel {
+        StopLevel::Run
+    }
+    fn start(&self) -> Option<Time> {
+        self.start
+    }
+    fn connections(&self, _change: i64) {}
+    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+        self.total.merge(&interval.recorded);
+        let mut spare = interval.recorded;
+        spare.clear();
+        Some(spare)
+    }
+}
+
+/// A number in a range, from a seed and a name: the same for ever.
+fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
+    let mut z = seed
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(name << 32 | name);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    from + (z ^ (z >> 31)) % (to - from + 1)
+}
+
+fn weather(seed: u64) -> Weather {
+    let pick = |name, from, to| choose(seed, name, from, to);
+    let rough = pick(18, 1, 2) == 1;
+    let chance = |name, to| if rough { pick(name, 0, to) as u32 } else { 0 };
+    Weather {
+        seed,
+        latency_us: 10..=pick(19, 10, 5_000),
+        // Small pieces cut frames everywhere, at every byte.
+        piece: 1..=pick(20, 1, 40) as usize,
+        reset: chance(21, 3_000),
+        stall: chance(22, 3_000),
+        stall_ms: 1..=500,
+        refuse: chance(23, 300_000),
+        ignore: chance(24, 50_000),
+        send_buffer: pick(25, 1, 4_000) as usize,
+    }
+}
+
+fn load(seed: u64) -> Load {
+    let pick = |name, from, to| choose(seed, name, from, to);
+    let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
+    let arrivals = match pick(26, 0, 3) {
+        0 | 1 => Arrivals::Open(Spacing::Constant),
+        2 => Arrivals::Open(Spacing::Poisson),
+        _ => Arrivals::Closed {
+            clients: pick(27, 1, 20) as u32,
+            think: Duration::from_millis(pick(28, 0, 4)),
+        },
+    };
+    let rate = pick(29, 20, 400) as f64;
+    Load {
+        arrivals,
+        stages: vec![Stage {
+            name: "steady".to_owned(),
+            warmup: false,
+            duration: Some(Duration::from_secs(1)),
+            rate_from: rate,
+            rate_to: rate,
+        }],
+        connections: pick(30, 1, 4) as u32,
+        reuse: if chance(31, 4) {
+            Reuse::Never
+        } else {
+            Reuse::Always
+        },
+        calls: chance(32, 3).then(|| pick(33, 1, 300)),
+        deadline: chance(34, 2).then(|| Duration::from_millis(pick(35, 5, 300))),
+        connect_timeout: Duration::from_millis(500),
+        connect_rate: None,
+        drain: Duration::from_millis(800),
+        workers: None,
+        processes: None,
+        spin: Duration::ZERO,
+        source_addresses: Vec::new(),
+    }
+}
+
+/// What a worker records of `load` on `server`, in the seed's weather.
+fn run<P: Protocol, S: Server>(seed: u64, load: Load, server: &mut S, protocol: P) -> Interval {
+    let share = Share {
+        index: 0,
+        of: 1,
+        connections: load.connections,
+        clients: match load.arrivals {
+            Arrivals::Closed { clients, .. } => clients,
+            Arrivals::Open(_) => 0,
+        },
+        calls: load.calls,
+        schedule: Schedule::new(&load, seed),
+        load: Arc::new(load),
+        keep_requests: false,
+        trace: false,
+    };
+    let network = SimulatedNetwork::new(server, weather(seed));
+    let mut worker = Worker::new(share, network, Arc::new(protocol), None);
+    let mut control = Alone {
+        start: None,
+        total: Interval::default(),
+    };
+    worker.establish(&mut control).unwrap();
+    control.start = Some(START);
+    worker.run(START, &mut control).unwrap();
+    drop(worker);
+    control.total
+}
+
+/// What holds for every seed; `broken`: what the server found wrong with its client.
+fn check(seed: u64, mut total: Interval, broken: &[String]) -> Result<StageRecord, String> {
+    let record = total.stage_mut(0).clone();
+    if let Some(what) = broken.first() {
+        return Err(format!("seed {seed}: {what}"));
+    }
+    if record.due != record.ended() + record.not_started {
+        return Err(format!(
+            "seed {seed}: {} calls were due, {} ended and {} were not started",
+            record.due,
+            record.ended(),
+            record.not_started
+        ));
+    }
+    if record.late > record.outcomes.of(Outcome::DeadlineExceeded) {
+        return Err(format!(
+            "seed {seed}: more late answers than deadlines passed"
+        ));
+    }
+    if record.outcomes.of(Outcome::ProtocolError) > 0 {
+        let said: Vec<_> = total
+            .details
+            .iter()
+            .filter(|(outcome, _)| *outcome == Outcome::ProtocolError)
+            .collect();
+        return Err(format!(
+            "seed {seed}: a server that keeps to the protocol was found guilty: {said:?}"
+        ));
+    }
+    Ok(record)
+}
+
+/// Runs every seed, or the one of the environment; `expected`: outcomes that the seeds
+/// together must come to.
+fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Outcome]) {
+    let check = |seed| {
+        let (total, broken) = simulate(seed);
+        check(seed, total, &broken)
+    };
+    if let Ok(seed) = std::env::var("SIMULATION_SEED") {
+        let record = check(seed.parse().unwrap()).unwrap();
+        eprintln!("{record:#?}");
+        return;
+    }
+    let mut seen: BTreeMap<Outcome, u64> = BTreeMap::new();
+    let (mut failures, mut late, mut not_started) = (Vec::new(), 0, 0);
+    for seed in 0..SEEDS {
+        match check(seed) {
+            Ok(record) => {
+                late += record.late;
+                not_started += record.not_started;
+                for (outcome, n) in record.outcomes.iter() {
+                    *seen.entry(outcome).or_default() += n;
+                }
+            }
+            Err(what) => failures.push(what),
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "replay with SIMULATION_SEED: {failures:#?}"
+    );
+    // The seeds reach what they are for.
+    for outcome in expected {
+        assert!(
+            seen.get(outcome).is_some_and(|n| *n > 0),
+            "{outcome:?} never happened: {seen:?}"
+        );
+    }
+    assert!(
+        late > 0 && not_started > 0,
+        "late {late}, not started {not_started}"
+    );
+}
