@@ -1,0 +1,28 @@
+//! Whatever the bytes, reading them ends, within bounds; and a value that was read is
+//! written as bytes that are read as the same value.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_protocols::bolt::hessian::{Decoder, decode, encode};
+use plimsoll_protocols::bolt::{header, sofa};
+
+fuzz_target!(|data: &[u8]| {
+    let mut decoder = Decoder::new(data);
+    let mut values = 0;
+    while decoder.left() > 0 && decoder.value().is_ok() {
+        values += 1;
+    }
+    assert!(values <= data.len());
+    if let Ok(value) = decode(data) {
+        // Bytes are compared: not a number is not equal to itself.
+        let written = encode(&value);
+        let again = decode(&written).expect("what was written is read");
+        assert_eq!(encode(&again), written);
+    }
+    // What answers and requests are searched for.
+    let _ = sofa::failure_text(data);
+    let _ = sofa::SofaCall::read(data);
+    let read = header::pairs(data).take_while(Result::is_ok).count();
+    assert!(read <= data.len());
+});
