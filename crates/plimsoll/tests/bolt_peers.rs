@@ -118,9 +118,13 @@ impl Server {
 }
 
 fn load(server: &Server, flags: &[&str]) -> (i32, Value) {
+    load_url(&format!("sofa://127.0.0.1:{}", server.port), flags)
+}
+
+fn load_url(url: &str, flags: &[&str]) -> (i32, Value) {
     let runs = tempfile::tempdir().unwrap();
     let output: Output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(["bolt", &format!("sofa://127.0.0.1:{}", server.port)])
+        .args(["bolt", url])
         .args(["--json", "--quiet", "--out"])
         .arg(runs.path().join("run"))
         .args(flags)
@@ -363,6 +367,18 @@ fn clients_and_servers_in_java_through_one_sidecar_and_two() {
     );
     let (bolt_in, bolt_out) = pair(bolt.port, "bolt");
     let (sofa_in, sofa_out) = pair(sofa.port, "sofa");
+    let ours = Server::ours(&[]);
+    let ours_one = relay(folder.path(), "ours-one", ours.port, "");
+    let (ours_in, ours_out) = pair(ours.port, "ours");
+    for to_ours in [&ours_one, &ours_out] {
+        let port = to_ours.port.to_string();
+        let crc = "_PROTOCOL=2&_VERSION=2";
+        java_client(
+            &["bolt-client", "127.0.0.1", &port, crc, "100", "1000"],
+            &["-Dbolt.tcp.heartbeat.interval=200"],
+        );
+        java_client(&["sofa-client", "127.0.0.1", &port, "100"], &[]);
+    }
     for (to_bolt, to_sofa) in [(&one.0, &one.1), (&bolt_out, &sofa_out)] {
         let port = to_bolt.port.to_string();
         for query in ["-", "_PROTOCOL=2&_VERSION=2"] {
@@ -417,7 +433,54 @@ fn clients_and_servers_in_java_through_one_sidecar_and_two() {
         (exit, counts(&run)),
         (1, (0, vec![("BOLT_NO_PROCESSOR".to_owned(), 20)]))
     );
-    for sidecar in [one.0, one.1, bolt_out, bolt_in, sofa_out] {
+    let sidecars = [one.0, one.1, bolt_out, bolt_in, sofa_out];
+    for sidecar in sidecars.into_iter().chain([ours_one, ours_out, ours_in]) {
         sidecar.conclude();
     }
+    let told = ours.conclude();
+    assert!(!told.contains("malformed"), "{told}");
+}
+
+#[test]
+fn bolt_over_tls_and_mutual_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
+        .arg("certs")
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(certs.status.success(), "{certs:?}");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let [ca, cert, key] = ["ca.crt", "server.crt", "server.key"].map(file);
+    let [own_cert, own_key] = ["client.crt", "client.key"].map(file);
+    let tls = ["--tls-cert", &cert, "--tls-key", &key];
+    let client = ["--ca", &ca, "--server-name", "localhost"];
+    let identity = ["--cert", &own_cert, "--key", &own_key];
+    let run = |server: &Server, flags: &[&str]| {
+        let url = format!("sofas://127.0.0.1:{}", server.port);
+        let flags: Vec<&str> = [&client[..], flags, &["-c", "4", "-n", "400"]].concat();
+        load_url(&url, &flags)
+    };
+    let server = Server::ours(&tls);
+    for version in ["v1", "v2-crc"] {
+        let flags = ["--bolt-version", version, "--clients", "64"];
+        let (exit, json) = run(&server, &flags);
+        assert_eq!((exit, counts(&json)), (0, (400, vec![])), "{version}");
+        assert_eq!(json["security"], "tls");
+    }
+    let told = server.conclude();
+    assert!(!told.contains("malformed"), "{told}");
+    let server = Server::ours(&[&tls[..], &["--tls-client-ca", &ca]].concat());
+    let flags = [&identity[..], &["--rate", "400/s"]].concat();
+    let (exit, json) = run(&server, &flags);
+    assert_eq!((exit, counts(&json)), (0, (400, vec![])));
+    assert_eq!(json["security"], "mutual-tls");
+    // Without a certificate, and with a server that speaks no TLS: said, and no call ok.
+    let (exit, json) = run(&server, &["--rate", "400/s", "--cold"]);
+    let (ok, errors) = counts(&json);
+    assert_eq!((exit, ok), (1, 0));
+    assert_eq!(errors[0].0, "TLS_CLIENT_CERTIFICATE_REQUIRED");
+    let plain = Server::ours(&[]);
+    let (exit, json) = run(&plain, &["--rate", "400/s", "--cold"]);
+    assert_eq!((exit, counts(&json).0), (1, 0));
 }
