@@ -135,11 +135,9 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
     let call = GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
         message: vec![7; pick(36, 0, 700) as usize],
-        message_json: None,
         metadata: vec![("x-run".to_owned(), "simulated".to_owned())],
-        authority: None,
         max_message: 4 << 20,
-        stream: None,
+        ..GrpcCall::default()
     };
     let protocol = GrpcProtocol::new(&GrpcRequest {
         call: &call,
