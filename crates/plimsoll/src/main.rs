@@ -19,6 +19,7 @@ mod logging;
 mod planning;
 mod presentation;
 mod problems;
+mod processor;
 mod progress;
 mod protocols;
 mod spread;

@@ -101,6 +101,36 @@ fn our_own_client_and_servers() {
     assert!(said.contains("processed 4860"), "{said}");
 }
 
+/// Small records after a pause are what a sidecar has; AVX-512 is slow at them.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn cryptography_leaves_wide_vectors_alone_unless_told() {
+    let place = Place::new();
+    place.certificates();
+    let variable = |server: &Server| {
+        let path = format!("/proc/{}/environ", server.child.id());
+        let environment = fs::read(path).expect("a process of ours");
+        let mut entries = environment.split(|byte| *byte == 0);
+        let entry = entries.find_map(|entry| entry.strip_prefix(b"OPENSSL_ia32cap="));
+        entry.map(|value| String::from_utf8_lossy(value).into_owned())
+    };
+    let echo = place.serve(&["echo"]);
+    let secured = Way::new(&place, "mutual", &echo);
+    let expected =
+        std::arch::is_x86_feature_detected!("avx512f").then(|| ":~0xd0230000".to_owned());
+    for sidecar in &secured.0 {
+        assert_eq!(variable(sidecar), expected);
+    }
+    secured.stop();
+    let plain = Way::new(&place, "one", &echo);
+    assert_eq!(variable(&plain.0[0]), None);
+    plain.stop();
+    let mut command = place.command(&["relay", "sidecar", &format!("mutual-{}.toml", echo.port)]);
+    let told = Server::start(command.env("OPENSSL_ia32cap", ""));
+    assert_eq!(variable(&told).as_deref(), Some(""));
+    assert_eq!(told.stop().0, 0);
+}
+
 #[test]
 fn grpcio_and_grpc_go() {
     let place = Place::new();

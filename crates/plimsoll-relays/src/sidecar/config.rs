@@ -109,6 +109,12 @@ impl Config {
         Ok(config)
     }
 
+    /// A route is secured on one side at least.
+    pub fn uses_tls(&self) -> bool {
+        let mut routes = self.route.iter();
+        routes.any(|route| route.listen_tls.is_some() || route.upstream_tls.is_some())
+    }
+
     pub(super) fn workers(&self) -> usize {
         self.workers.unwrap_or(1)
     }

@@ -22,6 +22,7 @@ use crate::console;
 use crate::descriptors;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
+use crate::processor;
 use crate::stopping::{self, Wish};
 
 /// How long a process waits for its Redis at the start.
@@ -294,6 +295,9 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
             "docs/sidecar.md lists the keys",
         )
     })?;
+    if config.uses_tls() {
+        processor::leave_wide_vectors();
+    }
     descriptors::raise_limit();
     let (tell, told) = mpsc::channel();
     let mut pulled = false;
