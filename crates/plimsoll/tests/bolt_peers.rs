@@ -458,12 +458,12 @@ fn bolt_over_tls_and_mutual_tls() {
     let identity = ["--cert", &own_cert, "--key", &own_key];
     let run = |server: &Server, flags: &[&str]| {
         let url = format!("sofas://127.0.0.1:{}", server.port);
-        let flags: Vec<&str> = [&client[..], flags, &["-c", "4", "-n", "400"]].concat();
+        let flags: Vec<&str> = [&client[..], flags, &["-n", "400"]].concat();
         load_url(&url, &flags)
     };
     let server = Server::ours(&tls);
     for version in ["v1", "v2-crc"] {
-        let flags = ["--bolt-version", version, "--clients", "64"];
+        let flags = ["--bolt-version", version, "--clients", "64", "-c", "4"];
         let (exit, json) = run(&server, &flags);
         assert_eq!((exit, counts(&json)), (0, (400, vec![])), "{version}");
         assert_eq!(json["security"], "tls");
@@ -471,7 +471,7 @@ fn bolt_over_tls_and_mutual_tls() {
     let told = server.conclude();
     assert!(!told.contains("malformed"), "{told}");
     let server = Server::ours(&[&tls[..], &["--tls-client-ca", &ca]].concat());
-    let flags = [&identity[..], &["--rate", "400/s"]].concat();
+    let flags = [&identity[..], &["--rate", "400/s", "-c", "4"]].concat();
     let (exit, json) = run(&server, &flags);
     assert_eq!((exit, counts(&json)), (0, (400, vec![])));
     assert_eq!(json["security"], "mutual-tls");
