@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
 use plimsoll_model::run::{
@@ -105,7 +105,12 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.time(stage, *measure, MS);
     }
     recorder.connect_failure(stage, Outcome::NoPorts);
-    let taken = recorder.take(None);
+    let mut taken = recorder.take(None);
+    // Of one call the protocol has measured more.
+    taken.requests[0].measures = Some(Box::new(CallMeasures::new(
+        &[(Count::TokensReceived, 3)],
+        &[(TimeMeasure::FirstToken, MS)],
+    )));
     let used = Resources {
         cpu_user_us: 20_000,
         cpu_system_us: 10_000,
@@ -262,7 +267,15 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
         Value::Object(map) => {
             for (key, inner) in map {
                 found.insert(key.clone());
-                if !["outcomes", "connect_failures", "counts", "times"].contains(&key.as_str()) {
+                if ![
+                    "outcomes",
+                    "connect_failures",
+                    "counts",
+                    "times",
+                    "times_ns",
+                ]
+                .contains(&key.as_str())
+                {
                     keys(inner, found);
                 }
             }
