@@ -35,15 +35,35 @@ pub enum Metric {
     P99,
     ClientCpu,
     ServerCpu,
+    /// Of the sidecars on the way, together.
+    SidecarCpu,
+    /// What each open connection adds to the server's memory, bytes.
+    ServerMemory,
+}
+
+/// What a metric's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Micros,
+    Bytes,
 }
 
 impl Metric {
-    pub const ALL: [Metric; 4] = [
+    pub const ALL: [Metric; 6] = [
         Metric::P50,
         Metric::P99,
         Metric::ClientCpu,
         Metric::ServerCpu,
+        Metric::SidecarCpu,
+        Metric::ServerMemory,
     ];
+
+    pub fn unit(self) -> Unit {
+        match self {
+            Metric::ServerMemory => Unit::Bytes,
+            _ => Unit::Micros,
+        }
+    }
 
     /// What people call it.
     pub fn name(self) -> &'static str {
@@ -52,6 +72,8 @@ impl Metric {
             Metric::P99 => "p99",
             Metric::ClientCpu => "client CPU a call",
             Metric::ServerCpu => "server CPU a call",
+            Metric::SidecarCpu => "sidecar CPU a call",
+            Metric::ServerMemory => "server memory a connection",
         }
     }
 }
@@ -63,6 +85,12 @@ pub struct Slice {
     pub p99_us: Option<f64>,
     pub client_cpu_us_per_call: Option<f64>,
     pub server_cpu_us_per_call: Option<f64>,
+    /// Of the sidecars on the way; left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sidecar_cpu_us_per_call: Option<f64>,
+    /// Left out where the server was not started afresh for the slice, or connections are few.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_bytes_per_connection: Option<f64>,
     pub errors: u64,
     /// The run's figures describe the target.
     pub valid: bool,
@@ -79,6 +107,8 @@ impl Slice {
             p99_us: total.response.and_then(|r| r.p99_us),
             client_cpu_us_per_call: total.client.and_then(|c| c.cpu_us_per_call),
             server_cpu_us_per_call: total.server.and_then(|s| s.cpu_us_per_call),
+            sidecar_cpu_us_per_call: None,
+            server_bytes_per_connection: None,
             errors: total.errors + total.not_started,
             valid: run.summary.health.valid,
             run: directory,
@@ -91,6 +121,8 @@ impl Slice {
             Metric::P99 => self.p99_us,
             Metric::ClientCpu => self.client_cpu_us_per_call,
             Metric::ServerCpu => self.server_cpu_us_per_call,
+            Metric::SidecarCpu => self.sidecar_cpu_us_per_call,
+            Metric::ServerMemory => self.server_bytes_per_connection,
         }
     }
 }
@@ -106,7 +138,7 @@ pub struct Rung {
 }
 
 impl Rung {
-    /// The median over the slices, µs.
+    /// The median over the slices, in the metric's unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         let mut values: Vec<f64> = self.slices.iter().filter_map(|s| s.value(metric)).collect();
         values.sort_by(f64::total_cmp);
@@ -124,9 +156,9 @@ pub struct Skipped {
 /// What one rung adds to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Added {
-    /// With its interval, µs: clearly more or less.
+    /// With its interval, in the metric's unit: clearly more or less.
     Clear(Paired),
-    /// The interval holds zero, µs.
+    /// The interval holds zero.
     NoneSeen(Paired),
     /// Too few rounds in which both were measured.
     TooFew,
@@ -272,6 +304,8 @@ mod tests {
                     p99_us: noisy(0.15),
                     client_cpu_us_per_call: noisy(0.03),
                     server_cpu_us_per_call: noisy(0.03),
+                    sidecar_cpu_us_per_call: None,
+                    server_bytes_per_connection: None,
                     errors: 0,
                     valid: true,
                     run: String::new(),
@@ -335,7 +369,7 @@ mod tests {
         let ladder = simulated(&[0.0, 500.0], 3, 1);
         assert_eq!(ladder.added(1, 0, Metric::P50), Added::TooFew);
         assert_eq!(fewest_rounds(2), 9);
-        assert_eq!(fewest_rounds(3), 10);
+        assert_eq!(fewest_rounds(3), 11);
     }
 
     #[test]

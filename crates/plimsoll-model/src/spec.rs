@@ -34,7 +34,7 @@ pub use bolt::BoltSpec;
 pub use fetch::FetchSpec;
 pub use find::FindSpec;
 pub use hold::HoldSpec;
-pub use ladder::{LadderSpec, Network, RungSpec, Secured};
+pub use ladder::{LadderSpec, Network, RungSpec, Secured, Via};
 pub use plugin::PluginSpec;
 pub use read::{locate, read};
 pub use resolve::{

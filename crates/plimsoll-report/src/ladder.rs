@@ -2,25 +2,36 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{Added, LadderRecord, Metric};
+use plimsoll_model::ladder::{Added, LadderRecord, Metric, Unit};
 
-use crate::quantity::{plural, signed_time, time};
+use crate::quantity::{bytes, plural, signed, time};
 use crate::terminal::{Align, Options, Table};
 
+/// A value of `metric` with its unit.
+pub fn show(metric: Metric, value: f64) -> String {
+    match metric.unit() {
+        Unit::Micros => time(value),
+        Unit::Bytes => bytes(value.round().max(0.0) as u64),
+    }
+}
+
 /// A difference in words: `+120 µs (100 µs … 140 µs)`, or that none was seen.
-pub fn added(added: Added) -> String {
+pub fn added(metric: Metric, added: Added) -> String {
+    let signed = |value| signed(value, |v| show(metric, v));
     match added {
         Added::Clear(d) => format!(
             "{} ({} … {})",
-            signed_time(d.shift),
-            signed_time(d.low),
-            signed_time(d.high)
+            signed(d.shift),
+            signed(d.low),
+            signed(d.high)
         ),
-        Added::NoneSeen(d) => format!(
-            "no difference seen ({} … {})",
-            signed_time(d.low),
-            signed_time(d.high)
-        ),
+        Added::NoneSeen(d) => {
+            format!(
+                "no difference seen ({} … {})",
+                signed(d.low),
+                signed(d.high)
+            )
+        }
         Added::TooFew => "too few rounds to tell".to_owned(),
     }
 }
@@ -95,11 +106,10 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
     for rung in &ladder.rungs {
         let mut row = vec![rung.name.clone()];
-        row.extend(
-            metrics
-                .iter()
-                .map(|m| rung.median(*m).map_or_else(|| "–".to_owned(), time)),
-        );
+        row.extend(metrics.iter().map(|m| {
+            rung.median(*m)
+                .map_or_else(|| "–".to_owned(), |v| show(*m, v))
+        }));
         table.row(row);
     }
     out += &table.to_string();
@@ -115,9 +125,9 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             for metric in &metrics {
                 let _ = writeln!(
                     out,
-                    "  {:<18} {}",
+                    "  {:<26} {}",
                     metric.name(),
-                    added(ladder.added(of, to, *metric))
+                    added(*metric, ladder.added(of, to, *metric))
                 );
             }
         }

@@ -95,7 +95,11 @@ fn a_search_shows_its_line_and_every_trial() {
 fn a_ladder_shows_its_rungs() {
     let page = html::ladder(&records::ladder(), "");
     check(&page);
-    for words in ["tls mutual, connection new adds ", "no difference seen"] {
+    for words in [
+        "tls mutual, via two sidecars adds ",
+        "no difference seen",
+        "server memory a connection",
+    ] {
         assert!(page.contains(words), "{words}");
     }
 }

@@ -248,3 +248,35 @@ fn without_the_right_to_make_namespaces_the_rest_is_measured() {
         assert_eq!(output.status.code(), Some(1));
     }
 }
+
+#[test]
+fn sidecars_are_started_and_their_cpu_and_the_servers_memory_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (output, record) = climb(
+        dir.path(),
+        "via = [\"direct\", \"one sidecar\", \"two sidecars\"]\nrounds = 2\n\"load.connections\" = [120]",
+    );
+    let names: Vec<&str> = record.rungs.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "connections 120, via direct",
+            "connections 120, via one sidecar",
+            "connections 120, via two sidecars"
+        ]
+    );
+    for (i, rung) in record.rungs.iter().enumerate() {
+        for slice in &rung.slices {
+            assert_eq!(slice.errors, 0, "{rung:?}");
+            assert!(slice.server_cpu_us_per_call.is_some(), "{rung:?}");
+            assert_eq!(slice.sidecar_cpu_us_per_call.is_some(), i > 0, "{rung:?}");
+            // A connection takes a few kilobytes at least, and less than a megabyte.
+            let memory = slice.server_bytes_per_connection.unwrap();
+            assert!((1_000.0..1e6).contains(&memory), "{memory}");
+        }
+    }
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    for words in ["sidecar CPU a call", "server memory a connection"] {
+        assert!(stdout.contains(words), "{stdout}");
+    }
+}

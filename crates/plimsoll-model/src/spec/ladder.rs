@@ -22,7 +22,7 @@ pub struct LadderSpec {
     /// Rungs one by one, each with its axes' values. Default: one, with none. Every
     /// combination of the other axes is a rung of each.
     pub rungs: Option<Vec<BTreeMap<String, Value>>>,
-    /// `tls`, `connection`, `suite`, `group`, `network`, or a plan's key with dots.
+    /// `tls`, `connection`, `suite`, `group`, `network`, `via`, or a plan's key with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
 }
@@ -44,6 +44,17 @@ pub enum Network {
     Namespaces,
 }
 
+/// How many sidecars a rung's calls pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Via {
+    #[default]
+    Direct,
+    /// On this machine, without encryption of its own.
+    OneSidecar,
+    /// With mutual TLS between them.
+    TwoSidecars,
+}
+
 /// One variant, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungSpec {
@@ -52,12 +63,13 @@ pub struct RungSpec {
     pub settings: BTreeMap<String, String>,
     pub secured: Secured,
     pub network: Network,
+    pub via: Via,
     pub spec: Spec,
 }
 
 /// More would take hours, and nobody could read them.
 const MOST_RUNGS: usize = 64;
-const AXES: [&str; 5] = ["tls", "connection", "suite", "group", "network"];
+const AXES: [&str; 6] = ["tls", "connection", "suite", "group", "network", "via"];
 
 impl Spec {
     /// The rungs of the plan's ladder, the last axis changing fastest.
@@ -79,6 +91,7 @@ impl Spec {
             settings: BTreeMap::new(),
             secured,
             network: Network::Localhost,
+            via: Via::Direct,
             spec: plain,
         };
         let mut rungs = match &ladder.rungs {
@@ -174,6 +187,14 @@ impl RungSpec {
                     _ => return Err(wrong("\"new\", \"resumed\" or \"reused\"")),
                 }
             }
+            "via" => {
+                rung.via = match text.as_str() {
+                    "direct" => Via::Direct,
+                    "one sidecar" => Via::OneSidecar,
+                    "two sidecars" => Via::TwoSidecars,
+                    _ => return Err(wrong("\"direct\", \"one sidecar\" or \"two sidecars\"")),
+                };
+            }
             "network" => {
                 rung.network = match text.as_str() {
                     "localhost" => Network::Localhost,
@@ -189,7 +210,7 @@ impl RungSpec {
                     match suggest(path, &AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, suite, group, network, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, suite, group, network, via, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;
@@ -305,6 +326,16 @@ mod tests {
         let listed = "rungs = [{ tls = \"off\" }, { tls = \"server\" }]";
         let found = rungs(&format!("{listed}\n\"load.connections\" = [1, 2]")).unwrap();
         assert_eq!(found.len(), 4);
+    }
+
+    #[test]
+    fn sidecars_are_an_axis() {
+        let found = rungs("via = [\"direct\", \"one sidecar\", \"two sidecars\"]").unwrap();
+        let vias: Vec<Via> = found.iter().map(|r| r.via).collect();
+        assert_eq!(vias, [Via::Direct, Via::OneSidecar, Via::TwoSidecars]);
+        assert_eq!(found[2].name, "via two sidecars");
+        let wrong = rungs("via = [\"three\", \"direct\"]").unwrap_err();
+        assert!(wrong.to_string().contains("\"one sidecar\" or"), "{wrong}");
     }
 
     #[test]

@@ -5,8 +5,7 @@ use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 
 use super::chart::{Frame, Scale, px, short_time, x_axis};
 use super::page::{figure, section as part};
-use crate::ladder::{added, metrics};
-use crate::quantity::time;
+use crate::ladder::{added, metrics, show};
 
 const ROW: f64 = 44.0;
 
@@ -64,7 +63,7 @@ fn draw(frame: &Frame, ladder: &LadderRecord, metric: Metric, colour: usize) -> 
         .map(|us| (x.at(us), signed(us)))
         .collect();
     let label = (1..ladder.rungs.len())
-        .map(|of| format!("{}: {}", ladder.rungs[of].name, added(rows[of - 1])))
+        .map(|of| format!("{}: {}", ladder.rungs[of].name, added(metric, rows[of - 1])))
         .collect::<Vec<_>>()
         .join("; ");
     let zero = px(x.at(0.0));
@@ -121,7 +120,7 @@ pub(super) fn table(ladder: &LadderRecord) -> Markup {
             tbody { @for rung in &ladder.rungs {
                 tr {
                     th scope="row" { (rung.name) }
-                    @for m in &metrics { td { (rung.median(*m).map_or_else(|| "–".to_owned(), time)) } }
+                    @for m in &metrics { td { (rung.median(*m).map_or_else(|| "–".to_owned(), |v| show(*m, v))) } }
                     td { (rung.slices.len()) }
                 }
             } }
@@ -134,7 +133,7 @@ pub(super) fn table(ladder: &LadderRecord) -> Markup {
                     @for to in [of - 1, 0].into_iter().take(if of == 1 { 1 } else { 2 }) {
                         tr {
                             th scope="row" { (ladder.rungs[of].name) } td.text { (ladder.rungs[to].name) }
-                            @for m in &metrics { td.text { (added(ladder.added(of, to, *m))) } }
+                            @for m in &metrics { td.text { (added(*m, ladder.added(of, to, *m))) } }
                         }
                     }
                 }

@@ -5,6 +5,8 @@
 //! that both ends' CPU can be told apart; they end with the ladder, however it ends.
 
 mod servers;
+mod sidecars;
+mod stand;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,6 +36,7 @@ use crate::problems::{self, Source};
 use crate::progress::Series;
 
 use servers::Servers;
+use stand::Stand;
 
 /// Measure variants of a plan in turn, and tell what each adds.
 ///
@@ -132,14 +135,19 @@ pub(crate) fn execute(
             skipped.name, skipped.reason
         ));
     }
-    let plans = rungs
-        .iter()
-        .map(|rung| planning::plan(&rung.spec, environment, &source))
-        .collect::<Result<Vec<Plan>, Failure>>()?;
+    let skipped = servers.skipped.clone();
+    let mut stand = Stand::build(servers, &mut rungs, &dir)?;
+    let ready = rungs
+        .into_iter()
+        .map(|rung| {
+            let plan = planning::plan(&rung.spec, environment, &source)?;
+            Ok((rung, plan))
+        })
+        .collect::<Result<Vec<(RungSpec, Plan)>, Failure>>()?;
     let rounds = arguments
         .rounds
         .or(options.rounds)
-        .map_or_else(|| ladder::fewest_rounds(rungs.len()), |n| n as usize);
+        .map_or_else(|| ladder::fewest_rounds(ready.len()), |n| n as usize);
     let mut record = LadderRecord {
         schema_version: SCHEMA_VERSION,
         name,
@@ -147,19 +155,27 @@ pub(crate) fn execute(
         started_at: Timestamp::now(),
         slice_s: length.as_secs_f64(),
         seed: spec.seed.unwrap_or(1),
-        rungs: rungs
+        rungs: ready
             .iter()
-            .map(|rung| Rung {
+            .map(|(rung, _)| Rung {
                 name: rung.name.clone(),
                 settings: rung.settings.clone(),
                 slices: Vec::new(),
             })
             .collect(),
-        skipped: servers.skipped.clone(),
+        skipped,
         interrupted: false,
     };
     let series = Series::new(session.progress);
-    let outcome = climb(&mut record, &rungs, &plans, rounds, &dir, &series, session);
+    let outcome = climb(
+        &mut record,
+        &ready,
+        rounds,
+        &dir,
+        &mut stand,
+        &series,
+        session,
+    );
     // The terminal is given back before anything else is shown.
     drop(series);
     // What was measured until then stays, whatever ended the ladder.
@@ -209,28 +225,34 @@ fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
 /// Round by round, slice by slice.
 fn climb(
     record: &mut LadderRecord,
-    rungs: &[RungSpec],
-    plans: &[Plan],
+    ready: &[(RungSpec, Plan)],
     rounds: usize,
     dir: &Path,
+    stand: &mut Stand,
     series: &Series,
     session: &Session,
 ) -> Result<(), Failure> {
-    for (round, order) in ladder::order(rungs.len(), rounds, record.seed)
+    for (round, order) in ladder::order(ready.len(), rounds, record.seed)
         .into_iter()
         .enumerate()
     {
-        let mut slices: Vec<Option<Slice>> = vec![None; rungs.len()];
+        let mut slices: Vec<Option<Slice>> = vec![None; ready.len()];
         for (nth, rung) in order.into_iter().enumerate() {
-            let (spec, plan) = (&rungs[rung].spec, &plans[rung]);
-            let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
+            let (variant, mut plan) = (&ready[rung].0, ready[rung].1.clone());
+            let before = stand.before(rung, &mut plan)?;
+            let plan = &plan;
+            let toml = variant
+                .spec
+                .filled_in(plan)
+                .to_toml()
+                .map_err(Failure::error)?;
             let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
             let context = format!(
                 "round {} of {rounds}, slice {} of {}: {}",
                 round + 1,
                 nth + 1,
-                rungs.len(),
-                rungs[rung].name
+                ready.len(),
+                variant.name
             );
             let progress = series.one(plan, vec![context]);
             let run = execution::carry_out(plan, &toml, &dir.join(&name), progress, None, session)?;
@@ -238,7 +260,9 @@ fn climb(
                 record.interrupted = true;
                 return Ok(());
             }
-            slices[rung] = Some(Slice::of(&run, name));
+            let mut slice = Slice::of(&run, name);
+            stand.after(rung, &before, &run, &mut slice);
+            slices[rung] = Some(slice);
         }
         for (rung, slice) in record.rungs.iter_mut().zip(slices) {
             rung.slices.extend(slice);

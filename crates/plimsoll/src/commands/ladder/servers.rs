@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use plimsoll_engine::resources::Watched;
 use plimsoll_model::ladder::Skipped;
 use plimsoll_model::spec::{Network, RungSpec, Secured, WatchSpec};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
@@ -17,7 +18,12 @@ use crate::failure::Failure;
 /// What runs for a ladder. Dropped, it ends: the servers, then their namespace.
 #[derive(Default)]
 pub(super) struct Servers {
+    /// The words after `plimsoll serve`.
+    words: Vec<String>,
+    set: Option<CertificateSet>,
     running: Vec<Server>,
+    /// Each rung's place in `running`.
+    by_rung: Vec<usize>,
     namespace: Option<Namespace>,
     /// Rungs that can't be measured here.
     pub(super) skipped: Vec<Skipped>,
@@ -26,13 +32,22 @@ pub(super) struct Servers {
 /// A server of ours, ended when it is dropped.
 struct Server {
     child: Child,
+    address: String,
+    network: Network,
+    secured: Secured,
+}
+
+impl Server {
+    fn end(&mut self) {
+        // It may have ended by itself; there is nobody left to tell.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nobody left to tell.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.end();
     }
 }
 
@@ -43,12 +58,14 @@ pub(super) fn start(
     rungs: &mut Vec<RungSpec>,
     dir: &Path,
 ) -> Result<Servers, Failure> {
-    let mut servers = Servers::default();
+    let mut servers = Servers {
+        words: words.to_vec(),
+        ..Servers::default()
+    };
     servers.make_networks(rungs)?;
-    let mut set: Option<CertificateSet> = None;
-    let mut started: BTreeMap<(Network, Secured), (String, u32)> = BTreeMap::new();
+    let mut started: BTreeMap<(Network, Secured), usize> = BTreeMap::new();
     for rung in rungs {
-        if rung.secured != Secured::Off && set.is_none() {
+        if rung.secured != Secured::Off && servers.set.is_none() {
             let inside = servers.namespace.as_ref();
             let options = Options {
                 names: inside
@@ -57,17 +74,22 @@ pub(super) fn start(
                     .collect(),
                 ..Options::default()
             };
-            set = Some(make_certificates(&dir.join("certs"), &options).map_err(Failure::error)?);
+            let made = make_certificates(&dir.join("certs"), &options);
+            servers.set = Some(made.map_err(Failure::error)?);
         }
         let key = (rung.network, rung.secured);
-        let (address, pid) = match started.get(&key) {
-            Some(known) => known.clone(),
+        let place = match started.get(&key) {
+            Some(known) => *known,
             None => {
-                let new = servers.add(words, rung, set.as_ref())?;
-                started.insert(key, new.clone());
-                new
+                let server = servers.launch(rung.network, rung.secured, None)?;
+                servers.running.push(server);
+                started.insert(key, servers.running.len() - 1);
+                servers.running.len() - 1
             }
         };
+        servers.by_rung.push(place);
+        let server = &servers.running[place];
+        let (address, pid) = (&server.address, server.child.id());
         let secure = if rung.secured == Secured::Off {
             ""
         } else {
@@ -79,7 +101,7 @@ pub(super) fn start(
             pid: Some(pid),
             ..WatchSpec::default()
         });
-        if let (Some(set), Secured::Server | Secured::Mutual) = (&set, rung.secured) {
+        if let (Some(set), Secured::Server | Secured::Mutual) = (&servers.set, rung.secured) {
             let tls = rung.spec.tls.get_or_insert_default();
             tls.ca = Some(set.ca_cert.clone());
             let mutual = rung.secured == Secured::Mutual;
@@ -128,19 +150,46 @@ impl Servers {
         }
     }
 
-    /// Starts one; its address and process.
-    fn add(
-        &mut self,
-        words: &[String],
-        rung: &RungSpec,
-        set: Option<&CertificateSet>,
-    ) -> Result<(String, u32), Failure> {
+    /// Starts the server of a rung afresh, where it was: for a slice whose memory is measured,
+    /// since what earlier slices left behind would count as its own. Its process, and its
+    /// memory before the first connection.
+    ///
+    /// # Errors
+    /// When it does not start again.
+    pub(super) fn renew(&mut self, rung: usize) -> Result<Option<(u32, u64)>, Failure> {
+        let Some(&place) = self.by_rung.get(rung) else {
+            return Ok(None);
+        };
+        let old = &mut self.running[place];
+        old.end();
+        let (network, secured, address) = (old.network, old.secured, old.address.clone());
+        let server = self.launch(network, secured, Some(&address))?;
+        let pid = server.child.id();
+        self.running[place] = server;
+        Ok(Watched::pid(pid)
+            .usage()
+            .map(|usage| (pid, usage.rss_bytes)))
+    }
+
+    /// The process that serves a rung; `None` where it is not ours.
+    pub(super) fn pid(&self, rung: usize) -> Option<u32> {
+        Some(self.running.get(*self.by_rung.get(rung)?)?.child.id())
+    }
+
+    /// Starts one, at an address that is free or at `again`.
+    fn launch(
+        &self,
+        network: Network,
+        secured: Secured,
+        again: Option<&str>,
+    ) -> Result<Server, Failure> {
+        let words = &self.words;
         let program = std::env::current_exe().map_err(|e| {
             Failure::error(format_args!(
                 "can't find this program to start a server: {e}"
             ))
         })?;
-        let (mut command, host) = match (&self.namespace, rung.network) {
+        let (mut command, host) = match (&self.namespace, network) {
             (Some(namespace), Network::Namespaces) => {
                 (namespace.command(program), namespace.address().to_string())
             }
@@ -149,20 +198,27 @@ impl Servers {
         command
             .arg("serve")
             .args(words)
-            .args(["--listen", &format!("{host}:0"), "--json"])
+            .arg("--listen")
+            .arg(again.map_or_else(|| format!("{host}:0"), str::to_owned))
+            .arg("--json")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        if let (Some(set), Secured::Server | Secured::Mutual) = (set, rung.secured) {
+        if let (Some(set), Secured::Server | Secured::Mutual) = (&self.set, secured) {
             command.arg("--tls-cert").arg(&set.server_cert);
             command.arg("--tls-key").arg(&set.server_key);
-            if rung.secured == Secured::Mutual {
+            if secured == Secured::Mutual {
                 command.arg("--tls-client-ca").arg(&set.ca_cert);
             }
         }
         let child = command
             .spawn()
             .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
-        let mut server = Server { child };
+        let mut server = Server {
+            child,
+            address: String::new(),
+            network,
+            secured,
+        };
         let mut line = String::new();
         if let Some(stdout) = server.child.stdout.take() {
             BufReader::new(stdout)
@@ -170,17 +226,15 @@ impl Servers {
                 .map_err(|e| Failure::error(format_args!("ladder.serve: {e}")))?;
         }
         let said: Option<serde_json::Value> = serde_json::from_str(&line).ok();
-        let address = said
+        server.address = said
             .as_ref()
-            .and_then(|said| said["address"].as_str())
+            .and_then(|said| said["address"].as_str().map(str::to_owned))
             .ok_or_else(|| {
                 Failure::usage(
                     format_args!("ladder.serve: `plimsoll serve {}` did not start", words.join(" ")),
                     "its message is above; write, for example, serve = [\"score\", \"--delay\", \"5ms\"]",
                 )
             })?;
-        let pid = server.child.id();
-        self.running.push(server);
-        Ok((address.to_owned(), pid))
+        Ok(server)
     }
 }

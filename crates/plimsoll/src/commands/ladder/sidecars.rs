@@ -1,0 +1,213 @@
+//! The sidecars that a ladder puts between the load and the target of its rungs.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use plimsoll_engine::resources::{Usage, Watched};
+use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, parse_target};
+use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+
+use crate::failure::Failure;
+
+/// From the load to a target, by where it is and how many sidecars there are.
+type Way = (SocketAddr, Via);
+
+/// Dropped, the sidecars end.
+#[derive(Default)]
+pub(super) struct Sidecars {
+    /// The one that the load sees last.
+    ways: BTreeMap<Way, Vec<Sidecar>>,
+    by_rung: Vec<Option<Way>>,
+}
+
+/// A `plimsoll relay sidecar` of ours, ended when it is dropped.
+struct Sidecar {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        // It may have ended by itself; there is nobody left to tell.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts the sidecars that the rungs need, their files and certificates in `dir`, and points
+/// the rungs at them.
+///
+/// # Errors
+/// When a target has no address, or a sidecar does not start.
+pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<Sidecars, Failure> {
+    let mut sidecars = Sidecars::default();
+    let mut set = None;
+    for rung in rungs {
+        if rung.via == Via::Direct {
+            sidecars.by_rung.push(None);
+            continue;
+        }
+        if rung.via == Via::TwoSidecars && set.is_none() {
+            let made = make_certificates(&dir.join("certs"), &Options::default());
+            set = Some(made.map_err(Failure::error)?);
+        }
+        let end = Target::of(rung)?;
+        let way = (end.address, rung.via);
+        if !sidecars.ways.contains_key(&way) {
+            let started = way_to(way, rung, set.as_ref(), dir, sidecars.ways.len() + 1)?;
+            sidecars.ways.insert(way, started);
+        }
+        if let Some(first) = sidecars.ways.get(&way).and_then(|way| way.last()) {
+            end.redirect(rung, first.address);
+        }
+        sidecars.by_rung.push(Some(way));
+    }
+    Ok(sidecars)
+}
+
+impl Sidecars {
+    /// The CPU, in µs, that the sidecars of a rung have used so far; `None` where it has none.
+    pub(super) fn cpu_us(&self, rung: usize) -> Option<u64> {
+        let way = self.by_rung.get(rung)?.as_ref()?;
+        let usage = |sidecar: &Sidecar| Watched::pid(sidecar.child.id()).usage();
+        let used = |usage: Usage| usage.cpu_user_us + usage.cpu_system_us;
+        self.ways
+            .get(way)?
+            .iter()
+            .map(|sidecar| usage(sidecar).map(used))
+            .sum()
+    }
+}
+
+/// Starts the sidecars of the `n`th way, the last to be started first on the way.
+fn way_to(
+    (end, via): Way,
+    rung: &RungSpec,
+    set: Option<&CertificateSet>,
+    dir: &Path,
+    n: usize,
+) -> Result<Vec<Sidecar>, Failure> {
+    // What is encrypted from end to end is bytes to a sidecar.
+    let bolt = rung.spec.call.bolt.is_some() && rung.secured == Secured::Off;
+    let protocol = if bolt { "bolt" } else { "tcp" };
+    let route = |upstream: SocketAddr, tls: &str| {
+        format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")
+    };
+    match (via, set) {
+        (Via::OneSidecar, _) => Ok(vec![one(dir, &format!("way-{n}"), &route(end, ""))?]),
+        (Via::TwoSidecars, Some(set)) => {
+            let files = |cert: &Path, key: &Path| {
+                let [ca, cert, key] = [&set.ca_cert, cert, key].map(toml_path);
+                format!("ca = {ca}, cert = {cert}, key = {key}")
+            };
+            let listen = files(&set.server_cert, &set.server_key);
+            let far = route(end, &format!("listen_tls = {{ {listen} }}\n"));
+            let far = one(dir, &format!("way-{n}-far"), &far)?;
+            let upstream = files(&set.client_cert, &set.client_key);
+            let tls = format!("upstream_tls = {{ {upstream}, server_name = \"localhost\" }}\n");
+            let near = one(dir, &format!("way-{n}-near"), &route(far.address, &tls))?;
+            Ok(vec![far, near])
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Starts a sidecar with one route, whose file is `NAME.toml` in `dir`.
+fn one(dir: &Path, name: &str, route: &str) -> Result<Sidecar, Failure> {
+    let file = dir.join(format!("{name}.toml"));
+    let wrong = |what: &str, e: std::io::Error| {
+        Failure::error(format_args!("ladder.via: {what} {}: {e}", file.display()))
+    };
+    let text = format!("[[route]]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{route}");
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(&file, text))
+        .map_err(|e| wrong("can't write", e))?;
+    let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
+    let child = Command::new(program)
+        .args(["relay", "sidecar"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| wrong("can't start a sidecar of", e))?;
+    let mut sidecar = Sidecar {
+        child,
+        address: SocketAddr::from(([0, 0, 0, 0], 0)),
+    };
+    let mut line = String::new();
+    if let Some(stdout) = sidecar.child.stdout.take() {
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .map_err(|e| wrong("can't hear the sidecar of", e))?;
+    }
+    sidecar.address = line
+        .split("listening on ")
+        .nth(1)
+        .and_then(|address| address.trim().parse().ok())
+        .ok_or_else(|| {
+            Failure::error(format_args!(
+                "ladder.via: the sidecar of {} did not start; its message is above",
+                file.display()
+            ))
+        })?;
+    Ok(sidecar)
+}
+
+/// Where a rung's calls end.
+struct Target {
+    address: SocketAddr,
+    host: String,
+}
+
+impl Target {
+    fn of(rung: &RungSpec) -> Result<Target, Failure> {
+        let url = rung.spec.target.as_deref().unwrap_or_default();
+        let wrong = |why: String| {
+            Failure::usage(
+                format_args!("ladder.via: the target {url:?} can't be put behind a sidecar: {why}"),
+                "give a target that resolves, or let the ladder start its own server: serve = [\"score\"]",
+            )
+        };
+        let (target, _) = parse_target(url).map_err(wrong)?;
+        let address = (target.host.as_str(), target.port)
+            .to_socket_addrs()
+            .map_err(|e| wrong(e.to_string()))?
+            .next()
+            .ok_or_else(|| wrong("it has no address".to_owned()))?;
+        Ok(Target {
+            address,
+            host: target.host,
+        })
+    }
+
+    /// Points `rung` at the sidecar at `address`; certificate and process stay the target's.
+    fn redirect(&self, rung: &mut RungSpec, address: SocketAddr) {
+        if let Some(tls) = &mut rung.spec.tls {
+            tls.server_name.get_or_insert_with(|| self.host.clone());
+        }
+        rung.spec.watch.get_or_insert_with(|| {
+            let local = self.address.ip().is_loopback();
+            WatchSpec {
+                port: local.then_some(self.address.port()),
+                off: (!local).then_some(true),
+                ..WatchSpec::default()
+            }
+        });
+        if let Some(url) = &mut rung.spec.target
+            && let Some((scheme, rest)) = url.split_once("://")
+        {
+            let path = rest.find('/').map_or("", |at| &rest[at..]);
+            *url = format!("{scheme}://{address}{path}");
+        }
+    }
+}
+
+/// An absolute path as a TOML string.
+fn toml_path(path: &Path) -> String {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let text = whole.display().to_string();
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,85 @@
+//! What a ladder's rungs stand on, servers and sidecars, and what only it can tell of a slice.
+
+use std::path::Path;
+
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::Slice;
+use plimsoll_model::plan::Watch;
+use plimsoll_model::run::Run;
+use plimsoll_model::spec::RungSpec;
+
+use super::servers::Servers;
+use super::sidecars::{self, Sidecars};
+use crate::failure::Failure;
+
+/// With fewer connections a page of memory more or less decides.
+const MANY_CONNECTIONS: u32 = 100;
+
+/// Dropped, everything that was started ends.
+pub(super) struct Stand {
+    servers: Servers,
+    sidecars: Sidecars,
+}
+
+/// What was there before a slice.
+pub(super) struct Before {
+    /// The server's memory, where it was started for this slice.
+    server_rss: Option<u64>,
+    sidecars_cpu_us: Option<u64>,
+}
+
+impl Stand {
+    /// Puts the sidecars that the rungs ask for before their targets.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub(super) fn build(
+        servers: Servers,
+        rungs: &mut [RungSpec],
+        dir: &Path,
+    ) -> Result<Stand, Failure> {
+        Ok(Stand {
+            servers,
+            sidecars: sidecars::start(rungs, &dir.join("sidecars"))?,
+        })
+    }
+
+    /// Makes ready for a slice of `rung`, whose plan may have to watch another process.
+    ///
+    /// # Errors
+    /// When the server does not start again.
+    pub(super) fn before(&mut self, rung: usize, plan: &mut Plan) -> Result<Before, Failure> {
+        let fresh = if plan.load.connections >= MANY_CONNECTIONS {
+            self.servers.renew(rung)?
+        } else {
+            None
+        };
+        if let Some(pid) = self.servers.pid(rung) {
+            plan.watch = Watch::Pid(pid);
+        }
+        Ok(Before {
+            server_rss: fresh.map(|(_, rss)| rss),
+            sidecars_cpu_us: self.sidecars.cpu_us(rung),
+        })
+    }
+
+    /// Adds to the figures of a slice what `run` does not tell.
+    pub(super) fn after(&self, rung: usize, before: &Before, run: &Run, slice: &mut Slice) {
+        let check = &run.summary.count_check;
+        let calls = check.ok + check.errors;
+        if let (Some(before), Some(now)) = (before.sidecars_cpu_us, self.sidecars.cpu_us(rung))
+            && calls > 0
+        {
+            let used = now.saturating_sub(before) as f64;
+            slice.sidecar_cpu_us_per_call = Some(used / calls as f64);
+        }
+        let total = &run.summary.total;
+        let open = total.connections_open_max;
+        if let (Some(before), Some(server)) = (before.server_rss, total.server)
+            && open >= u64::from(MANY_CONNECTIONS)
+        {
+            let grown = server.rss_bytes_max.saturating_sub(before) as f64;
+            slice.server_bytes_per_connection = Some(grown / open as f64);
+        }
+    }
+}
