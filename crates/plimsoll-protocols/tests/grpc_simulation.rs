@@ -220,7 +220,9 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         drain: Duration::from_millis(800),
         processes: None,
         workers: None,
+        precision: None,
         spin: Duration::ZERO,
+        read_buffer: 128 << 10,
         source_addresses: Vec::new(),
     };
     let call = GrpcCall {

@@ -6,6 +6,7 @@
 mod abort;
 mod advice;
 mod arguments;
+mod climbing;
 mod commands;
 mod console;
 mod descriptors;
@@ -21,6 +22,7 @@ mod presentation;
 mod problems;
 mod progress;
 mod protocols;
+mod settling;
 mod spread;
 mod stopping;
 

@@ -85,6 +85,7 @@ pub(crate) fn ladder() -> LadderRecord {
                     errors: 0,
                     valid: true,
                     run: format!("rung-{name}/slice-{round}"),
+                    volume: None,
                 }
             })
             .collect(),
@@ -104,5 +105,6 @@ pub(crate) fn ladder() -> LadderRecord {
         ],
         skipped: Vec::new(),
         interrupted: false,
+        limits: None,
     }
 }

@@ -269,7 +269,7 @@ impl Fixture {
             let taken = recorder.take(None);
             let used = |per_call: u64| Resources {
                 cpu_user_us: self.calls * per_call,
-                cpu_system_us: self.calls * per_call / 2,
+                cpu_system_us: Some(self.calls * per_call / 2),
                 rss_bytes: 9_400_000,
                 descriptors: 12 + u64::from(connections),
                 threads: 2,
