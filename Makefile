@@ -42,7 +42,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
 	fuzz/run.sh $(FUZZ_SECONDS)
 
 .PHONY: bench
-bench: setup-bench release ## side by side with h2load, ghz, k6 and grpc.aio; pacing; arrivals; fleet; Bolt; sidecars; streams; sessions; connections at rest
+bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio and s_time; pacing; arrivals; fleet; Bolt; sidecars; streams; sessions; connections at rest
 	bench/grpc.py
 	bench/pacing.py
 	bench/arrivals.py
@@ -53,6 +53,7 @@ bench: setup-bench release ## side by side with h2load, ghz, k6 and grpc.aio; pa
 	bench/varying.py
 	bench/sessions.py
 	bench/hold.py
+	bench/tls.py
 
 .PHONY: release
 release: ## the release binary, target/release/plimsoll

@@ -94,6 +94,12 @@ pub trait Driver {
         0
     }
 
+    /// Bytes that the peer is sure to send before anything else can happen, such as the
+    /// rest of a body whose length it told. The worker need not be woken for each of them.
+    fn still_to_come(&self) -> u64 {
+        0
+    }
+
     /// Bytes from the peer, in any split.
     fn receive(
         &mut self,

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use plimsoll_model::Time;
 
+mod low_water;
 pub mod os;
 pub mod simulated;
 
@@ -49,6 +50,10 @@ pub trait Network {
 
     /// `Ok(0)`: the peer has closed its side. `WouldBlock`: nothing there now.
     fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Don't tell of readable bytes before so many have come (1: any); the end of the
+    /// stream is told of always. A hint: a network may tell earlier.
+    fn low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}
 
     /// Writes a prefix of the slices; `WouldBlock` if the socket takes nothing now.
     fn write(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;

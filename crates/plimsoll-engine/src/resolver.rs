@@ -45,14 +45,17 @@ impl Resolver {
     pub(crate) fn ask(&mut self, token: Token) {
         if self.literal.is_some() {
             self.at_once.push(token);
-            // The worker asks before it waits and looks for answers after: don't let it sleep.
-            self.waker.wake();
             return;
         }
         let (host, port, waker) = (self.host.clone(), self.port, self.waker.clone());
         let thread = self.thread.get_or_insert_with(|| spawn(host, port, waker));
         // The thread ends only with this resolver.
         let _ = thread.questions.send(token);
+    }
+
+    /// There is an answer that nobody will be woken for.
+    pub(crate) fn has_answer(&self) -> bool {
+        !self.at_once.is_empty()
     }
 
     pub(crate) fn answer(&mut self) -> Option<(Token, io::Result<SocketAddr>)> {

@@ -130,7 +130,7 @@ impl Meter {
         let before = self.last.replace(now).unwrap_or(now);
         Some(Resources {
             cpu_user_us: now.cpu_user_us.saturating_sub(before.cpu_user_us),
-            cpu_system_us: now.cpu_system_us.saturating_sub(before.cpu_system_us),
+            cpu_system_us: Some(now.cpu_system_us.saturating_sub(before.cpu_system_us)),
             rss_bytes: now.rss_bytes,
             descriptors: now.descriptors,
             threads: now.threads,

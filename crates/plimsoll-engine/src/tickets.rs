@@ -26,6 +26,14 @@ struct Kept {
 }
 
 impl Tickets {
+    /// More than connections come up short of: a ticket costs a key derivation, so beyond
+    /// this a connection keeps one, as it used one, and not all that a server sends.
+    const PLENTY: usize = 256;
+
+    pub(crate) fn are_plenty(&self) -> bool {
+        self.with(|kept| kept.tickets.len() >= Tickets::PLENTY)
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
         // What is kept is whole between any two statements.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))

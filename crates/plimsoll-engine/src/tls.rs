@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::{Group, RecordLayer, Suite, Target, TlsPlan};
+use plimsoll_model::plan::{ChainCheck, Group, RecordLayer, Suite, Target, TlsPlan};
 use plimsoll_model::run::NegotiatedTls;
-use rustls::client::{ResolvesClientCert, Resumption, UnbufferedClientConnection};
+use rustls::client::{
+    ResolvesClientCert, Resumption, UnbufferedClientConnection, WebPkiServerVerifier,
+};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -23,12 +25,15 @@ use rustls::{
 };
 
 mod bare;
+mod chain;
 mod handshake;
 mod lean;
+pub mod limits;
 pub mod record;
 mod secrets;
 
 use bare::{BareError, BareSession};
+use chain::CheckedOnce;
 use handshake::Agreed;
 use lean::LeanSession;
 use record::RecordError;
@@ -76,6 +81,8 @@ pub struct TlsClient {
     server_name: ServerName<'static>,
     has_identity: bool,
     resume: bool,
+    /// This worker's, where the plan resumes sessions.
+    tickets: Option<Arc<Tickets>>,
     own_records: bool,
     /// The key log of sessions that rest.
     heard: Option<Arc<Heard>>,
@@ -113,9 +120,21 @@ impl TlsClient {
         let _ = provider.secure_random.fill(&mut warmth);
 
         let asked = Arc::new(Asked::default());
-        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(roots(plan.ca.as_deref())?);
+        let provider = Arc::new(provider);
+        let roots = Arc::new(roots(plan.ca.as_deref())?);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?;
+        let builder = match plan.chain {
+            ChainCheck::Each => builder.with_root_certificates(roots),
+            ChainCheck::Once => {
+                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider)
+                    .build()
+                    .map_err(|e| rustls::Error::General(e.to_string()))?;
+                builder
+                    .dangerous()
+                    .with_custom_certificate_verifier(Arc::new(CheckedOnce::new(verifier)))
+            }
+        };
         let mut config = match &plan.identity {
             None => builder.with_client_cert_resolver(Arc::clone(&asked) as _),
             Some(identity) => {
@@ -137,6 +156,7 @@ impl TlsClient {
         };
         config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
         config.resumption = Resumption::disabled();
+        config.enable_early_data = plan.early_data;
         config.enable_secret_extraction = plan.records == RecordLayer::Own;
         let name = plan.server_name.as_deref().unwrap_or(&target.host);
         let bare = name.trim_start_matches('[').trim_end_matches(']');
@@ -149,6 +169,7 @@ impl TlsClient {
             server_name,
             has_identity: plan.identity.is_some(),
             resume: plan.resume,
+            tickets: None,
             own_records: plan.records == RecordLayer::Own,
             heard: None,
             asked,
@@ -182,9 +203,11 @@ impl TlsClient {
     pub fn for_worker(&self) -> TlsClient {
         let mut client = self.clone();
         if self.resume {
+            let tickets = Arc::new(Tickets::default());
             let mut config = ClientConfig::clone(&self.config);
-            config.resumption = Resumption::store(Arc::new(Tickets::default()));
+            config.resumption = Resumption::store(Arc::clone(&tickets) as _);
             client.config = Arc::new(config);
+            client.tickets = Some(tickets);
         }
         if self.heard.is_some() {
             let heard = Arc::new(Heard::default());
@@ -201,7 +224,11 @@ impl TlsClient {
         let link = if let Some(heard) = &self.heard {
             Link::Lean(LeanSession::client(config, name, heard)?)
         } else if self.own_records {
-            Link::Own(Box::new(BareSession::new(config, name)?))
+            Link::Own(Box::new(BareSession::new(
+                config,
+                name,
+                self.tickets.clone(),
+            )?))
         } else {
             let mut connection = ClientConnection::new(config, name)?;
             // What the driver gives is sealed at once, so that a batch of frames is one record.
@@ -382,6 +409,34 @@ impl TlsSession {
         }
     }
 
+    /// Bytes that may go out with the `ClientHello` (0-RTT, RFC 8446 §2.3): what the plan wants
+    /// and the ticket allows.
+    pub(crate) fn early_room(&mut self) -> usize {
+        match &mut self.link {
+            Link::Library(connection) => connection.early_data().map_or(0, |e| e.bytes_left()),
+            Link::Own(_) | Link::Lean(_) => 0,
+        }
+    }
+
+    /// Seal plaintext for that, as far as there is room; tells how far.
+    pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
+        match &mut self.link {
+            Link::Library(connection) => connection
+                .early_data()
+                .and_then(|mut early| early.write(plaintext).ok())
+                .unwrap_or(0),
+            Link::Own(_) | Link::Lean(_) => 0,
+        }
+    }
+
+    /// Whether the server took it; meaningful once the handshake is over.
+    pub(crate) fn early_accepted(&self) -> bool {
+        match &self.link {
+            Link::Library(connection) => connection.is_early_data_accepted(),
+            Link::Own(_) | Link::Lean(_) => false,
+        }
+    }
+
     /// The server asked for a client certificate, and there was none to show.
     pub(crate) fn lacks_certificate(&self) -> bool {
         !self.has_identity && self.asked.0.load(Ordering::Relaxed)
@@ -484,6 +539,27 @@ impl TlsSession {
             }
             Link::Own(session) => session.seal(plaintext),
             Link::Lean(session) => session.seal(plaintext),
+        }
+    }
+
+    /// The fewest bytes that the socket must still give before `plaintext` bytes have come.
+    pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
+        match &self.link {
+            // The library doesn't tell how much of a record it holds: at most all of one.
+            Link::Library(_) => plaintext.saturating_sub(record::MOST_RECORD as u64),
+            Link::Own(session) => session.fewest_to_come(plaintext),
+            // It is held, not hurried: every byte wakes.
+            Link::Lean(_) => 0,
+        }
+    }
+
+    /// Whether more may be sealed before what waits has been written. The end of a handshake
+    /// and the first request then leave in one write.
+    pub(crate) fn has_room(&self) -> bool {
+        match &self.link {
+            Link::Library(connection) => !connection.wants_write(),
+            Link::Own(session) => session.outgoing().len() < record::MOST_PLAINTEXT,
+            Link::Lean(session) => session.outgoing().is_empty(),
         }
     }
 

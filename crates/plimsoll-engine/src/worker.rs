@@ -46,9 +46,6 @@ const MOST_CONNECTING: usize = 256;
 /// So many of them are a worker's own at least.
 const FEWEST_CONNECTING: usize = 8;
 
-/// Read buffer, shared by all connections of the worker.
-const READ_BUFFER: usize = 128 * 1024;
-
 /// After an interrupt, how long calls in flight may take.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -154,6 +151,7 @@ pub struct Worker<P: Protocol, N: Network> {
     /// An emptied interval, for its memory.
     spare: Option<Interval>,
     events: Vec<Event>,
+    /// Shared by all connections.
     buffer: Vec<u8>,
     spare_outboxes: Vec<Vec<u8>>,
 
@@ -237,7 +235,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             recorder,
             spare: None,
             events: Vec::new(),
-            buffer: vec![0; READ_BUFFER],
+            buffer: vec![0; share.load.read_buffer],
             spare_outboxes: Vec::new(),
             start: Time::NEVER,
             arrivals: None,
@@ -344,9 +342,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.flush_dirty(control);
             }
         }
-        while let Some((token, resolved)) = self.network.resolved() {
-            self.resolved(control, token, resolved);
-        }
+        self.take_addresses(control);
         for token in std::mem::take(&mut self.unfinished) {
             self.serve(
                 control,
@@ -362,6 +358,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.expire(control, now);
         self.begin_connections(control, now);
         self.issue_due(now);
+        // Connections that were begun now, to an address that needs no looking up.
+        self.take_addresses(control);
         self.flush_dirty(control);
         self.progress_phase(control, now);
         if now >= self.intervals.end() {

@@ -195,7 +195,9 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         drain: Duration::from_secs(1),
         processes: None,
         workers: None,
+        precision: None,
         spin: Duration::ZERO,
+        read_buffer: 128 << 10,
         source_addresses: Vec::new(),
     }
 }

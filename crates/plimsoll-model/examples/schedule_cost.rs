@@ -34,7 +34,9 @@ fn main() {
             drain: Duration::from_secs(10),
             processes: None,
             workers: None,
+            precision: None,
             spin: Duration::ZERO,
+            read_buffer: 128 << 10,
             source_addresses: Vec::new(),
         };
         let began = Instant::now();

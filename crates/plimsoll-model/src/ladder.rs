@@ -15,6 +15,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{Limits, Work};
+use crate::run::summary::ResourcesSummary;
 use crate::run::{Run, RunError};
 use crate::search::read_versioned;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
@@ -96,6 +98,71 @@ pub struct Slice {
     pub valid: bool,
     /// The run directory, relative to the ladder's.
     pub run: String,
+    /// What it carried in all, where that is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<Volume>,
+}
+
+/// What a slice carried, and what that cost: for tables of throughput.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Volume {
+    /// From the end of the warm-up to the last call's end.
+    pub elapsed_s: f64,
+    pub ok: u64,
+    pub connections_full: u64,
+    pub connections_resumed: u64,
+    pub bytes_received: u64,
+    /// Of the calls that count; `None`: not known.
+    pub client_cpu_us: Option<f64>,
+    pub server_cpu_us: Option<f64>,
+    /// What the first handshake agreed on.
+    pub suite: Option<String>,
+    pub group: Option<String>,
+    /// The least that crypto alone takes of such a fetch ([`crate::limits`]), µs.
+    pub client_floor_us: Option<f64>,
+    pub server_floor_us: Option<f64>,
+}
+
+impl Volume {
+    /// What `run` carried; `verified` signatures are checked in a full handshake.
+    pub fn of(run: &Run, limits: &Limits, verified: f64) -> Volume {
+        let total = &run.summary.total;
+        let tls = run.header.tls.clone().unwrap_or_default();
+        let warmup: f64 = run
+            .header
+            .planned_stages
+            .iter()
+            .filter(|stage| stage.warmup)
+            .filter_map(|stage| Some(stage.duration()?.as_secs_f64()))
+            .sum();
+        let end = run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6;
+        let each = |n: u64| n as f64 / total.ok.max(1) as f64;
+        let work = Work {
+            suite: &tls.suite,
+            group: tls.group.as_deref(),
+            connections: each(total.connections_full + total.connections_resumed),
+            full: each(total.connections_full),
+            verified,
+            bytes: each(total.bytes_received),
+        };
+        let cpu = |used: Option<ResourcesSummary>| {
+            let used = used?;
+            Some(used.cpu_user_us + used.cpu_system_us?)
+        };
+        Volume {
+            elapsed_s: (end - warmup).max(0.0),
+            ok: total.ok,
+            connections_full: total.connections_full,
+            connections_resumed: total.connections_resumed,
+            bytes_received: total.bytes_received,
+            client_cpu_us: cpu(total.client),
+            server_cpu_us: cpu(total.server),
+            client_floor_us: limits.client_floor_us(&work),
+            server_floor_us: limits.server_floor_us(&work),
+            suite: (!tls.suite.is_empty()).then_some(tls.suite),
+            group: tls.group,
+        }
+    }
 }
 
 impl Slice {
@@ -112,6 +179,7 @@ impl Slice {
             errors: total.errors + total.not_started,
             valid: run.summary.health.valid,
             run: directory,
+            volume: None,
         }
     }
 
@@ -178,6 +246,9 @@ pub struct LadderRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
     pub interrupted: bool,
+    /// What the machine can do in memory, where links are compared with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
 }
 
 impl LadderRecord {
@@ -309,6 +380,7 @@ mod tests {
                     errors: 0,
                     valid: true,
                     run: String::new(),
+                    volume: None,
                 });
             }
             for (rung, slice) in rungs.iter_mut().zip(slices) {
@@ -325,6 +397,7 @@ mod tests {
             rungs,
             skipped: Vec::new(),
             interrupted: false,
+            limits: None,
         }
     }
 

@@ -45,6 +45,8 @@ measures! { Count:
     Reconnects "reconnects" "sockets opened again in mid-session"
     ReconnectsFailed "reconnects_failed" "attempts at that which failed"
     SessionsReconnected "sessions_reconnected" "sessions that had to reconnect"
+    EarlyAccepted "early_data_accepted" "requests that the server took with the first bytes of TLS (0-RTT)"
+    EarlyRejected "early_data_rejected" "such requests that the server would not take, sent again after the handshake"
     HistoryGone "history_gone" "resumptions that the gateway could not grant"
 }
 

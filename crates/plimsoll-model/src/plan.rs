@@ -51,7 +51,19 @@ pub struct TlsPlan {
     pub groups: Vec<Group>,
     /// Resume sessions from tickets.
     pub resume: bool,
+    /// Send requests with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
+    pub early_data: bool,
     pub records: RecordLayer,
+    pub chain: ChainCheck,
+}
+
+/// How often a server's certificate chain is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChainCheck {
+    /// In every full handshake, as clients do.
+    Each,
+    /// Once a minute for connections that are shown the same chain.
+    Once,
 }
 
 /// Who opens and seals TLS records once the handshake is over.
@@ -77,6 +89,17 @@ pub enum Suite {
     Chacha20Poly1305Sha256,
 }
 
+impl Suite {
+    /// As RFC 8446 B.4 writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Suite::Aes128GcmSha256 => "TLS_AES_128_GCM_SHA256",
+            Suite::Aes256GcmSha384 => "TLS_AES_256_GCM_SHA384",
+            Suite::Chacha20Poly1305Sha256 => "TLS_CHACHA20_POLY1305_SHA256",
+        }
+    }
+}
+
 /// Key-exchange groups (RFC 8446, 4.2.7; X25519MLKEM768: draft-ietf-tls-ecdhe-mlkem).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -84,6 +107,18 @@ pub enum Group {
     Secp256r1,
     Secp384r1,
     X25519Mlkem768,
+}
+
+impl Group {
+    /// As the IANA registry writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::X25519 => "X25519",
+            Group::Secp256r1 => "secp256r1",
+            Group::Secp384r1 => "secp384r1",
+            Group::X25519Mlkem768 => "X25519MLKEM768",
+        }
+    }
 }
 
 /// What one call is; a variant a protocol.
@@ -345,6 +380,9 @@ pub struct Load {
     pub reuse: Reuse,
     /// Stop after so many calls that are not warm-up.
     pub calls: Option<u64>,
+    /// Closed loop: stop as soon as the half-width of the rate's 95 % confidence interval is
+    /// this part of it (0–1).
+    pub precision: Option<f64>,
     /// For one call, from its actual send.
     pub deadline: Option<Duration>,
     /// For TCP, TLS and the protocol's greeting together.
@@ -359,6 +397,8 @@ pub struct Load {
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival, for precision; zero: never.
     pub spin: Duration,
+    /// Bytes that a worker reads at a time.
+    pub read_buffer: usize,
     /// Local addresses to connect from, in turn; empty: the system's choice.
     pub source_addresses: Vec<IpAddr>,
 }

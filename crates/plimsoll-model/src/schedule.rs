@@ -427,7 +427,9 @@ mod tests {
             drain: Duration::from_secs(10),
             processes: None,
             workers: None,
+            precision: None,
             spin: Duration::ZERO,
+            read_buffer: 128 << 10,
             source_addresses: Vec::new(),
         }
     }

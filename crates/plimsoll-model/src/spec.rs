@@ -142,9 +142,15 @@ pub struct TlsSpec {
     pub groups: Option<Vec<String>>,
     /// Resume sessions from tickets. Default false: every handshake is a full one.
     pub resume: Option<bool>,
+    /// Send requests with the first bytes of a resumed session (0-RTT), where the server's
+    /// ticket allows it. Whoever records them can replay them. Default false.
+    pub early_data: Option<bool>,
     /// Who opens and seals records after the handshake: `"own"`, in place, or `"library"`.
     /// Default: own.
     pub records: Option<String>,
+    /// When the server's certificate chain is checked: `"each"` full handshake, or `"once"` a
+    /// minute for all that are shown the same. Default: each.
+    pub chain: Option<String>,
 }
 
 /// A file of rows, whose columns stand in the data as `{{row.NAME}}`.
@@ -195,6 +201,26 @@ impl CallSpec {
         for deadline in deadlines.into_iter().flatten() {
             *deadline = None;
         }
+    }
+}
+
+impl CallSpec {
+    /// The section that says what to call; gRPC where there is none yet.
+    fn section(&self) -> &'static str {
+        let given = [
+            ("bolt", self.bolt.is_some()),
+            ("fetch", self.fetch.is_some()),
+            ("session", self.session.is_some()),
+        ];
+        given
+            .into_iter()
+            .find_map(|(section, given)| given.then_some(section))
+            .unwrap_or("grpc")
+    }
+
+    /// The scheme of a target for this call, plaintext or secured.
+    pub fn scheme(&self, secured: bool) -> &'static str {
+        target::scheme_for(self.section(), secured)
     }
 }
 
@@ -416,6 +442,9 @@ pub struct LoadSpec {
     pub duration: Option<Period>,
     /// Stop after so many calls that are not warm-up.
     pub calls: Option<u64>,
+    /// Closed loop: stop as soon as the rate is known so well (`"1%"`: half the width of its
+    /// 95 % confidence interval), at the latest after `duration`. Default: never before.
+    pub precision: Option<String>,
     /// A call's deadline, or "none". Default 10s. The same as `call.grpc.deadline`.
     pub deadline: Option<Limit>,
     /// For TCP, TLS and the protocol's greeting together. Default 10s.
@@ -433,6 +462,8 @@ pub struct LoadSpec {
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival. Default 50us; "0s": never.
     pub spin: Option<Period>,
+    /// How much a worker reads from a socket at a time. Default 128KiB; to fetch files 256KiB.
+    pub read_buffer: Option<Size>,
     /// Local addresses to connect from, in turn: `"127.0.0.2"` or `"127.0.0.2-127.0.0.9"`.
     pub source_addresses: Option<Vec<String>>,
 }

@@ -2,8 +2,9 @@
 //!
 //! [`quantile`]: which percentiles a sample supports, and how sure they are.
 //! [`rank`]: whether two groups of runs differ, by ranks. Both are distribution-free:
-//! latencies are never normal. Callers: [`crate::run::summary`] and the reports.
+//! latencies are never normal. [`rate`]: how well a mean rate is known. Callers: [`crate::run::summary`] and the reports.
 
 pub mod paired;
 pub mod quantile;
 pub mod rank;
+pub mod rate;

@@ -13,7 +13,7 @@ use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
 use plimsoll_model::run::{
     Ending, IntervalRecord, KernelMemory, MemoryReading, Moment, ProcessMemory, Resources, Run,
-    RunHeader, RunWriter, Source, State,
+    RunHeader, RunWriter, Source, State, Summary, Totals,
 };
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 use serde_json::Value;
@@ -113,7 +113,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     )));
     let used = Resources {
         cpu_user_us: 20_000,
-        cpu_system_us: 10_000,
+        cpu_system_us: Some(10_000),
         rss_bytes: 10 << 20,
         descriptors: 12,
         threads: 2,
@@ -317,4 +317,22 @@ fn the_contract_page_lists_exactly_the_keys_that_are_written() {
         }
         assert_eq!(documented(&page, name), written, "{name}");
     }
+}
+
+#[test]
+fn cpu_of_a_second_in_which_no_call_ended_belongs_to_the_next_end() {
+    let header = header();
+    let mut totals = Totals::default();
+    let quiet = IntervalRecord {
+        stages: Vec::new(),
+        ..second(0).0
+    };
+    totals.add(&header, &quiet);
+    totals.add(&header, &second(1).0);
+    let stages = Summary::of(&header, &totals).stages;
+    let user: f64 = stages
+        .iter()
+        .filter_map(|stage| Some(stage.client?.cpu_user_us))
+        .sum();
+    assert_eq!(user, 40_000.0);
 }

@@ -318,7 +318,9 @@ fn simulate(seed: u64, stormy: bool) -> Outcomes {
         connect_rate: None,
         drain: Duration::from_secs(10),
         workers: Some(1),
+        precision: None,
         spin: Duration::ZERO,
+        read_buffer: 128 << 10,
         source_addresses: Vec::new(),
         processes: None,
     };

@@ -198,6 +198,12 @@ const BOTH: &[Metric] = &[
     ("success", Unit::Share, false, |s| s.success_share),
 ];
 
+/// Where one side knows no more of its CPU.
+const USER_CPU: Metric = ("client user CPU a call", Unit::Time, true, |s| {
+    let ended = s.ok + s.errors;
+    Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)
+});
+
 /// Compare group `b` with group `a`. `None`: a group is empty.
 pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     let (first_a, first_b) = (a.first()?, b.first()?);
@@ -206,8 +212,13 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     } else {
         STEADY
     };
+    let only_user = [first_a, first_b].iter().any(|run| {
+        let client = run.summary.total.client;
+        client.is_some_and(|used| used.cpu_system_us.is_none())
+    });
     let rows = metrics
         .iter()
+        .chain(only_user.then_some(&USER_CPU))
         .chain(BOTH)
         .filter_map(|(metric, unit, lower_is_better, of)| {
             let values = |runs: &[Run]| -> Option<Vec<f64>> {

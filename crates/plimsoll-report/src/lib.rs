@@ -18,6 +18,8 @@ pub mod markdown;
 mod memory;
 pub mod prometheus;
 pub mod quantity;
+pub mod s_time;
 pub mod search;
 pub mod sessions;
+pub mod sweep;
 pub mod terminal;

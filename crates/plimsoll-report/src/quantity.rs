@@ -75,6 +75,14 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
+/// A figure of a process, none of which is 0: 0 is one that nobody told.
+pub fn known(n: u64, show: fn(u64) -> String) -> String {
+    match n {
+        0 => "–".to_owned(),
+        n => show(n),
+    }
+}
+
 /// `1.50` as `1.5`, `2.00` as `2`.
 fn trimmed(text: String) -> String {
     if text.contains('.') {

@@ -18,7 +18,7 @@ use plimsoll_model::run::{Run, Source, State, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use crate::json::overhead;
-use crate::quantity::{bytes, count, plural, rate, share, signed_time, time};
+use crate::quantity::{bytes, count, known, plural, rate, share, signed_time, time};
 
 pub use comparison::render_comparison;
 use table::GAP;
@@ -598,10 +598,10 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
                 r.cpu_us_per_call
                     .map_or_else(|| "–".to_owned(), |us| format!("{us:.2} µs")),
                 time(r.cpu_user_us),
-                time(r.cpu_system_us),
-                bytes(r.rss_bytes_max),
-                count(r.descriptors_max),
-                count(r.threads_max),
+                r.cpu_system_us.map_or_else(|| "–".to_owned(), time),
+                known(r.rss_bytes_max, bytes),
+                known(r.descriptors_max, count),
+                known(r.threads_max, count),
             ]
         })
         .collect();

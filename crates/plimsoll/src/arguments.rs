@@ -70,6 +70,7 @@ pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Find(commands::find::Arguments),
     Ladder(commands::ladder::Arguments),
+    Sweep(commands::sweep::Arguments),
     Grpc(Box<commands::grpc::Arguments>),
     Bolt(Box<commands::bolt::Arguments>),
     Fetch(Box<commands::fetch::Arguments>),

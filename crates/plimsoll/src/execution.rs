@@ -21,6 +21,7 @@ use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 use crate::progress::{Progress, Style};
 use crate::protocols;
+use crate::settling::Settling;
 use crate::spread::{self, Spread};
 use crate::stopping;
 
@@ -60,6 +61,40 @@ pub(crate) struct OutputFlags {
 }
 
 impl OutputFlags {
+    pub(crate) fn out(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Writes `spec` where the flags say so. True: it was only to be shown, and has been.
+    ///
+    /// # Errors
+    /// When a file can't be written.
+    pub(crate) fn save_or_show(&self, spec: &Spec) -> Result<bool, Failure> {
+        self.save(spec)?;
+        if self.dry_run {
+            console::result(spec.without_secrets().to_toml().map_err(Failure::error)?)?;
+        }
+        Ok(self.dry_run)
+    }
+
+    /// Writes the plan file that was asked for.
+    fn save(&self, spec: &Spec) -> Result<(), Failure> {
+        let Some(path) = &self.save_plan else {
+            return Ok(());
+        };
+        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+        std::fs::write(path, text).map_err(|e| {
+            Failure::error(format_args!(
+                "--save-plan: can't write {}: {e}",
+                path.display()
+            ))
+        })
+    }
+
     /// # Errors
     /// Where one place can't hold the results of several plans.
     pub(crate) fn check_for_several(&self) -> Result<(), Failure> {
@@ -115,15 +150,7 @@ pub(crate) fn execute(
     output: &OutputFlags,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    if let Some(path) = &output.save_plan {
-        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
-        std::fs::write(path, text).map_err(|e| {
-            Failure::error(format_args!(
-                "--save-plan: can't write {}: {e}",
-                path.display()
-            ))
-        })?;
-    }
+    output.save(spec)?;
     let filled_in = spec.filled_in(plan);
     let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
     if output.dry_run {
@@ -245,6 +272,8 @@ fn record(
     let mut intervals = 0u64;
     let stop = session.stop.for_one();
     let mut lost = None;
+    let mut settling = Settling::new(plan);
+    let mut known = None;
     let result = carry(&stop, &mut |seen| match seen {
         Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
         Observation::Started {
@@ -265,6 +294,13 @@ fn record(
                 console::tell(&text);
             }
             progress.interval(interval);
+            if known.is_none()
+                && let Some(text) = settling.as_mut().and_then(|s| s.interval(interval))
+            {
+                progress.lost(&text);
+                known = Some(text);
+                stop.request();
+            }
             if lost.is_none()
                 && let Some(reason) = abort.as_mut().and_then(|a| a.interval(interval))
             {
@@ -278,10 +314,26 @@ fn record(
         writer.live_view(cpu);
     }
     let ending = match result {
-        Ok(finished) => match lost.filter(|_| session.stop.level() == StopLevel::Run) {
-            None => ending(&finished, &mut writer),
-            Some(reason) => Ending::aborted(reason),
-        },
+        Ok(finished) => {
+            note(&finished, &mut writer);
+            let signalled = session.stop.level() != StopLevel::Run;
+            match (signalled, lost, known) {
+                (true, ..) => Ending::aborted("interrupted by a signal"),
+                (false, Some(reason), _) => Ending::aborted(reason),
+                (false, None, Some(text)) => {
+                    writer.log(&text);
+                    Ending::complete()
+                }
+                (false, None, None) => {
+                    if let Some(settling) = &settling {
+                        let text = settling.told_at_the_end();
+                        writer.log(&text);
+                        console::tell(&text);
+                    }
+                    Ending::complete()
+                }
+            }
+        }
         Err(error) if intervals == 0 => {
             // Nothing was measured, so nothing is kept, and the same command can be given again.
             drop(writer);
@@ -296,7 +348,8 @@ fn record(
     writer.finish(ending).map_err(|e| cannot_keep(&e, dir))
 }
 
-fn ending(finished: &Finished, writer: &mut RunWriter) -> Ending {
+/// Keeps what was learned on the way.
+fn note(finished: &Finished, writer: &mut RunWriter) {
     let established = &finished.established;
     if let Some(tls) = finished.negotiated.clone() {
         writer.negotiated(tls);
@@ -321,11 +374,6 @@ fn ending(finished: &Finished, writer: &mut RunWriter) -> Ending {
             "server processes watched: {:?}",
             finished.watched_pids
         ));
-    }
-    if finished.interrupted {
-        Ending::aborted("interrupted by a signal")
-    } else {
-        Ending::complete()
     }
 }
 

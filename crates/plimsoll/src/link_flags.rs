@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use plimsoll_engine::tls::{TlsClient, TlsSetupError};
-use plimsoll_model::plan::{Identity, RecordLayer, Target, TlsPlan};
+use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan};
 use plimsoll_model::spec::{Spec, TlsSpec, parse_target, section_of};
 use plimsoll_protocols::grpc::client::{Connection, Server};
 use plimsoll_protocols::grpc::reflection;
@@ -134,7 +134,9 @@ fn server(
                 suites: Vec::new(),
                 groups: Vec::new(),
                 resume: false,
+                early_data: false,
                 records: RecordLayer::Own,
+                chain: ChainCheck::Each,
             };
             Some(TlsClient::new(&plan, &target, Some(b"h2"))?)
         }

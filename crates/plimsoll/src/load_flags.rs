@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::spec::{Limit, RateSpec, Spec, TlsSpec, WatchSpec};
-use plimsoll_model::units::{Period, Rate};
+use plimsoll_model::units::{Period, Rate, Size};
 
 use crate::arguments::{Origins, boolish};
 use crate::failure::Failure;
@@ -73,6 +73,16 @@ pub(crate) struct LoadFlags {
     /// Stop after so many calls, the warm-up's not counted.
     #[arg(long, env = "PLIMSOLL_CALLS", value_name = "N", help_heading = "Load")]
     pub(crate) calls: Option<u64>,
+
+    /// Closed loop: stop as soon as the rate is known so well, at the latest after --duration:
+    /// "1%" (half the width of its 95 % confidence interval).
+    #[arg(
+        long,
+        env = "PLIMSOLL_PRECISION",
+        value_name = "PERCENT",
+        help_heading = "Load"
+    )]
+    pub(crate) precision: Option<String>,
 
     /// Run as long beforehand, left out of the totals: "5s".
     #[arg(
@@ -181,6 +191,11 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_RESUME", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) resume: bool,
 
+    /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows
+    /// it; needs --resume. Such requests can be replayed.
+    #[arg(long, env = "PLIMSOLL_EARLY_DATA", value_parser = boolish(), help_heading = "TLS")]
+    pub(crate) early_data: bool,
+
     /// Who opens and seals TLS records: own (in place) or library [default: own].
     #[arg(
         long,
@@ -189,6 +204,16 @@ pub(crate) struct LoadFlags {
         help_heading = "TLS"
     )]
     pub(crate) records: Option<String>,
+
+    /// When to check the server's certificate chain: each full handshake, or once a minute
+    /// for all connections that are shown the same [default: each].
+    #[arg(
+        long,
+        env = "PLIMSOLL_CHAIN",
+        value_name = "WHEN",
+        help_heading = "TLS"
+    )]
+    pub(crate) chain: Option<String>,
 
     /// The run's name.
     #[arg(long, env = "PLIMSOLL_NAME", help_heading = "Run")]
@@ -233,6 +258,15 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_SPIN", value_name = "TIME", help_heading = "Run")]
     pub(crate) spin: Option<Period>,
 
+    /// How much to read from a socket at a time [default: 128KiB; to fetch files 256KiB].
+    #[arg(
+        long,
+        env = "PLIMSOLL_READ_BUFFER",
+        value_name = "SIZE",
+        help_heading = "Run"
+    )]
+    pub(crate) read_buffer: Option<Size>,
+
     /// Local address to connect from, or a range 127.0.0.2-127.0.0.9; may be given again.
     #[arg(
         long,
@@ -250,11 +284,13 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.abort_after", "--abort-after"),
     ("load.connect_rate", "--connect-rate"),
     ("load.connections", "--connections"),
+    ("load.read_buffer", "--read-buffer"),
     ("load.arrivals", "--arrivals"),
     ("load.duration", "--duration"),
     ("load.deadline", "--deadline"),
     ("load.clients", "--clients"),
     ("load.processes", "--processes"),
+    ("load.precision", "--precision"),
     ("load.workers", "--workers"),
     ("load.warmup", "--warmup"),
     ("load.calls", "--calls"),
@@ -269,6 +305,8 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("tls.groups", "--group"),
     ("tls.records", "--records"),
     ("tls.resume", "--resume"),
+    ("tls.early_data", "--early-data"),
+    ("tls.chain", "--chain"),
     ("tls.cert", "--cert"),
     ("tls.key", "--key"),
     ("tls.ca", "--ca"),
@@ -428,6 +466,7 @@ impl LoadFlags {
         lay_over!(self.duration => load.duration);
         lay_over!(self.calls => load.calls);
         lay_over!(self.warmup => load.warmup);
+        lay_over!(self.precision => load.precision);
         if self.deadline.is_some() {
             load.deadline = self.deadline;
             spec.call.forget_deadline();
@@ -439,6 +478,7 @@ impl LoadFlags {
         lay_over!(self.abort_after => load.abort_after);
         lay_over!(self.workers => load.workers);
         lay_over!(self.spin => load.spin);
+        lay_over!(self.read_buffer => load.read_buffer);
         if !self.source.is_empty() {
             load.source_addresses = Some(self.source.clone());
         }
@@ -468,7 +508,11 @@ impl LoadFlags {
         if self.resume {
             tls.resume = Some(true);
         }
+        if self.early_data {
+            tls.early_data = Some(true);
+        }
         lay_over!(self.records => tls.records);
+        lay_over!(self.chain => tls.chain);
         spec.tls = Some(tls).filter(|tls| *tls != TlsSpec::default());
     }
 }

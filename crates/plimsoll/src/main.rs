@@ -6,6 +6,7 @@
 mod abort;
 mod advice;
 mod arguments;
+mod climbing;
 mod commands;
 mod console;
 mod descriptors;
@@ -22,6 +23,7 @@ mod problems;
 mod processor;
 mod progress;
 mod protocols;
+mod settling;
 mod spread;
 mod stopping;
 

@@ -6,11 +6,11 @@
 mod support;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use support::nginx::Nginx;
 use support::{
     CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, told,
 };
@@ -336,63 +336,14 @@ fn a_server_of_tls_1_2_and_an_untrusted_one_are_told_apart() {
     assert_eq!(failure(&run), ("TLS_UNKNOWN_CA", 2));
 }
 
-/// nginx in one process, in the foreground.
-struct Nginx(std::process::Child, u16);
-
-impl Nginx {
-    fn start(place: &Place) -> Nginx {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = free.local_addr().expect("an address").port();
-        drop(free);
-        let dir = place.path("");
-        let config = format!(
-            "daemon off; master_process off; pid nginx.pid; error_log stderr crit;\n\
-             events {{ worker_connections 256; }}\n\
-             http {{\n log_format reuse '$ssl_session_reused $status $body_bytes_sent';\n\
-             access_log access.log reuse; client_body_temp_path t1; proxy_temp_path t2;\n\
-             fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;\n\
-             server {{ listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.3;\n\
-             ssl_certificate {0}/certs/server.crt; ssl_certificate_key {0}/certs/server.key;\n\
-             ssl_session_cache shared:s:1m; keepalive_requests 100000; root {0}/site; }} }}\n",
-            dir.display()
-        );
-        fs::write(place.path("nginx.conf"), config).expect("a file");
-        let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
-            .into_iter()
-            .find(|path| fs::exists(path).unwrap_or(false))
-            .expect("nginx is missing: run `make setup`, which installs it");
-        let child = Command::new(program)
-            .arg("-p")
-            .arg(&dir)
-            .args(["-c", "nginx.conf", "-e", "stderr"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("nginx starts");
-        let end = Instant::now() + LONGEST;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "nginx does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Nginx(child, port)
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn nginx_and_our_client_count_the_same_resumptions() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).expect("a folder");
     place.expect(0, &["payload", "50000B", "site/file.bin"]);
-    let nginx = Nginx::start(&place);
-    let url = format!("https://localhost:{}/file.bin", nginx.1);
+    let nginx = Nginx::start(&place, "");
+    let url = format!("https://localhost:{}/file.bin", nginx.port);
     let load = ["--size", "50000B", "--clients", "3", "--calls", "30"];
     let mut expected = (0, 0);
     for mode in ["new", "resumed"] {

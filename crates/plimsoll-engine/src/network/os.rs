@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Network, Ready, Token, Wake};
+use super::{Network, Ready, Token, Wake, low_water};
 use crate::clock::Clock;
 use crate::resolver::Resolver;
 
@@ -227,6 +227,11 @@ impl Network for OsNetwork {
         Ok(received)
     }
 
+    fn low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
+        // Without it there are more wake-ups, and nothing else.
+        let _ = low_water::set(socket, bytes);
+    }
+
     #[inline]
     fn write(&mut self, socket: &mut TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match slices {
@@ -242,6 +247,10 @@ impl Network for OsNetwork {
 
     fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
+        if self.resolver.has_answer() {
+            self.poll(Some(Duration::ZERO), ready)?;
+            return Ok(());
+        }
         let Some(wake) = wake else {
             self.poll(None, ready)?;
             return Ok(());

@@ -11,22 +11,42 @@ use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 
+use crate::tickets::Tickets;
+
 use super::handshake::{Agreed, Handshake, Over, key};
 use super::record::{Failure, Key, KeySchedule, RecordError, Records};
 
-impl KeySchedule for KernelConnection<ClientConnectionData> {
+/// The library behind an open connection, and what becomes of tickets.
+struct Schedule {
+    library: KernelConnection<ClientConnectionData>,
+    /// Where the library puts tickets; `None`: nothing is resumed, so none is worth the
+    /// key derivation that keeping it costs.
+    tickets: Option<Arc<Tickets>>,
+    /// This connection has put one there.
+    kept: bool,
+}
+
+impl KeySchedule for Schedule {
     fn next_sending(&mut self) -> Result<Key, RecordError> {
-        let (sequence, secrets) = self.update_tx_secret().map_err(|e| library(&e))?;
+        let (sequence, secrets) = self.library.update_tx_secret().map_err(|e| library(&e))?;
         key(&secrets, sequence)
     }
 
     fn next_receiving(&mut self) -> Result<Key, RecordError> {
-        let (sequence, secrets) = self.update_rx_secret().map_err(|e| library(&e))?;
+        let (sequence, secrets) = self.library.update_rx_secret().map_err(|e| library(&e))?;
         key(&secrets, sequence)
     }
 
     fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
-        self.handle_new_session_ticket(payload)
+        let Some(tickets) = &self.tickets else {
+            return Ok(());
+        };
+        if self.kept && tickets.are_plenty() {
+            return Ok(());
+        }
+        self.kept = true;
+        self.library
+            .handle_new_session_ticket(payload)
             .map_err(|e| library(&e))
     }
 }
@@ -37,7 +57,7 @@ fn library(e: &rustls::Error) -> RecordError {
 
 enum Stage {
     Handshake(Box<Handshake<UnbufferedClientConnection>>),
-    Open(Box<Records<KernelConnection<ClientConnectionData>>>),
+    Open(Box<Records<Schedule>>),
     /// Ended by an error; the alert that says which may still have to be written.
     Failed {
         output: Vec<u8>,
@@ -49,6 +69,7 @@ enum Stage {
 pub(crate) struct BareSession {
     stage: Stage,
     agreed: Option<Agreed>,
+    tickets: Option<Arc<Tickets>>,
     /// What came behind the end of the handshake and has not been opened.
     early: Vec<u8>,
 }
@@ -64,11 +85,13 @@ impl BareSession {
     pub(crate) fn new(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
+        tickets: Option<Arc<Tickets>>,
     ) -> Result<BareSession, rustls::Error> {
         let connection = UnbufferedClientConnection::new(config, server)?;
         let mut session = BareSession {
             stage: Stage::Handshake(Box::new(Handshake::new(connection))),
             agreed: None,
+            tickets,
             early: Vec::new(),
         };
         match session.shake(&[]) {
@@ -124,7 +147,12 @@ impl BareSession {
         let keys = key(&secrets.rx.1, secrets.rx.0)
             .and_then(|receiving| Ok((receiving, key(&secrets.tx.1, secrets.tx.0)?)));
         let (receiving, sending) = keys.map_err(BareError::Record)?;
-        let mut records = Records::new(kernel, receiving, sending);
+        let schedule = Schedule {
+            library: kernel,
+            tickets: self.tickets.take(),
+            kept: false,
+        };
+        let mut records = Records::new(schedule, receiving, sending);
         // The client's Finished goes out before anything else.
         records.queue(&unsent);
         self.early = early;
@@ -164,6 +192,14 @@ impl BareSession {
     pub(crate) fn close_notify(&mut self) {
         if let Stage::Open(records) = &mut self.stage {
             let _ = records.close_notify();
+        }
+    }
+
+    /// See [`Records::fewest_to_come`].
+    pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
+        match &self.stage {
+            Stage::Open(records) => records.fewest_to_come(plaintext),
+            Stage::Handshake(_) | Stage::Failed { .. } => 0,
         }
     }
 

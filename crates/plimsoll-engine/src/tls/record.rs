@@ -19,6 +19,8 @@ const HEADER: usize = 5;
 pub const MOST_PLAINTEXT: usize = 1 << 14;
 /// …and encrypted, with padding, type and tag (§5.2).
 const MOST_CIPHERTEXT: usize = MOST_PLAINTEXT + 256;
+/// The largest record as it arrives, header included.
+pub(super) const MOST_RECORD: usize = HEADER + MOST_CIPHERTEXT;
 const TAG: usize = 16;
 /// Post-handshake messages are tickets and key updates, which are small.
 const MOST_HANDSHAKE: usize = 1 << 16;
@@ -446,6 +448,14 @@ impl<K: KeySchedule> Records<K> {
             .map_err(|_| RecordError::Sequence)?;
         self.out.extend_from_slice(tag.as_ref());
         Ok(())
+    }
+
+    /// The fewest bytes that can still arrive before `plaintext` more bytes of the
+    /// protocol have: with the largest records there are, less what is here in part.
+    pub fn fewest_to_come(&self, plaintext: u64) -> u64 {
+        let records = plaintext.div_ceil(MOST_PLAINTEXT as u64);
+        let wire = plaintext + records * (HEADER + 1 + TAG) as u64;
+        wire.saturating_sub(self.partial.len() as u64)
     }
 
     /// Sealed bytes that have not been written.

@@ -45,6 +45,17 @@ pub(crate) struct Attempt {
     pub(crate) stage: u8,
 }
 
+/// Whether a request goes out with the first bytes of TLS (0-RTT).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Early {
+    No,
+    /// It may; so many bytes of the outbox have been sealed for it.
+    Sent(usize),
+    Accepted,
+    /// It had to be sent again after the handshake.
+    Rejected,
+}
+
 /// Why a connection ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Loss {
@@ -94,8 +105,11 @@ pub(crate) struct Connection<D, S> {
     pub(crate) queued: bool,
     pub(crate) dirty: bool,
     pub(crate) write_failed: bool,
+    pub(crate) early: Early,
     /// The driver's timer that is in the worker's heap.
     pub(crate) timer: Time,
+    /// How many bytes the socket waits for before it is readable.
+    low_water: u64,
     phase_began: Time,
     pub(crate) phases: ConnectPhases,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
@@ -124,7 +138,9 @@ impl<D: Driver, S> Connection<D, S> {
             queued: false,
             dirty: false,
             write_failed: false,
+            early: Early::No,
             timer: Time::NEVER,
+            low_water: 1,
             phase_began: now,
             phases: ConnectPhases::default(),
             tracer,
@@ -157,7 +173,21 @@ impl<D: Driver, S> Connection<D, S> {
 
     fn greet(&mut self, now: Time) {
         self.state = State::Greeting;
+        if self.early == Early::No {
+            self.driver.open(now, &mut self.out);
+        }
+    }
+
+    /// Whether a call may start now and travel with the first bytes of TLS. The driver is
+    /// then open before the handshake is over.
+    pub(crate) fn begin_early(&mut self, now: Time) -> bool {
+        let room = self.tls.as_mut().map_or(0, |session| session.early_room());
+        if room == 0 {
+            return false;
+        }
+        self.early = Early::Sent(0);
         self.driver.open(now, &mut self.out);
+        self.driver.is_ready() && self.driver.capacity() > 0
     }
 
     fn handshaken(
@@ -176,7 +206,19 @@ impl<D: Driver, S> Connection<D, S> {
             });
         }
         self.phases.resumed = session.resumed();
-        self.phases.handshake_ns = self.lap(now);
+        let handshake_ns = self.lap(now);
+        match self.early {
+            Early::Sent(sealed) => {
+                // The call has been under way all the while: no phase of its own.
+                if session.early_accepted() {
+                    self.out.drain(..sealed);
+                    self.early = Early::Accepted;
+                } else {
+                    self.early = Early::Rejected;
+                }
+            }
+            _ => self.phases.handshake_ns = handshake_ns,
+        }
         self.greet(now);
         Ok(())
     }
@@ -229,7 +271,10 @@ impl<D: Driver, S> Connection<D, S> {
             };
             let got = match network.read(socket, buffer) {
                 Ok(got) => got,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.adjust_low_water(network, buffer.len());
+                    return Ok(Received::Drained);
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     let loss = self.read_failed(&e);
@@ -257,10 +302,37 @@ impl<D: Driver, S> Connection<D, S> {
             self.take(&mut buffer[..got], alpn, now, events)?;
             // A short read has emptied the socket; the next bytes make a new event.
             if got < buffer.len() && !to_the_end {
+                self.adjust_low_water(network, buffer.len());
                 return Ok(Received::Drained);
             }
         }
         Ok(Received::More)
+    }
+
+    /// In the middle of a long answer, be woken only when much has come: a buffer full, or
+    /// what is left. A peer that stops before that is found out by its end or the deadline.
+    fn adjust_low_water<N: Network<Socket = S>>(&mut self, network: &mut N, most: usize) {
+        /// Less is not worth two system calls.
+        const FEWEST: u64 = 32 * 1024;
+        let promised = self.driver.still_to_come();
+        if promised < FEWEST && self.low_water == 1 {
+            return;
+        }
+        let sure = match &self.tls {
+            Some(session) => session.fewest_to_come(promised),
+            None => promised,
+        };
+        let wanted = if sure < FEWEST {
+            1
+        } else {
+            sure.min(most as u64)
+        };
+        if let Some(socket) = &mut self.socket
+            && wanted != self.low_water
+        {
+            network.low_water(socket, wanted as usize);
+            self.low_water = wanted;
+        }
     }
 
     #[inline]
@@ -442,8 +514,13 @@ impl<D: Driver, S> Connection<D, S> {
                 Ok(())
             }
             Some(session) => {
+                // It stays in the outbox until the server has taken it.
+                if let (State::Handshaking, Early::Sent(sealed)) = (self.state, self.early) {
+                    let more = session.seal_early(&self.out[sealed..]);
+                    self.early = Early::Sent(sealed + more);
+                }
                 // Sealing more while the socket is full would only move the backlog.
-                let ready = self.state != State::Handshaking && !session.wants_write();
+                let ready = self.state != State::Handshaking && session.has_room();
                 if ready && !self.out.is_empty() {
                     session.seal(&self.out);
                     self.out.clear();

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Reuse};
 use plimsoll_model::schedule::{Arrival, Arrivals};
-use plimsoll_model::{ConnectPhases, Outcome, Sample, Time};
+use plimsoll_model::{ConnectPhases, Count, Outcome, Sample, Time};
 
 use super::calls::Call;
-use super::connection::{Attempt, Loss, Role};
+use super::connection::{Attempt, Early, Loss, Role};
 use super::control::{Control, StopLevel};
 use super::{GRACE, Phase, Worker};
 use crate::driver::{CallId, Done, Driver, Event, Protocol};
@@ -359,6 +359,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.in_flight -= 1;
+            match connection.early {
+                Early::No | Early::Sent(_) => {}
+                Early::Accepted => self.recorder.count(call.stage, Count::EarlyAccepted, 1),
+                Early::Rejected => self.recorder.count(call.stage, Count::EarlyRejected, 1),
+            }
         }
         let sample = Sample {
             number: call.number,

@@ -102,7 +102,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         token(index, generation)
     }
 
-    pub(super) fn resolved(
+    /// Connects to the addresses that have been looked up.
+    pub(super) fn take_addresses(&mut self, control: &mut impl Control) {
+        while let Some((token, resolved)) = self.network.resolved() {
+            self.resolved(control, token, resolved);
+        }
+    }
+
+    fn resolved(
         &mut self,
         control: &mut impl Control,
         token: Token,
@@ -242,6 +249,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
         };
         connection.connected(session, now);
+        if let (Role::Attempt(attempt), State::Handshaking) = (connection.role, connection.state)
+            && connection.begin_early(now)
+        {
+            connection.attempt_started = true;
+            self.start_call(index, attempt.number, attempt.arrival, now, attempt.stage);
+        }
         self.after_service(control, index, now);
     }
 

@@ -19,7 +19,9 @@ use super::memory::MemoryReading;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     pub cpu_user_us: u64,
-    pub cpu_system_us: u64,
+    /// `None`: not known; another tool measured, and tells user time only.
+    pub cpu_system_us: Option<u64>,
+    /// 0, as the next two: not known.
     pub rss_bytes: u64,
     pub descriptors: u64,
     pub threads: u64,
@@ -27,8 +29,8 @@ pub struct Resources {
 
 impl Resources {
     /// User and system CPU time together, µs.
-    pub fn cpu_us(&self) -> u64 {
-        self.cpu_user_us + self.cpu_system_us
+    pub fn cpu_us(&self) -> Option<u64> {
+        Some(self.cpu_user_us + self.cpu_system_us?)
     }
 }
 
@@ -416,7 +418,7 @@ mod tests {
             busiest_worker_ratio: 0.25,
             client: Some(Resources {
                 cpu_user_us: 1,
-                cpu_system_us: 2,
+                cpu_system_us: Some(2),
                 rss_bytes: 3,
                 descriptors: 4,
                 threads: 5,

@@ -63,7 +63,10 @@ impl Resources {
     pub fn plus(self, other: Resources) -> Resources {
         Resources {
             cpu_user_us: self.cpu_user_us + other.cpu_user_us,
-            cpu_system_us: self.cpu_system_us + other.cpu_system_us,
+            cpu_system_us: self
+                .cpu_system_us
+                .zip(other.cpu_system_us)
+                .map(|(a, b)| a + b),
             rss_bytes: self.rss_bytes + other.rss_bytes,
             descriptors: self.descriptors + other.descriptors,
             threads: self.threads + other.threads,

@@ -187,9 +187,11 @@ impl ErrorSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourcesSummary {
     pub cpu_user_us: f64,
-    pub cpu_system_us: f64,
-    /// `None` where no call ended.
+    /// `None`: not known, in runs of other tools.
+    pub cpu_system_us: Option<f64>,
+    /// `None` where no call ended, or not all of the CPU is known.
     pub cpu_us_per_call: Option<f64>,
+    /// 0, as the next two: not known.
     pub rss_bytes_max: u64,
     pub descriptors_max: u64,
     pub threads_max: u64,
@@ -432,6 +434,8 @@ impl Summary {
 #[derive(Clone, Debug, Default)]
 struct ResourceTotals {
     known: bool,
+    /// In some interval system time was not.
+    system_unknown: bool,
     cpu_user_us: f64,
     cpu_system_us: f64,
     rss_bytes_max: u64,
@@ -444,7 +448,8 @@ impl ResourceTotals {
     fn add(&mut self, r: &Resources, share: f64) {
         self.known = true;
         self.cpu_user_us += r.cpu_user_us as f64 * share;
-        self.cpu_system_us += r.cpu_system_us as f64 * share;
+        self.system_unknown |= r.cpu_system_us.is_none();
+        self.cpu_system_us += r.cpu_system_us.unwrap_or(0) as f64 * share;
         self.rss_bytes_max = self.rss_bytes_max.max(r.rss_bytes);
         self.descriptors_max = self.descriptors_max.max(r.descriptors);
         self.threads_max = self.threads_max.max(r.threads);
@@ -452,6 +457,7 @@ impl ResourceTotals {
 
     fn merge(&mut self, other: &ResourceTotals) {
         self.known |= other.known;
+        self.system_unknown |= other.system_unknown;
         self.cpu_user_us += other.cpu_user_us;
         self.cpu_system_us += other.cpu_system_us;
         self.rss_bytes_max = self.rss_bytes_max.max(other.rss_bytes_max);
@@ -462,8 +468,8 @@ impl ResourceTotals {
     fn summary(&self, calls: u64) -> Option<ResourcesSummary> {
         self.known.then(|| ResourcesSummary {
             cpu_user_us: rounded(self.cpu_user_us),
-            cpu_system_us: rounded(self.cpu_system_us),
-            cpu_us_per_call: (calls > 0)
+            cpu_system_us: (!self.system_unknown).then(|| rounded(self.cpu_system_us)),
+            cpu_us_per_call: (calls > 0 && !self.system_unknown)
                 .then(|| rounded((self.cpu_user_us + self.cpu_system_us) / calls as f64)),
             rss_bytes_max: self.rss_bytes_max,
             descriptors_max: self.descriptors_max,
@@ -525,6 +531,21 @@ pub struct Totals {
     backlog: u64,
     intervals: u64,
     observed: Observed,
+    /// What client and server used in intervals in which no call began or ended.
+    carried: (Option<Resources>, Option<Resources>),
+}
+
+/// What was used in two intervals; what was held is of the later one.
+fn with(before: Option<Resources>, now: Option<Resources>) -> Option<Resources> {
+    let (Some(before), Some(now)) = (before, now) else {
+        return now.or(before);
+    };
+    let both = before.plus(now);
+    Some(Resources {
+        cpu_user_us: both.cpu_user_us,
+        cpu_system_us: both.cpu_system_us,
+        ..now
+    })
 }
 
 impl Totals {
@@ -541,6 +562,12 @@ impl Totals {
         // An interval that straddles two stages is shared out by the calls that ended.
         let weight = |r: &StageRecord| (r.ended() * 1_000 + r.due) as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
+        let client = with(self.carried.0.take(), interval.client);
+        let server = with(self.carried.1.take(), interval.server);
+        if all == 0.0 {
+            // Calls longer than an interval: what they cost meanwhile belongs to their end.
+            self.carried = (client, server);
+        }
         let mut measured = false;
         for (stage, record) in &interval.stages {
             let (_, planned_end) = header.span(*stage);
@@ -556,10 +583,10 @@ impl Totals {
                 totals.connections_open_max.max(interval.connections_open);
             if all > 0.0 {
                 let share = weight(record) / all;
-                if let Some(client) = &interval.client {
+                if let Some(client) = &client {
                     totals.client.add(client, share);
                 }
-                if let Some(server) = &interval.server {
+                if let Some(server) = &server {
                     totals.server.add(server, share);
                 }
             }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use super::target::path_of;
 use super::{Problem, Spec, suggest};
-use crate::units::Period;
+use crate::units::{Period, Size, UnitError};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,7 +23,7 @@ pub struct LadderSpec {
     /// Rungs one by one, each with its axes' values. Default: one, with none. Every
     /// combination of the other axes is a rung of each.
     pub rungs: Option<Vec<BTreeMap<String, Value>>>,
-    /// `tls`, `connection`, `suite`, `group`, `network`, `via`, or a plan's key with dots.
+    /// `tls`, `connection`, `suite`, `group`, `size`, `network`, `via`, or a plan's key with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
 }
@@ -69,7 +70,12 @@ pub struct RungSpec {
 
 /// More would take hours, and nobody could read them.
 const MOST_RUNGS: usize = 64;
-const AXES: [&str; 6] = ["tls", "connection", "suite", "group", "network", "via"];
+const AXES: [&str; 7] = [
+    "tls", "connection", "suite", "group", "size", "network", "via",
+];
+/// Of an axis of sizes: clients are so few that their bodies together are no larger, since a
+/// server that sends sixteen of 512 MiB at once ends none of them in time.
+const MOST_IN_FLIGHT: u64 = 64 << 20;
 
 impl Spec {
     /// The rungs of the plan's ladder, the last axis changing fastest.
@@ -204,13 +210,16 @@ impl RungSpec {
             }
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
+            "size" => spec.fetch_size(&text).map_err(|message| {
+                Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")
+            })?,
             path => {
                 *spec = set(spec, path, value).map_err(|message| {
                     let problem = Problem::new(key.clone(), message);
                     match suggest(path, &AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, suite, group, network, via, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, suite, group, size, network, via, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;
@@ -227,6 +236,30 @@ impl RungSpec {
         };
         rung.settings.insert(axis.to_owned(), text);
         Ok(rung)
+    }
+}
+
+impl Spec {
+    /// Fetches files of this size, which a server of ours makes, instead of what it fetched.
+    fn fetch_size(&mut self, text: &str) -> Result<(), String> {
+        let size: Size = text.parse().map_err(|e: UnitError| e.to_string())?;
+        let fetch = self
+            .call
+            .fetch
+            .as_mut()
+            .ok_or("an axis of files: it needs [call.fetch]")?;
+        (fetch.size, fetch.path) = (Some(size), Some(format!("/bytes/{}", size.0)));
+        if let Some(target) = &mut self.target
+            && let Some(path) = path_of(target).map(str::len)
+        {
+            target.truncate(target.len() - path);
+        }
+        let most = u32::try_from(MOST_IN_FLIGHT / size.0.max(1))
+            .unwrap_or(u32::MAX)
+            .max(1);
+        self.load.clients = self.load.clients.map(|clients| clients.min(most));
+        self.load.connections = self.load.connections.map(|n| n.min(most));
+        Ok(())
     }
 }
 
@@ -336,6 +369,39 @@ mod tests {
         assert_eq!(found[2].name, "via two sidecars");
         let wrong = rungs("via = [\"three\", \"direct\"]").unwrap_err();
         assert!(wrong.to_string().contains("\"one sidecar\" or"), "{wrong}");
+    }
+
+    #[test]
+    fn sizes_choose_the_file_and_bound_what_is_in_flight() {
+        let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 16\n[ladder]\nsize = [\"1KiB\", \"32MiB\", \"512MiB\"]";
+        let found = read(text).unwrap().rungs().unwrap();
+        let told: Vec<_> = found
+            .iter()
+            .map(|r| {
+                let fetch = r.spec.call.fetch.as_ref().unwrap();
+                (
+                    r.name.as_str(),
+                    fetch.path.clone().unwrap(),
+                    r.spec.load.clients,
+                )
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("size 1KiB", "/bytes/1024".to_owned(), Some(16)),
+                ("size 32MiB", "/bytes/33554432".to_owned(), Some(2)),
+                ("size 512MiB", "/bytes/536870912".to_owned(), Some(1)),
+            ]
+        );
+        assert_eq!(found[0].spec.target.as_deref(), Some("https://h:1"));
+        let wrong = rungs("size = [\"1KiB\", \"2KiB\"]").unwrap_err();
+        assert!(wrong.to_string().contains("needs [call.fetch]"), "{wrong}");
+        let wrong = read(&text.replace("32MiB", "32"))
+            .unwrap()
+            .rungs()
+            .unwrap_err();
+        assert!(wrong.to_string().contains("has no unit"), "{wrong}");
     }
 
     #[test]

@@ -134,12 +134,15 @@ fn percentile(text: &str) -> Result<f64, String> {
 }
 
 /// `"0.1%"` as 0.001.
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn percent(text: &str) -> Option<f64> {
     text.strip_suffix('%')
         .and_then(|percent| percent.trim().parse::<f64>().ok())
         .filter(|percent| (0.0..=100.0).contains(percent))
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("`{text}` is not a share of the calls: write \"< 0.1%\""))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    percent(text).ok_or_else(|| format!("`{text}` is not a share of the calls: write \"< 0.1%\""))
 }
 
 #[cfg(test)]

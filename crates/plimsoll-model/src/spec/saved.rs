@@ -4,7 +4,7 @@ use super::bolt::limit;
 use super::resolve::{GROUPS, SUITES, VERSIONS};
 use super::{Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{
-    Arrivals, CallPlan, Compression, Pace, Plan, RecordLayer, Reuse, Spacing, Watch,
+    Arrivals, CallPlan, ChainCheck, Compression, Pace, Plan, RecordLayer, Reuse, Spacing, Watch,
 };
 use crate::units::{Period, Size};
 
@@ -61,10 +61,18 @@ impl Spec {
             suites: Some(names(&tls.suites, &SUITES)),
             groups: Some(names(&tls.groups, &GROUPS)),
             resume: Some(tls.resume),
+            early_data: Some(tls.early_data),
             records: Some(
                 match tls.records {
                     RecordLayer::Own => "own",
                     RecordLayer::Library => "library",
+                }
+                .into(),
+            ),
+            chain: Some(
+                match tls.chain {
+                    ChainCheck::Each => "each",
+                    ChainCheck::Once => "once",
                 }
                 .into(),
             ),
@@ -160,6 +168,7 @@ impl Spec {
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
         load.drain = Some(Period(plan.load.drain));
         load.spin = Some(Period(plan.load.spin));
+        load.read_buffer = Some(Size(plan.load.read_buffer as u64));
         spec.watch = Some(match plan.watch {
             Watch::TargetPort => WatchSpec {
                 port: Some(plan.target.port),

@@ -174,6 +174,10 @@ impl Driver for FetchDriver {
         self.draining = true;
     }
 
+    fn still_to_come(&self) -> u64 {
+        self.answers.still_to_come()
+    }
+
     fn receive(
         &mut self,
         mut bytes: &[u8],

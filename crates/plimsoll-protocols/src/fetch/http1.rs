@@ -148,6 +148,14 @@ impl Answers {
         }
     }
 
+    /// Bytes of the body that the peer has promised and not sent.
+    pub fn still_to_come(&self) -> u64 {
+        match self.current {
+            Some((_, Framing::Length(left) | Framing::Chunked(Chunk::Data(left)))) => left,
+            _ => 0,
+        }
+    }
+
     fn finished(&mut self) -> Option<Answer> {
         self.current.take().map(|(answer, _)| answer)
     }

@@ -109,6 +109,8 @@ fn load(seed: u64) -> Load {
         drain: Duration::from_millis(800),
         workers: None,
         processes: None,
+        precision: None,
+        read_buffer: 128 << 10,
         spin: Duration::ZERO,
         source_addresses: Vec::new(),
     }

@@ -7,7 +7,7 @@ use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
 use super::page::section;
-use crate::quantity::{bytes, count, rate, share, time};
+use crate::quantity::{bytes, count, known, rate, share, time};
 use crate::search::{by_rate, purpose, verdict};
 
 fn dash(text: Option<String>) -> String {
@@ -125,7 +125,8 @@ pub(super) fn ends(views: &[View]) -> Markup {
             tbody { @for (name, r) in &rows {
                 tr {
                     th scope="row" { (name) } td { (dash(r.cpu_us_per_call.map(time))) } td { (time(r.cpu_user_us)) }
-                    td { (time(r.cpu_system_us)) } td { (bytes(r.rss_bytes_max)) } td { (count(r.descriptors_max)) } td { (count(r.threads_max)) }
+                    td { (dash(r.cpu_system_us.map(time))) } td { (known(r.rss_bytes_max, bytes)) }
+                    td { (known(r.descriptors_max, count)) } td { (known(r.threads_max, count)) }
                 }
             } }
         } }

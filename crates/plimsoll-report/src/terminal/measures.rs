@@ -17,6 +17,13 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
         return;
     };
     let of = |c: Count| measures.counts.get(c.key()).copied().unwrap_or(0);
+    let (taken, again) = (of(Count::EarlyAccepted), of(Count::EarlyRejected));
+    if taken + again > 0 {
+        let text = format!("{} taken, {} sent again", count(taken), count(again));
+        row(out, "0-RTT requests", &text, options);
+        out.push('\n');
+        return;
+    }
     let sessions = format!(
         "{} ok, {} failed",
         count(of(Count::SessionsOk)),

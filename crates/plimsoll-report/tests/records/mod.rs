@@ -87,6 +87,7 @@ pub(crate) fn ladder() -> LadderRecord {
                     errors: 0,
                     valid: true,
                     run: format!("rung-{name}/slice-{round}"),
+                    volume: None,
                 }
             })
             .collect(),
@@ -106,5 +107,6 @@ pub(crate) fn ladder() -> LadderRecord {
         ],
         skipped: Vec::new(),
         interrupted: false,
+        limits: None,
     }
 }

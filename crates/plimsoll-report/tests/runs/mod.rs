@@ -67,6 +67,8 @@ impl Fixture {
                 started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
                 machine: Some(Machine::default()),
                 processes: None,
+                precision: None,
+                read_buffer: 128 << 10,
                 notes: Vec::new(),
                 live_view_cpu_us: None,
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
@@ -269,7 +271,7 @@ impl Fixture {
             let taken = recorder.take(None);
             let used = |per_call: u64| Resources {
                 cpu_user_us: self.calls * per_call,
-                cpu_system_us: self.calls * per_call / 2,
+                cpu_system_us: Some(self.calls * per_call / 2),
                 rss_bytes: 9_400_000,
                 descriptors: 12 + u64::from(connections),
                 threads: 2,

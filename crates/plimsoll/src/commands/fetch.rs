@@ -1,11 +1,14 @@
 //! `plimsoll fetch`: files over HTTP/1.1, to measure TLS itself.
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::spec::{CallSpec, FetchSpec, Spec, TlsSpec};
+use plimsoll_model::spec::{CallSpec, FetchSpec, LadderSpec, Spec, TlsSpec};
 use plimsoll_model::units::{Period, Size};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::arguments::Origins;
+use crate::climbing::Asked;
+use crate::commands::sweep;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Session};
 use crate::failure::{Exit, Failure};
@@ -17,6 +20,8 @@ use crate::problems::Source;
 const CLIENTS: u32 = 16;
 /// The first connections of a run that resumes have no ticket yet.
 const RESUMED_WARMUP: Period = Period(Duration::from_secs(1));
+/// Of the two modes in turn.
+const SLICE: Duration = Duration::from_secs(2);
 
 /// Fetch a file again and again over HTTP/1.1: handshakes, resumption and bulk of a TLS link.
 #[derive(Debug, Args)]
@@ -24,6 +29,8 @@ const RESUMED_WARMUP: Period = Period(Duration::from_secs(1));
 Example: as many full handshakes as possible, then resumed ones, with 16 in flight
   plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode new --duration 10s
   plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode resumed --duration 10s
+Example: both in turn, in short slices, so that a machine that changes changes both
+  plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode both --duration 10s
 Example: bulk over four kept connections; 200 new connections a second
   plimsoll fetch https://localhost:4433/bytes/64MiB --ca certs/ca.crt --mode reused --fleet 4 --duration 10s
   plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode new --rate 200/s --duration 10s",
@@ -34,7 +41,8 @@ pub(crate) struct Arguments {
     target: Option<String>,
 
     /// How connections are made: new (a full handshake for every file), resumed (from a
-    /// ticket), or reused (kept open) [default: reused].
+    /// ticket), both (new and resumed in turn, in slices of 2s), or reused (kept open)
+    /// [default: reused].
     #[arg(
         long,
         env = "PLIMSOLL_MODE",
@@ -81,6 +89,7 @@ pub(crate) struct Arguments {
 enum Mode {
     New,
     Resumed,
+    Both,
     Reused,
 }
 
@@ -105,14 +114,63 @@ pub(crate) fn execute(
     };
     arguments.load.lay_over(&mut spec, origins)?;
     arguments.lay_over_mode(&mut spec);
+    if arguments.mode == Some(Mode::Both) {
+        return arguments.both(spec, environment, session);
+    }
     let plan = planning::plan(&spec, environment, &Source::Flags)?;
     execution::execute(&spec, &plan, &arguments.output, session)
 }
 
 impl Arguments {
+    /// New and resumed in turn: a sweep with one axis.
+    fn both(
+        &self,
+        mut spec: Spec,
+        environment: &Environment,
+        session: &Session,
+    ) -> Result<Exit, Failure> {
+        let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
+            return Err(Failure::usage(
+                "--mode both measures two kinds of connections in turn, as many as possible for a time",
+                "give --duration, and neither --calls nor --rate",
+            ));
+        };
+        let slice = SLICE.min(duration.0);
+        let rounds = duration.0.div_duration_f64(slice).ceil() as u32;
+        spec.ladder = Some(LadderSpec {
+            slice: Some(Period(slice)),
+            rounds: Some(rounds),
+            serve: None,
+            rungs: None,
+            axes: BTreeMap::from([(
+                "connection".to_owned(),
+                vec!["new".into(), "resumed".into()],
+            )]),
+        });
+        if self.output.save_or_show(&spec)? {
+            return Ok(Exit::Done);
+        }
+        let asked = Asked {
+            kind: "both",
+            rounds: None,
+            default_rounds: |_| 1,
+            round_told: sweep::round_told,
+            slice: None,
+            out: self.output.out(),
+        };
+        sweep::measure(
+            &spec,
+            &asked,
+            environment,
+            &Source::Flags,
+            session,
+            self.output.json(),
+        )
+    }
+
     fn lay_over_mode(&self, spec: &mut Spec) {
         let load = &mut spec.load;
-        if let Some(Mode::New | Mode::Resumed) = self.mode {
+        if let Some(Mode::New | Mode::Resumed | Mode::Both) = self.mode {
             load.reuse = Some("never".into());
         }
         if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {

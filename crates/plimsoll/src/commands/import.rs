@@ -1,10 +1,12 @@
 //! `plimsoll import`: files of other tools as runs.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
-use plimsoll_report::lines;
+use plimsoll_report::{json, lines, s_time};
 
 use crate::arguments::Json;
 use crate::console;
@@ -12,13 +14,20 @@ use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
-/// Make a run of a line-per-request file (#TEST=01_steady or #TEST=02_coldconn).
+/// Make a run of a file: line-per-request (#TEST=01_steady or #TEST=02_coldconn), or what
+/// `openssl s_time` printed.
+///
+/// Which of them it is shows in the file. Where s_time measured new and resumed connections
+/// there are two runs, DIR/new and DIR/resumed.
 #[derive(Debug, Args)]
-#[command(
-    before_help = "Example: read a file back, and compare it with a run\n  \
-    plimsoll import steady.txt --out runs/old\n  \
-    plimsoll compare runs/old runs/new"
-)]
+#[command(before_help = "\
+Example: read a file back, and compare it with a run
+  plimsoll import steady.txt --out runs/old
+  plimsoll compare runs/old runs/new
+Example: openssl s_time, beside a run of ours against the same server
+  openssl s_time -connect localhost:4433 -new -www /bytes/1024 > s_time.txt
+  plimsoll import s_time.txt --out runs/s_time
+  plimsoll compare runs/s_time runs/new")]
 pub(crate) struct Arguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -31,6 +40,9 @@ pub(crate) struct Arguments {
     json: Json,
 }
 
+/// A mark a connection: as much as a day of them.
+const MOST_S_TIME: u64 = 64 << 20;
+
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     let name = arguments
         .file
@@ -38,14 +50,42 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         .unwrap_or_default()
         .to_string_lossy();
     let dir = arguments.out.clone().unwrap_or_else(|| default_dir(&name));
-    let run = lines::import(
-        &arguments.file,
-        &dir,
-        env!("CARGO_PKG_VERSION"),
-        Timestamp::now(),
-    )
-    .map_err(|e| Failure::error(chain(&e)))?;
-    console::tell(format_args!("imported as {}", dir.display()));
-    presentation::show(&run, arguments.json.json)?;
+    let (version, now) = (env!("CARGO_PKG_VERSION"), Timestamp::now());
+    let runs = match s_time_output(&arguments.file) {
+        Some(text) => s_time::import(&arguments.file, &text, &dir, version, now)
+            .map_err(|e| Failure::error(chain(&e)))?,
+        None => {
+            let run = lines::import(&arguments.file, &dir, version, now)
+                .map_err(|e| Failure::error(chain(&e)))?;
+            vec![run]
+        }
+    };
+    for run in &runs {
+        console::tell(format_args!("imported as {}", run.dir.display()));
+    }
+    match runs.as_slice() {
+        several @ [_, _, ..] if arguments.json.json => {
+            let documents: Vec<_> = several
+                .iter()
+                .map(|run| json::document(run, None))
+                .collect();
+            let text = serde_json::to_string_pretty(&documents).map_err(Failure::error)?;
+            console::result(format_args!("{text}\n"))?;
+        }
+        runs => {
+            for run in runs {
+                presentation::show(run, arguments.json.json)?;
+            }
+        }
+    }
     Ok(Exit::Done)
+}
+
+/// The file's text, where it is what `openssl s_time` printed. Anything else is for who reads
+/// lines to judge.
+fn s_time_output(file: &Path) -> Option<String> {
+    let mut file = File::open(file).ok()?.take(MOST_S_TIME);
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    (!text.starts_with("#TEST=") && s_time::is_it(&text)).then_some(text)
 }

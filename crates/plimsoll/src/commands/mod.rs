@@ -20,6 +20,7 @@ pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod shard;
 pub(crate) mod stack;
+pub(crate) mod sweep;
 mod tls_flags;
 
 use crate::arguments::{Chosen, Cli, Origins};
@@ -55,6 +56,7 @@ pub(crate) fn execute(
         Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
         Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
         Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &session()?),
+        Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &session()?),
         Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
         Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &session()?),
         Chosen::Plugin(arguments) => plugin::execute(&arguments, origins, environment, &session()?),

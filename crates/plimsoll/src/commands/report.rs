@@ -11,7 +11,7 @@ use plimsoll_model::search::SearchRecord;
 use plimsoll_model::units::Period;
 use plimsoll_report::html::{self, View};
 use plimsoll_report::{
-    hdr_log, json, junit, ladder, lines, markdown, prometheus, search, sessions, terminal,
+    hdr_log, json, junit, ladder, lines, markdown, prometheus, search, sessions, sweep, terminal,
 };
 
 use crate::arguments::Json;
@@ -137,8 +137,13 @@ fn show_search(dir: &Path, as_json: bool) -> Result<Exit, Failure> {
 /// A ladder, as when it was made.
 fn show_ladder(dir: &Path, as_json: bool) -> Result<Exit, Failure> {
     let record = LadderRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
-    let text = if as_json {
+    let is_sweep = record.limits.is_some();
+    let text = if as_json && is_sweep {
+        serde_json::to_string_pretty(&sweep::document(&record)).map_err(Failure::error)? + "\n"
+    } else if as_json {
         serde_json::to_string_pretty(&record).map_err(Failure::error)? + "\n"
+    } else if is_sweep {
+        sweep::render(&record, &presentation::options())
     } else {
         ladder::render(&record, &presentation::options())
     };

@@ -126,7 +126,7 @@ pub(super) struct End {
 
 impl End {
     fn of(resources: &Resources, seconds: f64, ended: u64) -> End {
-        let cpu_us = resources.cpu_us() as f64;
+        let cpu_us = resources.cpu_us().unwrap_or(0) as f64;
         End {
             cpu_share: cpu_us / (seconds.max(1e-3) * 1e6),
             cpu_us_per_call: (ended > 0).then(|| cpu_us / ended as f64),

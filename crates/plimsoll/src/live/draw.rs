@@ -425,7 +425,7 @@ mod tests {
         let used = |us| {
             Some(Resources {
                 cpu_user_us: us,
-                cpu_system_us: us / 2,
+                cpu_system_us: Some(us / 2),
                 rss_bytes: 9_400_000,
                 descriptors: 13,
                 threads: 2,

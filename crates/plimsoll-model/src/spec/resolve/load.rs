@@ -5,11 +5,17 @@ use std::time::Duration;
 
 use super::{DEADLINE, Problems};
 use crate::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use crate::spec::objective;
 use crate::spec::{Limit, LoadSpec, Problem, RateSpec, Spec, StepSpec};
 use crate::units::Period;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_MOST: Duration = Duration::from_secs(10);
+/// What one read takes, in bytes. Bulk is read in larger pieces: fewer wake-ups.
+const READ_BUFFER: u64 = 128 << 10;
+const READ_BUFFER_FOR_FILES: u64 = 256 << 10;
+const READ_BUFFER_LEAST: u64 = 1 << 10;
+const READ_BUFFER_MOST: u64 = 16 << 20;
 const SPIN: Duration = Duration::from_micros(50);
 /// More would only take each other's cores.
 const MOST_PROCESSES: u16 = 256;
@@ -38,6 +44,13 @@ impl Problems {
             self.add(
                 "load.connections",
                 "not used with reuse = \"never\", where every call makes its own: take one out",
+            );
+        }
+        let early = spec.tls.as_ref().and_then(|tls| tls.early_data);
+        if reuse == Reuse::Always && early == Some(true) {
+            self.add(
+                "tls.early_data",
+                "0-RTT is for connections made for one call: ask for new ones with load.reuse",
             );
         }
         if load.connections == Some(0) {
@@ -114,12 +127,23 @@ impl Problems {
                 "a rate of 0 never connects: use \"1000/s\", or leave it out",
             );
         }
+        let precision = self.precision(load);
         let spin = load.spin.map_or(SPIN, |p| p.0);
         if spin > Duration::from_millis(100) {
             self.add(
                 "load.spin",
                 "longer than 100ms: a spin only covers the inaccuracy of the timer, about \"50us\"",
             );
+        }
+        let read_buffer = load.read_buffer.map_or(
+            match spec.call.fetch {
+                Some(_) => READ_BUFFER_FOR_FILES,
+                None => READ_BUFFER,
+            },
+            |size| size.0,
+        );
+        if !(READ_BUFFER_LEAST..=READ_BUFFER_MOST).contains(&read_buffer) {
+            self.add("load.read_buffer", "out of range: use 1KiB to 16MiB");
         }
         let source_addresses =
             self.source_addresses(load.source_addresses.as_deref().unwrap_or(&[]));
@@ -132,6 +156,7 @@ impl Problems {
             connections: load.connections.unwrap_or(1),
             reuse,
             calls: load.calls,
+            precision,
             deadline,
             connect_timeout,
             connect_rate: load.connect_rate.map(|rate| rate.0),
@@ -141,8 +166,34 @@ impl Problems {
             processes: load.processes,
             workers: load.workers,
             spin,
+            read_buffer: read_buffer as usize,
             source_addresses,
         })
+    }
+
+    /// How well the rate has to be known.
+    fn precision(&mut self, load: &LoadSpec) -> Option<f64> {
+        let typed = load.precision.as_deref()?;
+        let precision = objective::percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));
+        if precision.is_none() {
+            self.add(
+                "load.precision",
+                format!("`{typed}` is not how well a rate is to be known: use 0.01% to 50%, such as \"1%\""),
+            );
+        }
+        if load.clients.is_none() {
+            self.add(
+                "load.precision",
+                "for a closed loop (load.clients), whose rate is measured: an open loop's is given",
+            );
+        }
+        if load.duration.is_none() {
+            self.add(
+                "load.precision",
+                "needs load.duration, the time after which the run ends all the same",
+            );
+        }
+        precision
     }
 
     /// Who starts calls, and the stages: the warm-up first.

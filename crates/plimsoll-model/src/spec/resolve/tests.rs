@@ -5,8 +5,8 @@ use super::super::{locate, read};
 use super::load::stage;
 use super::*;
 use crate::plan::{
-    Compression, Group, Metric, Pace, RecordLayer, Spacing, Statistic, Suite, Target, Timed,
-    TlsPlan,
+    ChainCheck, Compression, Group, Metric, Pace, RecordLayer, Spacing, Statistic, Suite, Target,
+    Timed, TlsPlan,
 };
 use crate::schedule::Schedule;
 use crate::template::{self, Moment, Template};
@@ -179,7 +179,9 @@ fn the_defaults_are_those_documented() {
             ],
             groups: vec![Group::X25519, Group::Secp256r1, Group::Secp384r1],
             resume: false,
+            early_data: false,
             records: RecordLayer::Own,
+            chain: ChainCheck::Each,
         })
     );
     assert_eq!(
@@ -202,7 +204,9 @@ fn the_defaults_are_those_documented() {
             drain: Duration::from_secs(10),
             processes: None,
             workers: None,
+            precision: None,
             spin: Duration::from_micros(50),
+            read_buffer: 128 << 10,
             source_addresses: vec![],
         }
     );

@@ -1,24 +1,27 @@
 //! `[tls]` → plan: which handshake, with which suites and groups.
 
 use super::Problems;
-use crate::plan::{Group, Identity, RecordLayer, Suite, TlsPlan};
+use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan};
 use crate::spec::{Problem, TlsSpec, suggest};
 
-pub(in crate::spec) const SUITES: [(&str, Suite); 3] = [
-    ("TLS_AES_128_GCM_SHA256", Suite::Aes128GcmSha256),
-    ("TLS_AES_256_GCM_SHA384", Suite::Aes256GcmSha384),
-    (
-        "TLS_CHACHA20_POLY1305_SHA256",
-        Suite::Chacha20Poly1305Sha256,
-    ),
-];
+pub(in crate::spec) const SUITES: [(&str, Suite); 3] = {
+    use Suite::{Aes128GcmSha256, Aes256GcmSha384, Chacha20Poly1305Sha256};
+    [
+        (Aes128GcmSha256.name(), Aes128GcmSha256),
+        (Aes256GcmSha384.name(), Aes256GcmSha384),
+        (Chacha20Poly1305Sha256.name(), Chacha20Poly1305Sha256),
+    ]
+};
 
-pub(in crate::spec) const GROUPS: [(&str, Group); 4] = [
-    ("X25519", Group::X25519),
-    ("secp256r1", Group::Secp256r1),
-    ("secp384r1", Group::Secp384r1),
-    ("X25519MLKEM768", Group::X25519Mlkem768),
-];
+pub(in crate::spec) const GROUPS: [(&str, Group); 4] = {
+    use Group::{Secp256r1, Secp384r1, X25519, X25519Mlkem768};
+    [
+        (X25519.name(), X25519),
+        (Secp256r1.name(), Secp256r1),
+        (Secp384r1.name(), Secp384r1),
+        (X25519Mlkem768.name(), X25519Mlkem768),
+    ]
+};
 
 /// A cipher suite by its name, in any case.
 ///
@@ -84,7 +87,21 @@ impl Problems {
         };
         let suites = self.named("tls.suites", spec.suites, &SUITES, "a TLS 1.3 cipher suite");
         let groups = self.named("tls.groups", spec.groups, &GROUPS, "a key-exchange group");
+        let early_data = spec.early_data.unwrap_or(false);
+        if early_data && spec.resume != Some(true) {
+            self.add(
+                "tls.early_data",
+                "0-RTT is for resumed sessions: ask for tls.resume as well",
+            );
+        }
+        if early_data && spec.records.as_deref() == Some("own") {
+            self.add(
+                "tls.records",
+                "0-RTT is sealed by the library: use \"library\", or leave it out",
+            );
+        }
         let records = match spec.records.as_deref() {
+            None if early_data => RecordLayer::Library,
             None | Some("own") => RecordLayer::Own,
             Some("library") => RecordLayer::Library,
             Some(other) => {
@@ -93,6 +110,17 @@ impl Problems {
                     format!("`{other}` is unknown: use \"own\" or \"library\""),
                 );
                 RecordLayer::Library
+            }
+        };
+        let chain = match spec.chain.as_deref() {
+            None | Some("each") => ChainCheck::Each,
+            Some("once") => ChainCheck::Once,
+            Some(other) => {
+                self.add(
+                    "tls.chain",
+                    format!("`{other}` is unknown: use \"each\" or \"once\""),
+                );
+                ChainCheck::Each
             }
         };
         if secured != Some(true) {
@@ -105,7 +133,9 @@ impl Problems {
             suites: suites.unwrap_or_else(|| SUITES.iter().map(|(_, suite)| *suite).collect()),
             groups: groups.unwrap_or_else(|| DEFAULT_GROUPS.to_vec()),
             resume: spec.resume.unwrap_or(false),
+            early_data,
             records,
+            chain,
         })
     }
 

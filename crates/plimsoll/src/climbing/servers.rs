@@ -1,4 +1,4 @@
-//! The servers that a ladder starts for its rungs: one for each way in which rungs are
+//! The servers that a climb starts for its rungs: one for each way in which rungs are
 //! secured and each network they are reached through.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use plimsoll_stack::namespace::Namespace;
 
 use crate::failure::Failure;
 
-/// What runs for a ladder. Dropped, it ends: the servers, then their namespace.
+/// What runs for a climb. Dropped, it ends: the servers, then their namespace.
 #[derive(Default)]
 pub(super) struct Servers {
     /// The words after `plimsoll serve`.
@@ -90,12 +90,8 @@ pub(super) fn start(
         servers.by_rung.push(place);
         let server = &servers.running[place];
         let (address, pid) = (&server.address, server.child.id());
-        let secure = if rung.secured == Secured::Off {
-            ""
-        } else {
-            "s"
-        };
-        rung.spec.target = Some(format!("grpc{secure}://{address}"));
+        let scheme = rung.spec.call.scheme(rung.secured != Secured::Off);
+        rung.spec.target = Some(format!("{scheme}://{address}"));
         // Who listens in another network can't be seen from here.
         rung.spec.watch = Some(WatchSpec {
             pid: Some(pid),

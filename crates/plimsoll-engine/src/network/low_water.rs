@@ -1,0 +1,72 @@
+//! `SO_RCVLOWAT` (socket(7)): a socket is readable only when so many bytes have come.
+//!
+//! In bulk it is wake-ups that cost, not encryption: a worker that is woken for every
+//! segment spends most of its CPU on being woken. Callers must know that the bytes will
+//! come, as the rest of a body of known length does; the end of the stream wakes always.
+
+#![expect(
+    unsafe_code,
+    reason = "neither std, socket2 nor rustix sets this option; it is one call of the C library"
+)]
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Tell of readable bytes only when `bytes` of them are there (1: of any).
+///
+/// # Errors
+/// As setsockopt(2).
+pub(super) fn set(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
+    let value = c_int::try_from(bytes).unwrap_or(c_int::MAX).max(1);
+    // SAFETY: the descriptor is borrowed, and so open, for the whole call; the pointer is to a
+    // `c_int` on this stack, and the length given is its size. The kernel only reads it.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const value).cast(),
+            size_of::<c_int>() as libc::socklen_t,
+        )
+    };
+    match status {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    #[test]
+    fn a_read_waits_for_as_many_bytes_or_for_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        set(&near, 1000).unwrap();
+        let writer = std::thread::spawn(move || {
+            far.write_all(&[1; 400]).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+            far.write_all(&[2; 600]).unwrap();
+            far.write_all(&[3; 10]).unwrap();
+        });
+        let mut buffer = [0; 4096];
+        // A blocking read honours the mark as epoll does.
+        let got = near.read(&mut buffer).unwrap();
+        assert!(got >= 1000, "{got}");
+        set(&near, 1000).unwrap();
+        // Fewer bytes than the mark, and then the end.
+        let rest: usize = std::iter::from_fn(|| match near.read(&mut buffer).unwrap() {
+            0 => None,
+            n => Some(n),
+        })
+        .sum();
+        assert_eq!(got + rest, 1010);
+        writer.join().unwrap();
+    }
+}

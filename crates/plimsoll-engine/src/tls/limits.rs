@@ -1,0 +1,163 @@
+//! How fast this machine's core does a TLS link's crypto in memory: the wall that links are
+//! compared with. Measured in CPU time of this thread, so that a busy machine shows in the
+//! time it takes and hardly in the figures.
+
+use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair,
+    UnparsedPublicKey,
+};
+use plimsoll_model::limits::Limits;
+use plimsoll_model::plan::{Group, Suite};
+use rustix::time::{ClockId, clock_gettime};
+use rustls::crypto::SupportedKxGroup;
+
+use super::{TlsSetupError, provider};
+
+/// Each speed is the best of so many stretches: what else runs can only slow one down.
+const STRETCHES: usize = 5;
+/// CPU time of a stretch.
+const STRETCH_NS: u64 = 15_000_000;
+/// A full-size record: plaintext with its type, and the tag.
+const RECORD: usize = super::record::MOST_PLAINTEXT + 1 + 16;
+
+/// CPU time of this thread, nanoseconds.
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// Nanoseconds of CPU that `work` takes.
+fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
+    let mut best = f64::INFINITY;
+    for _ in 0..STRETCHES {
+        let begun = cpu_ns();
+        let mut times = 0u32;
+        let spent = loop {
+            for _ in 0..8 {
+                work()?;
+            }
+            times += 8;
+            let spent = cpu_ns() - begun;
+            if spent >= STRETCH_NS {
+                break spent;
+            }
+        };
+        best = best.min(spent as f64 / f64::from(times));
+    }
+    Ok(best)
+}
+
+/// The speeds for `suites` and `groups`. Takes about a second.
+///
+/// # Errors
+/// When the TLS library refuses its own keys, which no input can cause.
+pub fn measure(suites: &[Suite], groups: &[Group]) -> Result<Limits, TlsSetupError> {
+    let refused = |_: Unspecified| {
+        TlsSetupError::Library(rustls::Error::General("the library's own test".to_owned()))
+    };
+    let mut limits = Limits::default();
+    for suite in suites {
+        let cost = open_ns(*suite).map_err(refused)?;
+        let speed = super::record::MOST_PLAINTEXT as f64 / cost * 1e9;
+        limits
+            .open_bytes_per_s
+            .insert(suite.name().to_owned(), speed);
+    }
+    for group in groups {
+        let Some(exchange) = provider(&[], &[*group]).kx_groups.first().copied() else {
+            continue;
+        };
+        let (client, server) = exchange_ns(exchange)?;
+        let name = group.name().to_owned();
+        limits.client_exchange_us.insert(name.clone(), client / 1e3);
+        limits.server_exchange_us.insert(name, server / 1e3);
+    }
+    let (sign, verify) = signature_ns().map_err(refused)?;
+    (limits.sign_us, limits.verify_us) = (sign / 1e3, verify / 1e3);
+    Ok(limits)
+}
+
+/// Opening a full-size record, in place.
+fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
+    let algorithm = match suite {
+        Suite::Aes128GcmSha256 => &aead::AES_128_GCM,
+        Suite::Aes256GcmSha384 => &aead::AES_256_GCM,
+        Suite::Chacha20Poly1305Sha256 => &aead::CHACHA20_POLY1305,
+    };
+    let key = LessSafeKey::new(UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()])?);
+    let nonce = || Nonce::assume_unique_for_key([0; 12]);
+    let mut sealed = vec![0; RECORD - 16];
+    let tag = key.seal_in_place_separate_tag(nonce(), Aad::from([0; 5]), &mut sealed)?;
+    sealed.extend_from_slice(tag.as_ref());
+    let mut record = sealed.clone();
+    // A record is opened once, so each needs its ciphertext again: the copy is taken off.
+    let copy = cost_ns(|| {
+        record.copy_from_slice(&sealed);
+        std::hint::black_box(&mut record);
+        Ok::<(), Unspecified>(())
+    })?;
+    let both = cost_ns(|| {
+        record.copy_from_slice(&sealed);
+        key.open_in_place(nonce(), Aad::from([0; 5]), &mut record)?;
+        Ok::<(), Unspecified>(())
+    })?;
+    Ok((both - copy).max(1.0))
+}
+
+/// A key exchange: the client's share of it and the server's.
+fn exchange_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustls::Error> {
+    // Some groups are of another kind at the server's end (KEMs), so both are done whole.
+    let both = cost_ns(|| {
+        let client = group.start()?;
+        let server = group.start_and_complete(client.pub_key())?;
+        client.complete(&server.pub_key)?;
+        Ok::<(), rustls::Error>(())
+    })?;
+    let client_share = group.start()?.pub_key().to_vec();
+    let server = cost_ns(|| {
+        std::hint::black_box(group.start_and_complete(&client_share)?);
+        Ok::<(), rustls::Error>(())
+    })?;
+    Ok(((both - server).max(0.0), server))
+}
+
+/// A signature made, and one checked.
+fn signature_ns() -> Result<(f64, f64), Unspecified> {
+    // As much as a CertificateVerify signs (RFC 8446 §4.4.3).
+    let message = [0x20; 130];
+    let random = SystemRandom::new();
+    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)?;
+    let signature = key.sign(&random, &message)?;
+    let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key.public_key().as_ref());
+    let sign = cost_ns(|| key.sign(&random, &message).map(|_| ()))?;
+    let verify = cost_ns(|| public.verify(&message, signature.as_ref()))?;
+    Ok((sign, verify))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_suite_and_group_has_its_speed() {
+        let suites = [
+            Suite::Aes128GcmSha256,
+            Suite::Aes256GcmSha384,
+            Suite::Chacha20Poly1305Sha256,
+        ];
+        let limits = measure(&suites, &[Group::X25519, Group::X25519Mlkem768]).unwrap();
+        assert_eq!(limits.open_bytes_per_s.len(), 3);
+        for (suite, speed) in &limits.open_bytes_per_s {
+            assert!((1e7..1e12).contains(speed), "{suite}: {speed}");
+        }
+        for us in [limits.sign_us, limits.verify_us] {
+            assert!((0.5..50_000.0).contains(&us), "{us}");
+        }
+        let x25519 = limits.client_exchange_us["X25519"];
+        let with_kem = limits.client_exchange_us["X25519MLKEM768"];
+        assert!(with_kem > x25519 && x25519 > 0.5, "{with_kem} {x25519}");
+    }
+}

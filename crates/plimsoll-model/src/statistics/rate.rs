@@ -1,0 +1,89 @@
+//! How well a closed loop's rate is known: the confidence interval of a mean of batches.
+//!
+//! A batch is what one interval of a run counted, a second. Neighbouring seconds share the
+//! machine's mood, so they count for less than independent ones (their first autocorrelation
+//! says by how much); Student's t does the rest. Law, *Simulation Modeling and Analysis*, 9.5.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// Fewer batches say nothing of their own spread.
+pub const FEWEST_BATCHES: usize = 10;
+
+/// Half the width of the 95 % confidence interval of the batches' mean, in parts of the mean.
+/// `None`: too few batches, or a mean that is no rate.
+pub fn relative_half_width(batches: &[f64]) -> Option<f64> {
+    let n = batches.len() as f64;
+    if batches.len() < FEWEST_BATCHES {
+        return None;
+    }
+    let mean = batches.iter().sum::<f64>() / n;
+    let off = |b: &f64| b - mean;
+    let squares: f64 = batches.iter().map(|b| off(b).powi(2)).sum();
+    let neighbours: f64 = batches.windows(2).map(|w| off(&w[0]) * off(&w[1])).sum();
+    // A negative correlation would make them count for more: not believed.
+    let correlation = match squares > 0.0 {
+        true => (neighbours / squares).clamp(0.0, 0.99),
+        false => 0.0,
+    };
+    let effective = (n * (1.0 - correlation) / (1.0 + correlation)).max(2.0);
+    let deviation = (squares / (n - 1.0)).sqrt();
+    let t = StudentsT::new(0.0, 1.0, effective - 1.0)
+        .ok()?
+        .inverse_cdf(0.975);
+    let width = t * deviation / effective.sqrt() / mean;
+    (mean > 0.0 && width.is_finite()).then_some(width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+    #[test]
+    fn the_interval_is_that_of_the_tables() {
+        // Ten alternating values: mean 10, s = 1.0541, t(9) = 2.262, correlation negative.
+        let batches: Vec<f64> = (0..10)
+            .map(|i| if i % 2 == 0 { 9.0 } else { 11.0 })
+            .collect();
+        let width = relative_half_width(&batches).unwrap();
+        assert!(
+            (width - 2.262 * 1.0541 / 10_f64.sqrt() / 10.0).abs() < 1e-4,
+            "{width}"
+        );
+        assert_eq!(relative_half_width(&batches[1..]), None);
+        assert_eq!(relative_half_width(&[5.0; 12]), Some(0.0));
+        assert_eq!(relative_half_width(&[0.0; 12]), None);
+        assert_eq!(relative_half_width(&[f64::NAN; 12]), None);
+    }
+
+    /// Seconds of a loop around 1000/s, each keeping `memory` of the one before.
+    fn seconds(n: usize, memory: f64, random: &mut ChaCha8Rng) -> Vec<f64> {
+        let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
+        let mut mood = 0.0;
+        (0..n)
+            .map(|_| {
+                let normal =
+                    (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+                mood = memory * mood + 30.0 * normal;
+                1000.0 + mood
+            })
+            .collect()
+    }
+
+    #[test]
+    fn it_holds_the_truth_about_as_often_as_it_says() {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        for (memory, at_least) in [(0.0, 920), (0.5, 870)] {
+            let held = (0..1000)
+                .filter(|_| {
+                    let batches = seconds(30, memory, &mut random);
+                    let mean = batches.iter().sum::<f64>() / 30.0;
+                    let width = relative_half_width(&batches).unwrap() * mean;
+                    (mean - 1000.0).abs() <= width
+                })
+                .count();
+            assert!(held >= at_least, "{memory}: {held} of 1000");
+        }
+    }
+}

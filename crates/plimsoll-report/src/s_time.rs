@@ -1,0 +1,407 @@
+//! What `openssl s_time` prints, as runs, from OpenSSL 1.1.1 to 3.x.
+//!
+//! It prints a section for new connections and one for resumed ones, or either alone: a mark
+//! a connection (`r`: resumed; `*`, `t`, `3`: a full handshake), then two lines of figures.
+//! It counts user CPU time only, whole seconds of real time, and every connection that ended
+//! as a success, whatever was answered; an import knows no more than that.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_model::Outcome;
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::header::{Loop, PlannedStage, Security};
+use plimsoll_model::run::{
+    Ending, IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter, SCHEMA_VERSION, Source,
+    Timestamp,
+};
+
+/// The heading of the second section.
+const RESUMED: &str = "Now timing with session id reuse.";
+const USER: &str = " connections/user sec, bytes read ";
+const REAL: &str = " real seconds";
+
+#[derive(Debug, thiserror::Error)]
+pub enum STimeError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("{path}: reading it failed")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path}: {problem}")]
+    Text { path: PathBuf, problem: TextError },
+}
+
+/// What is wrong with the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    #[error("line {line}: {problem}")]
+    Line { line: usize, problem: String },
+    #[error(
+        "no figures of s_time: expected a line \"N connections in X real seconds\" (was it stopped before its end?)"
+    )]
+    NoFigures,
+}
+
+/// One section: connections of one kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Section {
+    /// It is the one with session reuse.
+    pub resumed: bool,
+    pub connections: u64,
+    /// Of these, by their marks; `None`: the marks are not in the text.
+    pub resumed_connections: Option<u64>,
+    /// Head and body of the answers, in bytes.
+    pub bytes: u64,
+    pub user: Duration,
+    /// In whole seconds.
+    pub real: Duration,
+}
+
+/// Whether `text` looks like this tool's output, so that what is wrong with it can be told.
+pub fn is_it(text: &str) -> bool {
+    [USER, REAL, RESUMED, "Collecting connection statistics for"]
+        .iter()
+        .any(|mark| text.contains(mark))
+}
+
+/// What the lines of a section have shown so far.
+#[derive(Default)]
+struct Open {
+    marks: u64,
+    resumed_marks: u64,
+    /// Connections, user time, bytes; of the first of the two lines.
+    first: Option<(u64, Duration, u64)>,
+}
+
+/// The sections of `text`, in their order.
+///
+/// # Errors
+/// The first line that is not as s_time writes it, or that contradicts another.
+pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
+    let mut sections = Vec::new();
+    let mut resumed = false;
+    let mut open = Open::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        let wrong = |problem: String| TextError::Line {
+            line: number,
+            problem,
+        };
+        if line == RESUMED {
+            resumed = true;
+            open = Open::default();
+        } else if !line.is_empty() && line.bytes().all(|b| b"*rt32".contains(&b)) {
+            open.marks += line.len() as u64;
+            open.resumed_marks += line.bytes().filter(|b| *b == b'r').count() as u64;
+        } else if line.contains(USER) {
+            if open.first.is_some() {
+                return Err(wrong(
+                    "a second line of user time in one section".to_owned(),
+                ));
+            }
+            open.first = Some(user_line(line).map_err(wrong)?);
+        } else if line.ends_with(REAL) || line.contains(" real seconds, ") {
+            let section = std::mem::take(&mut open)
+                .close(resumed, line)
+                .map_err(wrong)?;
+            sections.push(section);
+        }
+        // Everything else is what s_time says of itself: the cipher, `starting`, errors.
+    }
+    if sections.is_empty() {
+        return Err(TextError::NoFigures);
+    }
+    Ok(sections)
+}
+
+impl Open {
+    /// The section that ends with the line of real time.
+    fn close(self, resumed: bool, line: &str) -> Result<Section, String> {
+        let (connections, real, each) = real_line(line)?;
+        let (counted, user, bytes) = match self.first {
+            Some(first) => first,
+            None => {
+                return Err(
+                    "real time without the line before it (\"… connections/user sec …\")"
+                        .to_owned(),
+                );
+            }
+        };
+        if counted != connections {
+            return Err(format!(
+                "{connections} connections, and {counted} in the line before: not of the same run"
+            ));
+        }
+        if let Some(each) = each
+            && bytes.checked_div(connections) != Some(each)
+        {
+            return Err(format!(
+                "{each} bytes a connection, but {bytes} bytes over {connections} connections"
+            ));
+        }
+        if self.marks > 0 && self.marks != connections {
+            return Err(format!(
+                "{connections} connections, but {} marks before the figures",
+                self.marks
+            ));
+        }
+        Ok(Section {
+            resumed,
+            connections,
+            resumed_connections: (self.marks > 0).then_some(self.resumed_marks),
+            bytes,
+            user,
+            real,
+        })
+    }
+}
+
+/// `429 connections in 0.78s; 550.00 connections/user sec, bytes read 439296`
+fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
+    const FORM: &str = "expected \"N connections in X.XXs; Y connections/user sec, bytes read B\"";
+    let parts = || {
+        let (connections, rest) = line.split_once(" connections in ")?;
+        let (seconds, rest) = rest.split_once("s; ")?;
+        // The rate is redundant, and `inf` or `nan` where no time was counted.
+        let (_, bytes) = rest.split_once(USER)?;
+        Some((connections, seconds, bytes))
+    };
+    let (connections, seconds, bytes) = parts().ok_or(FORM)?;
+    let user = seconds
+        .parse::<f64>()
+        .ok()
+        .filter(|_| seconds.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .ok_or_else(|| format!("{seconds:?} is no number of seconds; {FORM}"))?;
+    Ok((whole(connections)?, user, whole(bytes)?))
+}
+
+/// `429 connections in 31 real seconds, 1024 bytes read per connection`, or without its end
+/// where there was none.
+fn real_line(line: &str) -> Result<(u64, Duration, Option<u64>), String> {
+    const FORM: &str = "expected \"N connections in S real seconds, B bytes read per connection\"";
+    let (connections, rest) = line.split_once(" connections in ").ok_or(FORM)?;
+    let (seconds, rest) = rest.split_once(REAL).ok_or(FORM)?;
+    let each = match rest {
+        "" => None,
+        rest => Some(whole(
+            rest.strip_prefix(", ")
+                .and_then(|rest| rest.strip_suffix(" bytes read per connection"))
+                .ok_or(FORM)?,
+        )?),
+    };
+    Ok((
+        whole(connections)?,
+        Duration::from_secs(whole(seconds)?),
+        each,
+    ))
+}
+
+fn whole(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|n| *n <= u64::MAX >> 1)
+        .ok_or_else(|| format!("{text:?} is no count, 0 or more"))
+}
+
+/// Makes a run directory of each section of the s_time output in `path`: `dir` itself, or
+/// `dir/new` and `dir/resumed` where there are both. `imported_at` stands for the start, which
+/// the output doesn't tell.
+///
+/// # Errors
+/// Where the text is none of s_time's, or a run can't be written.
+pub fn import(
+    path: &Path,
+    text: &str,
+    dir: &Path,
+    tool_version: &str,
+    imported_at: Timestamp,
+) -> Result<Vec<Run>, STimeError> {
+    let sections = read(text).map_err(|problem| STimeError::Text {
+        path: path.to_owned(),
+        problem,
+    })?;
+    let file = path.file_name().unwrap_or(path.as_os_str());
+    let alone = sections.len() == 1;
+    let mut runs = Vec::new();
+    for section in &sections {
+        let kind = if section.resumed { "resumed" } else { "new" };
+        let dir = if alone {
+            dir.to_owned()
+        } else {
+            dir.join(kind)
+        };
+        let name = format!("{}, {kind}", file.to_string_lossy());
+        let header = header(section, name, tool_version, imported_at);
+        let mut writer = RunWriter::create(&dir, header, "", false)?;
+        writer.interval(&interval(section), &[])?;
+        runs.push(writer.finish(Ending::complete())?);
+    }
+    Ok(runs)
+}
+
+fn header(
+    section: &Section,
+    name: String,
+    tool_version: &str,
+    imported_at: Timestamp,
+) -> RunHeader {
+    RunHeader {
+        schema_version: SCHEMA_VERSION,
+        source: Source::Imported,
+        name,
+        target: None,
+        protocol: None,
+        call: None,
+        security: Some(Security::Tls),
+        tls: None,
+        load_loop: Some(Loop::Closed),
+        arrivals: None,
+        clients: Some(1),
+        connections: None,
+        cold: true,
+        resume: section.resumed,
+        calls: None,
+        seed: None,
+        plan_hash: None,
+        tool_version: tool_version.to_owned(),
+        started_at: imported_at,
+        machine: None,
+        processes: None,
+        precision: None,
+        read_buffer: 128 << 10,
+        notes: Vec::new(),
+        live_view_cpu_us: None,
+        planned_stages: vec![PlannedStage {
+            name: "imported".to_owned(),
+            warmup: false,
+            duration_us: u64::try_from(section.real.as_micros()).ok(),
+            rate_from_per_s: None,
+            rate_to_per_s: None,
+        }],
+    }
+}
+
+fn interval(section: &Section) -> IntervalRecord {
+    let mut record = StageRecord {
+        due: section.connections,
+        bytes_received: section.bytes,
+        ..StageRecord::default()
+    };
+    record.outcomes.add(Outcome::Ok, section.connections);
+    if let Some(resumed) = section.resumed_connections {
+        record.connections_resumed = resumed;
+        record.connections_full = section.connections - resumed;
+    }
+    IntervalRecord {
+        length: section.real,
+        stages: vec![(0, record)],
+        client: Some(Resources {
+            cpu_user_us: u64::try_from(section.user.as_micros()).unwrap_or(u64::MAX),
+            cpu_system_us: None,
+            ..Resources::default()
+        }),
+        ..IntervalRecord::default()
+    }
+}
+
+/// A text for tests, as s_time prints it.
+#[cfg(test)]
+const BOTH: &str = "No CIPHER specified
+Collecting connection statistics for 2 seconds
+***
+
+3 connections in 0.01s; 300.00 connections/user sec, bytes read 3201
+3 connections in 3 real seconds, 1067 bytes read per connection
+
+
+Now timing with session id reuse.
+starting
+rr*r
+
+4 connections in 0.00s; inf connections/user sec, bytes read 4268
+4 connections in 3 real seconds, 1067 bytes read per connection
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sections_are_read_with_their_marks() {
+        let sections = read(BOTH).unwrap();
+        let new = Section {
+            resumed: false,
+            connections: 3,
+            resumed_connections: Some(0),
+            bytes: 3201,
+            user: Duration::from_millis(10),
+            real: Duration::from_secs(3),
+        };
+        let resumed = Section {
+            resumed: true,
+            connections: 4,
+            resumed_connections: Some(3),
+            bytes: 4268,
+            user: Duration::ZERO,
+            real: Duration::from_secs(3),
+        };
+        assert_eq!(sections, [new, resumed]);
+        assert!(is_it(BOTH) && !is_it("#TEST=01_steady"));
+    }
+
+    #[test]
+    fn marks_may_be_missing_and_connections_too() {
+        let figures: Vec<&str> = BOTH
+            .lines()
+            .filter(|l| l.contains("connections in"))
+            .collect();
+        let sections = read(&figures[..2].join("\n")).unwrap();
+        assert_eq!(sections[0].resumed_connections, None);
+        let none = "0 connections in 0.00s; -nan connections/user sec, bytes read 0\n0 connections in 31 real seconds\n";
+        let section = &read(none).unwrap()[0];
+        assert_eq!((section.connections, section.bytes), (0, 0));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_told_with_its_line() {
+        for (from, to, told) in [
+            ("***", "**", "line 6: 3 connections, but 2 marks"),
+            (
+                "3 connections in 3 real",
+                "5 connections in 3 real",
+                "line 6: 5 connections, and 3",
+            ),
+            (
+                "bytes read 3201",
+                "bytes read 9",
+                "line 6: 1067 bytes a connection, but 9",
+            ),
+            (
+                "bytes read 3201",
+                "bytes read -9",
+                "line 5: \"-9\" is no count",
+            ),
+            (
+                "in 0.01s;",
+                "in 0,01s;",
+                "line 5: \"0,01\" is no number of seconds",
+            ),
+            (
+                "3 connections in 3 real",
+                "connections in 3 real",
+                "line 6: expected \"N conn",
+            ),
+        ] {
+            let error = read(&BOTH.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.starts_with(told), "{error}");
+        }
+        let cut = &BOTH[..BOTH.find("3 connections in 3").unwrap()];
+        assert_eq!(read(cut), Err(TextError::NoFigures));
+    }
+}

@@ -1,0 +1,223 @@
+//! The links of a sweep: a rung's slices added up.
+
+use plimsoll_model::ladder::{LadderRecord, Rung, Volume};
+use plimsoll_model::units::Size;
+
+/// How a link's connections were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mode {
+    New,
+    Resumed,
+    Reused,
+}
+
+impl Mode {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Mode::New => "new",
+            Mode::Resumed => "resumed",
+            Mode::Reused => "reused",
+        }
+    }
+}
+
+/// CPU of one end, over all slices in which it is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Used {
+    cpu_us: Option<f64>,
+    floor_us: Option<f64>,
+}
+
+impl Used {
+    fn add(&mut self, cpu_us: Option<f64>, floor_us: Option<f64>, times: u64) {
+        let add = |sum: Option<f64>, value: f64| Some(sum.unwrap_or(0.0) + value);
+        if let Some(cpu) = cpu_us {
+            self.cpu_us = add(self.cpu_us, cpu);
+        }
+        if let Some(floor) = floor_us {
+            self.floor_us = add(self.floor_us, floor * times as f64);
+        }
+    }
+
+    /// µs for each of `of`.
+    pub(super) fn us(self, of: u64) -> Option<f64> {
+        Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
+    }
+
+    pub(super) fn bytes_per_s(self, bytes: u64) -> Option<f64> {
+        let cpu = self.cpu_us.filter(|cpu| *cpu > 0.0)?;
+        Some(bytes as f64 / cpu * 1e6)
+    }
+
+    /// How much of the CPU is what crypto alone takes (0–1).
+    pub(super) fn of_limit(self, of: u64) -> Option<f64> {
+        let cpu = self.cpu_us.filter(|cpu| *cpu > 0.0 && of > 0)?;
+        Some(self.floor_us? / cpu)
+    }
+}
+
+/// One rung: a suite, a size, a way to make connections.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) name: String,
+    pub(super) suite: Option<String>,
+    /// Of a file, in bytes.
+    pub(super) size: Option<u64>,
+    pub(super) mode: Mode,
+    /// The axes that are none of these three: `group X25519`.
+    others: String,
+    pub(super) elapsed_s: f64,
+    pub(super) ok: u64,
+    pub(super) full: u64,
+    pub(super) resumed: u64,
+    pub(super) bytes: u64,
+    pub(super) client: Used,
+    pub(super) server: Used,
+}
+
+impl Link {
+    fn of(rung: &Rung) -> Link {
+        let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
+        let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);
+        let (ok, bytes): (u64, u64) = volumes().fold((0, 0), |(ok, bytes), v| {
+            (ok + v.ok, bytes + v.bytes_received)
+        });
+        let sum = |of: fn(&Volume) -> u64| volumes().map(of).sum::<u64>();
+        let (full, resumed) = (sum(|v| v.connections_full), sum(|v| v.connections_resumed));
+        let mode = match setting("connection") {
+            Some("new") => Mode::New,
+            Some("resumed") => Mode::Resumed,
+            Some(_) => Mode::Reused,
+            None if full + resumed < ok => Mode::Reused,
+            None if resumed > full => Mode::Resumed,
+            None => Mode::New,
+        };
+        let (mut client, mut server) = (Used::default(), Used::default());
+        for v in volumes() {
+            client.add(v.client_cpu_us, v.client_floor_us, v.ok);
+            server.add(v.server_cpu_us, v.server_floor_us, v.ok);
+        }
+        let typed_size = setting("size").and_then(|text| text.parse::<Size>().ok());
+        let others: Vec<String> = rung
+            .settings
+            .iter()
+            .filter(|(axis, _)| !["connection", "suite", "size"].contains(&axis.as_str()))
+            .map(|(axis, value)| {
+                let word = axis.rsplit('.').next().unwrap_or(axis);
+                format!("{word} {value}")
+            })
+            .collect();
+        Link {
+            name: rung.name.clone(),
+            suite: setting("suite")
+                .map(str::to_owned)
+                .or_else(|| volumes().find_map(|v| v.suite.clone())),
+            size: typed_size
+                .map(|size| size.0)
+                .or_else(|| bytes.checked_div(ok)),
+            mode,
+            others: others.join(", "),
+            elapsed_s: volumes().map(|v| v.elapsed_s).sum(),
+            ok,
+            full,
+            resumed,
+            bytes,
+            client,
+            server,
+        }
+    }
+
+    /// `AES-128-GCM, new`
+    pub(super) fn title(&self) -> String {
+        let suite = self.suite.as_deref().map_or("–", short);
+        let rest = if self.others.is_empty() { "" } else { ", " };
+        format!("{suite}, {}{rest}{}", self.mode.name(), self.others)
+    }
+
+    pub(super) fn size_text(&self) -> String {
+        self.size
+            .map_or_else(|| "–".to_owned(), |size| Size(size).to_string())
+    }
+
+    pub(super) fn per_s(&self) -> Option<f64> {
+        (self.elapsed_s > 0.0).then(|| self.ok as f64 / self.elapsed_s)
+    }
+
+    pub(super) fn bytes_per_s(&self) -> Option<f64> {
+        (self.elapsed_s > 0.0).then(|| self.bytes as f64 / self.elapsed_s)
+    }
+
+    /// `tls_client_aes-128-gcm-sha256-1k`; where nothing but suite, size and mode varies.
+    pub(super) fn scenario(&self) -> Option<String> {
+        let suite = self.suite.as_deref()?.to_ascii_lowercase();
+        let suite = suite.strip_prefix("tls_")?.replace('_', "-");
+        let others = if self.others.is_empty() {
+            String::new()
+        } else {
+            format!(
+                "-{}",
+                self.others.to_ascii_lowercase().replace([' ', ','], "")
+            )
+        };
+        Some(format!(
+            "tls_client_{suite}-{}{others}",
+            unit_word(self.size?)
+        ))
+    }
+
+    /// Suites in the registry's order, small files first.
+    fn order(&self) -> (Option<String>, String, Option<u64>, Mode) {
+        (
+            self.suite.clone(),
+            self.others.clone(),
+            self.size,
+            self.mode,
+        )
+    }
+}
+
+/// The links of a sweep in the order in which people look for them.
+pub(super) fn links(record: &LadderRecord) -> Vec<Link> {
+    let mut links: Vec<Link> = record
+        .rungs
+        .iter()
+        .filter(|rung| rung.slices.iter().any(|slice| slice.volume.is_some()))
+        .map(Link::of)
+        .collect();
+    links.sort_by_key(Link::order);
+    links
+}
+
+/// `1k`, `10m`, `512m`: sizes as scenario names have them.
+fn unit_word(bytes: u64) -> String {
+    match bytes {
+        n if n > 0 && n % (1 << 30) == 0 => format!("{}g", n >> 30),
+        n if n > 0 && n % (1 << 20) == 0 => format!("{}m", n >> 20),
+        n if n > 0 && n % (1 << 10) == 0 => format!("{}k", n >> 10),
+        n => format!("{n}b"),
+    }
+}
+
+/// A suite without what all of them have.
+pub(super) fn short(suite: &str) -> &str {
+    match suite {
+        "TLS_AES_128_GCM_SHA256" => "AES-128-GCM",
+        "TLS_AES_256_GCM_SHA384" => "AES-256-GCM",
+        "TLS_CHACHA20_POLY1305_SHA256" => "ChaCha20-Poly1305",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_in_scenario_names() {
+        let sizes = [1 << 10, 100 << 10, 1 << 20, 512 << 20, 1 << 30, 1000, 0];
+        assert_eq!(
+            sizes.map(unit_word),
+            ["1k", "100k", "1m", "512m", "1g", "1000b", "0b"]
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! A sweep as the table ScenarioName, MetricName, MetricUnit, MetricValue: six figures of the
+//! connections with a full handshake, and the same six with `Reuse` for resumed ones.
+
+use std::fmt::Write as _;
+
+use plimsoll_model::ladder::LadderRecord;
+
+use super::links::{Link, Mode, links};
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// `tls_client_aes-128-gcm-sha256-1k`
+    pub scenario: String,
+    pub name: &'static str,
+    pub unit: &'static str,
+    pub value: f64,
+}
+
+/// Name where sessions are new, where they are resumed, unit, and how it is computed.
+type Column = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Link) -> Option<f64>,
+);
+
+const COLUMNS: [Column; 6] = [
+    ("TotalBytesRead", "ReuseTotalBytesRead", "bytes", |l| {
+        Some(l.bytes as f64)
+    }),
+    (
+        "NumberOfConnections",
+        "ReuseNumberOfConnections",
+        "count",
+        |l| Some(l.ok as f64),
+    ),
+    ("Duration", "ReuseDuration", "seconds", |l| {
+        Some(l.elapsed_s)
+    }),
+    (
+        "BytesReadPerConnection",
+        "ReuseBytesReadPerConnection",
+        "bytes/connection",
+        |l| (l.ok > 0).then(|| l.bytes as f64 / l.ok as f64),
+    ),
+    (
+        "NewConnectionThroughput",
+        "ReuseConnectionThroughput",
+        "bytes/sec",
+        Link::bytes_per_s,
+    ),
+    (
+        "NewConnectionsPerSec",
+        "ReuseConnectionsPerSec",
+        "count",
+        Link::per_s,
+    ),
+];
+
+/// The table. Links whose connections are kept open have no line in it. What can't be known
+/// (a rate of nothing) is left out.
+pub fn metrics(record: &LadderRecord) -> Vec<Metric> {
+    let mut lines = Vec::new();
+    for link in links(record) {
+        let Some(scenario) = link.scenario().filter(|_| link.mode != Mode::Reused) else {
+            continue;
+        };
+        for (new, resumed, unit, value) in COLUMNS {
+            let name = if link.mode == Mode::New { new } else { resumed };
+            lines.extend(value(&link).map(|value| Metric {
+                scenario: scenario.clone(),
+                name,
+                unit,
+                value,
+            }));
+        }
+    }
+    lines
+}
+
+/// The table as CSV (RFC 4180), with its head. No field needs quotes.
+pub fn csv(record: &LadderRecord) -> String {
+    let mut out = "ScenarioName,MetricName,MetricUnit,MetricValue\r\n".to_owned();
+    for m in metrics(record) {
+        let _ = write!(
+            out,
+            "{},{},{},{}\r\n",
+            m.scenario,
+            m.name,
+            m.unit,
+            number(m.value)
+        );
+    }
+    out
+}
+
+/// Whole numbers as such, others with as many digits as mean something.
+pub(super) fn number(value: f64) -> String {
+    if value.fract() == 0.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.3}")
+    }
+}

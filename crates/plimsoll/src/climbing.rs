@@ -1,0 +1,249 @@
+//! Variants of one plan (rungs), measured in turn: what `ladder`, `sweep` and `fetch --mode both`
+//! have in common.
+//!
+//! Rounds of short slices, every rung once a round in random order; each slice is a run of its
+//! own in one directory. Servers of ours are child processes of the same program, so that both
+//! ends' CPU can be told apart; they end with the climb, however it ends.
+
+mod servers;
+mod sidecars;
+mod stand;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::{self, LadderRecord, Rung, Slice};
+use plimsoll_model::run::{Run, SCHEMA_VERSION, file};
+use plimsoll_model::spec::{RungSpec, Secured, Spec};
+use plimsoll_model::units::Period;
+
+use crate::console;
+use crate::environment::Environment;
+use crate::execution::{self, Session, cannot_keep};
+use crate::failure::Failure;
+use crate::planning;
+use crate::problems::{self, Source};
+use crate::progress::Series;
+
+use servers::Servers;
+use stand::Stand;
+
+/// How long a slice is, unless said otherwise.
+const SLICE: Duration = Duration::from_secs(2);
+
+/// What was asked on the command line, over what the plan's `[ladder]` says.
+pub(crate) struct Asked<'a> {
+    /// "ladder", "sweep": the end of the directory's name.
+    pub(crate) kind: &'a str,
+    pub(crate) rounds: Option<u32>,
+    /// Where nobody says how many: the rounds that so many rungs need.
+    pub(crate) default_rounds: fn(usize) -> usize,
+    /// A line a round, for who watches: the record so far, the round, of how many.
+    pub(crate) round_told: fn(&LadderRecord, usize, usize) -> String,
+    pub(crate) slice: Option<Period>,
+    pub(crate) out: Option<&'a Path>,
+}
+
+/// Everything made ready: directory, servers, plans.
+pub(crate) struct Climb {
+    pub(crate) record: LadderRecord,
+    pub(crate) dir: PathBuf,
+    rungs: Vec<RungSpec>,
+    plans: Vec<Plan>,
+    rounds: usize,
+    round_told: fn(&LadderRecord, usize, usize) -> String,
+    /// Dropped, and so stopped, with the climb.
+    stand: Stand,
+}
+
+impl Climb {
+    /// # Errors
+    /// Where the plan is wrong, its directory can't be made, or a server does not start.
+    pub(crate) fn prepare(
+        spec: &Spec,
+        asked: &Asked<'_>,
+        environment: &Environment,
+        source: &Source<'_>,
+    ) -> Result<Climb, Failure> {
+        let mut spec = spec.clone();
+        let options = spec.ladder.clone().unwrap_or_default();
+        let length = asked.slice.or(options.slice).map_or(SLICE, |p| p.0);
+        if length < Duration::from_millis(100) {
+            return Err(Failure::usage(
+                "--slice: shorter than 100ms measures nothing",
+                "use a duration such as \"2s\"",
+            ));
+        }
+        (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
+        spec.load.warmup.get_or_insert(Period(length / 4));
+        let mut rungs = spec
+            .rungs()
+            .map_err(|problem| problems::failure(vec![problem], source))?;
+        let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
+        let dir = match asked.out {
+            Some(dir) => dir.to_owned(),
+            None => execution::default_dir(&format!("{name} {}", asked.kind)),
+        };
+        make_directory(&dir, &spec)?;
+        let servers = match &options.serve {
+            Some(words) => servers::start(words, &mut rungs, &dir)?,
+            None => {
+                check_identity(&rungs)?;
+                Servers::default()
+            }
+        };
+        for skipped in &servers.skipped {
+            console::tell(format_args!(
+                "{} is not measured: {}",
+                skipped.name, skipped.reason
+            ));
+        }
+        let skipped = servers.skipped.clone();
+        let stand = Stand::build(servers, &mut rungs, &dir)?;
+        let plans = rungs
+            .iter()
+            .map(|rung| planning::plan(&rung.spec, environment, source))
+            .collect::<Result<Vec<Plan>, Failure>>()?;
+        let rounds = asked
+            .rounds
+            .or(options.rounds)
+            .map_or_else(|| (asked.default_rounds)(rungs.len()), |n| n as usize);
+        let record = LadderRecord {
+            schema_version: SCHEMA_VERSION,
+            name,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: Timestamp::now(),
+            slice_s: length.as_secs_f64(),
+            seed: spec.seed.unwrap_or(1),
+            rungs: rungs
+                .iter()
+                .map(|rung| Rung {
+                    name: rung.name.clone(),
+                    settings: rung.settings.clone(),
+                    slices: Vec::new(),
+                })
+                .collect(),
+            skipped,
+            interrupted: false,
+            limits: None,
+        };
+        Ok(Climb {
+            record,
+            dir,
+            rungs,
+            plans,
+            rounds,
+            round_told: asked.round_told,
+            stand,
+        })
+    }
+
+    /// The rungs' plans, in order.
+    pub(crate) fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// Measures round by round; what was measured is kept after every slice, whatever ends
+    /// the climb. `slice` makes of a run what the record keeps.
+    ///
+    /// # Errors
+    /// When a slice could not be measured, or the record can't be kept.
+    pub(crate) fn run(
+        &mut self,
+        session: &Session,
+        slice: impl Fn(&Plan, &Run, String) -> Slice,
+    ) -> Result<(), Failure> {
+        let outcome = self.climb(session, slice);
+        self.keep()?;
+        outcome
+    }
+
+    fn keep(&self) -> Result<(), Failure> {
+        self.record
+            .write(&self.dir)
+            .map_err(|e| cannot_keep(&e, &self.dir))
+    }
+
+    fn climb(
+        &mut self,
+        session: &Session,
+        slice: impl Fn(&Plan, &Run, String) -> Slice,
+    ) -> Result<(), Failure> {
+        let orders = ladder::order(self.rungs.len(), self.rounds, self.record.seed);
+        // Dropped at the end, it gives the terminal back before anything else is shown.
+        let series = Series::new(session.progress);
+        for (round, order) in orders.into_iter().enumerate() {
+            for (nth, rung) in order.into_iter().enumerate() {
+                let (spec, mut plan) = (&self.rungs[rung].spec, self.plans[rung].clone());
+                let before = self.stand.before(rung, &mut plan)?;
+                let plan = &plan;
+                let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
+                let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
+                let context = format!(
+                    "round {} of {}, slice {} of {}: {}",
+                    round + 1,
+                    self.rounds,
+                    nth + 1,
+                    self.rungs.len(),
+                    self.rungs[rung].name
+                );
+                let progress = series.one(plan, vec![context]);
+                let dir = self.dir.join(&name);
+                let run = execution::carry_out(plan, &toml, &dir, progress, None, session);
+                if session.stop.level() != StopLevel::Run {
+                    self.record.interrupted = true;
+                    return Ok(());
+                }
+                let run = run?;
+                // The k-th slices of two rungs are of the same round: each has one a round.
+                let mut slice = slice(plan, &run, name);
+                self.stand.after(rung, &before, &run, &mut slice);
+                self.record.rungs[rung].slices.push(slice);
+                self.keep()?;
+            }
+            series.tell((self.round_told)(&self.record, round + 1, self.rounds));
+        }
+        Ok(())
+    }
+}
+
+/// Makes the directory, with the plan in it.
+fn make_directory(dir: &Path, spec: &Spec) -> Result<(), Failure> {
+    let used = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    if used {
+        return Err(Failure::usage(
+            format_args!("--out: {} is not empty", dir.display()),
+            "give another directory, or remove this one first",
+        ));
+    }
+    let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(dir.join(file::PLAN), text))
+        .map_err(|e| {
+            Failure::error_with_help(
+                format_args!("can't keep the ladder in {}: {e}", dir.display()),
+                "give a directory on a disk with room, which this user may write to, with --out",
+            )
+        })
+}
+
+/// Mutual TLS without a certificate would quietly be another rung.
+fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
+    let without = rungs.iter().find(|rung| {
+        rung.secured == Secured::Mutual
+            && rung.spec.tls.as_ref().is_none_or(|tls| tls.cert.is_none())
+    });
+    match without {
+        None => Ok(()),
+        Some(rung) => Err(Failure::usage(
+            format_args!(
+                "ladder.tls: rung \"{}\" has no client certificate",
+                rung.name
+            ),
+            "give tls.cert and tls.key in the plan, or let the ladder start its own servers: serve = [\"score\"]",
+        )),
+    }
+}

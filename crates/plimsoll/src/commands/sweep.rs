@@ -1,0 +1,221 @@
+//! `plimsoll sweep`: files fetched over TLS links of many kinds, each compared with what the
+//! machine can do in memory.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plimsoll_engine::tls::limits;
+use plimsoll_model::ladder::{LadderRecord, Slice, Volume};
+use plimsoll_model::plan::{CallPlan, ChainCheck, Group, Plan, Suite};
+use plimsoll_model::run::file;
+use plimsoll_model::spec::Spec;
+use plimsoll_model::units::Period;
+use plimsoll_report::sweep as shown;
+
+use crate::arguments::{Origins, boolish};
+use crate::climbing::{Asked, Climb};
+use crate::commands::report;
+use crate::commands::run::read;
+use crate::console;
+use crate::environment::Environment;
+use crate::execution::Session;
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::presentation;
+use crate::problems::Source;
+
+/// The table of metrics in a sweep's directory, for spreadsheets and for programs.
+const CSV: &str = "metrics.csv";
+const JSON: &str = "metrics.json";
+
+/// Measure TLS links of every suite, size and mode in a plan, and how near each comes to what
+/// the machine can do.
+///
+/// The plan's section [ladder] lists axes with their values; every combination is measured in
+/// turn. A sweep that is interrupted keeps what it measured.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: three suites, sizes from 1 KiB to 512 MiB, full and resumed handshakes
+  plimsoll sweep plans/tls-sweep.toml
+Example: the same against a server of your own, three times each
+  plimsoll sweep plans/tls-sweep.toml --target https://localhost:4433 --ca certs/ca.crt --rounds 3",
+    after_help = crate::environment::HELP)]
+pub(crate) struct Arguments {
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
+    /// A server of your own, instead of the one that the plan starts (https://HOST:PORT). It
+    /// has to answer /bytes/N with N bytes.
+    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
+    target: Option<String>,
+
+    /// How often each link is measured [default: 1].
+    #[arg(long, env = "PLIMSOLL_ROUNDS", value_name = "N", help_heading = "Sweep",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// How long a slice is measured [default: 2s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_SLICE",
+        value_name = "TIME",
+        help_heading = "Sweep"
+    )]
+    slice: Option<Period>,
+
+    /// The sweep's directory [default: runs/<UTC time>-<name>-sweep].
+    #[arg(
+        long,
+        env = "PLIMSOLL_OUT",
+        value_name = "DIR",
+        help_heading = "Output"
+    )]
+    out: Option<PathBuf>,
+
+    /// Print the sweep as JSON.
+    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
+    json: bool,
+
+    #[command(flatten)]
+    load: LoadFlags,
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let (mut spec, text) = read(&arguments.plan)?;
+    let source = Source::File {
+        name: arguments.plan.display().to_string(),
+        text: &text,
+    };
+    if let Some(target) = &arguments.target {
+        spec.target = Some(target.clone());
+        if let Some(ladder) = &mut spec.ladder {
+            ladder.serve = None;
+        }
+    }
+    arguments.load.lay_over(&mut spec, origins)?;
+    let asked = Asked {
+        kind: "sweep",
+        rounds: arguments.rounds,
+        default_rounds: |_| 1,
+        round_told,
+        slice: arguments.slice,
+        out: arguments.out.as_deref(),
+    };
+    measure(&spec, &asked, environment, &source, session, arguments.json)
+}
+
+/// That a round is over.
+pub(crate) fn round_told(_: &LadderRecord, round: usize, rounds: usize) -> String {
+    format!("round {round} of {rounds}")
+}
+
+/// Measures the links that the axes of `spec` make, and shows them.
+///
+/// # Errors
+/// Where they are no links to fetch files over, could not be measured, or can't be kept.
+pub(crate) fn measure(
+    spec: &Spec,
+    asked: &Asked<'_>,
+    environment: &Environment,
+    source: &Source<'_>,
+    session: &Session,
+    json: bool,
+) -> Result<Exit, Failure> {
+    if spec.call.fetch.is_none() {
+        return Err(Failure::usage(
+            format_args!(
+                "a {} is of files fetched over TLS: the plan has no [call.fetch]",
+                asked.kind
+            ),
+            "write [call.fetch] and a target such as https://HOST:PORT; `plimsoll ladder` measures variants of other calls",
+        ));
+    }
+    let mut climb = Climb::prepare(spec, asked, environment, source)?;
+    let (suites, groups) = offered(climb.plans())?;
+    let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
+    climb.record.limits = Some(limits.clone());
+    let measured = climb.run(session, |plan, run, name| Slice {
+        volume: Some(Volume::of(run, &limits, verified(plan))),
+        ..Slice::of(run, name)
+    });
+    // What was measured is shown even where it ended in an error.
+    if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
+        show(&climb.record, &climb.dir, json)?;
+    }
+    measured?;
+    Ok(match climb.record.interrupted {
+        true => Exit::Interrupted,
+        false => verdict(&climb.record),
+    })
+}
+
+/// The suites and groups of all plans.
+fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
+    let (mut suites, mut groups) = (Vec::new(), Vec::new());
+    for plan in plans {
+        let (Some(tls), CallPlan::Fetch(_)) = (&plan.tls, &plan.call) else {
+            return Err(Failure::usage(
+                "a sweep is of TLS links, and the target is plaintext",
+                "write the target with https://; `plimsoll ladder` compares with plaintext",
+            ));
+        };
+        for suite in &tls.suites {
+            if !suites.contains(suite) {
+                suites.push(*suite);
+            }
+        }
+        for group in &tls.groups {
+            if !groups.contains(group) {
+                groups.push(*group);
+            }
+        }
+    }
+    Ok((suites, groups))
+}
+
+/// Signatures that a client of `plan` checks in a full handshake: the server's, and one of the
+/// chain where that is checked every time.
+fn verified(plan: &Plan) -> f64 {
+    match plan.tls.as_ref().map(|tls| tls.chain) {
+        Some(ChainCheck::Once) => 1.0,
+        Some(ChainCheck::Each) | None => 2.0,
+    }
+}
+
+fn show(record: &LadderRecord, dir: &Path, json: bool) -> Result<(), Failure> {
+    let mut document = shown::document(record);
+    let pretty = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
+    let files = [
+        (CSV, shown::csv(record)),
+        (JSON, pretty + "\n"),
+        (file::REPORT, report::page(&[dir.to_owned()])?),
+    ];
+    for (name, text) in files {
+        let path = dir.join(name);
+        std::fs::write(&path, text)
+            .map_err(|e| Failure::error(format_args!("can't write {}: {e}", path.display())))?;
+    }
+    if json {
+        document["dir"] = dir.display().to_string().into();
+        let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
+        return console::result(format_args!("{text}\n"));
+    }
+    let text = shown::render(record, &presentation::options());
+    let csv = dir.join(CSV);
+    console::result(format_args!(
+        "{text}\nThe table for programs is {}\n",
+        csv.display()
+    ))
+}
+
+/// A sweep in which nothing succeeded is an error.
+fn verdict(record: &LadderRecord) -> Exit {
+    let volumes = record.rungs.iter().flat_map(|r| &r.slices);
+    let ok = volumes.filter_map(|s| s.volume.as_ref()).any(|v| v.ok > 0);
+    if ok { Exit::Done } else { Exit::Error }
+}

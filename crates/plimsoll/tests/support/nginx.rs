@@ -1,0 +1,64 @@
+//! nginx on a free port, as a peer for tests.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Place;
+
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// nginx in one process, in the foreground.
+pub(crate) struct Nginx {
+    child: Child,
+    pub(crate) port: u16,
+}
+
+impl Nginx {
+    /// Serves `site/` with the certificates of the place; `more`: settings of the server.
+    pub(crate) fn start(place: &Place, more: &str) -> Nginx {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let dir = place.path("");
+        let config = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log stderr crit;\n\
+             events {{ worker_connections 256; }}\n\
+             http {{\n log_format reuse '$ssl_session_reused $status $body_bytes_sent$early';\n\
+             map $ssl_early_data $early {{ default \"\"; 1 \" early\"; }}\n\
+             access_log access.log reuse; client_body_temp_path t1; proxy_temp_path t2;\n\
+             fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;\n\
+             server {{ listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.3;\n\
+             ssl_certificate {0}/certs/server.crt; ssl_certificate_key {0}/certs/server.key;\n\
+             ssl_session_cache shared:s:1m; keepalive_requests 100000; {more} root {0}/site; }} }}\n",
+            dir.display()
+        );
+        fs::write(place.path("nginx.conf"), config).expect("a file");
+        let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
+            .into_iter()
+            .find(|path| fs::exists(path).unwrap_or(false))
+            .expect("nginx is missing: run `make setup`, which installs it");
+        let child = Command::new(program)
+            .arg("-p")
+            .arg(&dir)
+            .args(["-c", "nginx.conf", "-e", "stderr"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("nginx starts");
+        let end = Instant::now() + LONGEST;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(Instant::now() < end, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Nginx { child, port }
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
