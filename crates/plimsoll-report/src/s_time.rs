@@ -273,8 +273,6 @@ fn header(
         started_at: imported_at,
         machine: None,
         processes: None,
-        precision: None,
-        read_buffer: 128 << 10,
         notes: Vec::new(),
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {

@@ -190,8 +190,6 @@ impl RunHeader {
             started_at,
             machine: Some(Machine::read()),
             processes: None,
-            precision: None,
-            read_buffer: 128 << 10,
             notes: Vec::new(),
             live_view_cpu_us: None,
             planned_stages: plan

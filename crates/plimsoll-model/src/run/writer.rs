@@ -475,8 +475,6 @@ mod tests {
             started_at: jiff::Timestamp::UNIX_EPOCH,
             machine: None,
             processes: None,
-            precision: None,
-            read_buffer: 128 << 10,
             notes: Vec::new(),
             live_view_cpu_us: None,
             planned_stages: vec![PlannedStage {

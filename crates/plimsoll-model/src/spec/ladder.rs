@@ -71,7 +71,13 @@ pub struct RungSpec {
 /// More would take hours, and nobody could read them.
 const MOST_RUNGS: usize = 64;
 const AXES: [&str; 7] = [
-    "tls", "connection", "suite", "group", "size", "network", "via",
+    "tls",
+    "connection",
+    "suite",
+    "group",
+    "size",
+    "network",
+    "via",
 ];
 /// Of an axis of sizes: clients are so few that their bodies together are no larger, since a
 /// server that sends sixteen of 512 MiB at once ends none of them in time.

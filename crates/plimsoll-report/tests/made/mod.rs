@@ -34,8 +34,6 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
         started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
         machine: None,
         processes: None,
-        precision: None,
-        read_buffer: 128 << 10,
         notes: Vec::new(),
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {
