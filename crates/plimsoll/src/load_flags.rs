@@ -78,11 +78,11 @@ pub(crate) struct LoadFlags {
     /// "1%" (half the width of its 95 % confidence interval).
     #[arg(
         long,
-        env = "PLIMSOLL_PRECISION",
+        env = "PLIMSOLL_RATE_PRECISION",
         value_name = "PERCENT",
         help_heading = "Load"
     )]
-    pub(crate) precision: Option<String>,
+    pub(crate) rate_precision: Option<String>,
 
     /// Run as long beforehand, left out of the totals: "5s".
     #[arg(
@@ -290,7 +290,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.deadline", "--deadline"),
     ("load.clients", "--clients"),
     ("load.processes", "--processes"),
-    ("load.precision", "--precision"),
+    ("load.precision", "--rate-precision"),
     ("load.workers", "--workers"),
     ("load.warmup", "--warmup"),
     ("load.calls", "--calls"),
@@ -466,7 +466,7 @@ impl LoadFlags {
         lay_over!(self.duration => load.duration);
         lay_over!(self.calls => load.calls);
         lay_over!(self.warmup => load.warmup);
-        lay_over!(self.precision => load.precision);
+        lay_over!(self.rate_precision => load.precision);
         if self.deadline.is_some() {
             load.deadline = self.deadline;
             spec.call.forget_deadline();

@@ -216,6 +216,8 @@ fn ready_plans_run() {
                 &["--connections", "50", "--duration", "500ms"],
                 50,
             ),
+            // In tls.rs, by its own command.
+            "tls-sweep" => continue,
             // In sessions.rs: they need two addresses.
             sessions if sessions.starts_with("sessions-") => continue,
             other => panic!("plans/{other}.toml is not run by this test"),

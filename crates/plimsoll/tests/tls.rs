@@ -211,7 +211,7 @@ fn a_closed_loop_ends_when_its_rate_is_known() {
         "fetch", &url, "--mode", "reused", "--fleet", "2", "--json", "--out", "run",
     ];
     // Half its width: ten seconds of any machine are as even as that.
-    let flags = ["--duration", "60s", "--precision", "50%"];
+    let flags = ["--duration", "60s", "--rate-precision", "50%"];
     let begun = Instant::now();
     let run = place.expect_json(0, &[&fixed, &flags[..], &CLIENT_TLS].concat());
     assert!(begun.elapsed() < Duration::from_secs(50));
@@ -223,15 +223,29 @@ fn a_closed_loop_ends_when_its_rate_is_known() {
 
     for (flags, told_of) in [
         (
-            &["--rate", "5/s", "--duration", "1s", "--precision", "1%"][..],
+            &[
+                "--rate",
+                "5/s",
+                "--duration",
+                "1s",
+                "--rate-precision",
+                "1%",
+            ][..],
             "for a closed loop",
         ),
         (
-            &["--clients", "1", "--calls", "9", "--precision", "1%"],
+            &["--clients", "1", "--calls", "9", "--rate-precision", "1%"],
             "needs --duration",
         ),
         (
-            &["--clients", "1", "--duration", "9s", "--precision", "1"],
+            &[
+                "--clients",
+                "1",
+                "--duration",
+                "9s",
+                "--rate-precision",
+                "1",
+            ],
             "use 0.01% to 50%",
         ),
     ] {

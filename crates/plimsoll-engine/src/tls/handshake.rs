@@ -207,21 +207,12 @@ impl<E: End> Handshake<E> {
         Ok(over)
     }
 
-    /// After an error the library has an alert to send that says what was wrong.
-    fn alert(&mut self, mut taken: usize, end: usize) {
-        // It gives what it has at the next calls, and the error again after that. Messages
-        // behind the wrong one, in the same record, it still looks for where they were.
-        for _ in 0..4 {
-            let UnbufferedStatus { discard, state, .. } =
-                self.connection.process(&mut self.input[taken..end]);
-            taken += discard;
-            match state {
-                Ok(ConnectionState::EncodeTlsData(mut data)) => {
-                    let _ = encode(&mut self.output, |free| data.encode(free));
-                }
-                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                _ => return,
-            }
+    /// After an error the library has an alert to send that says what was wrong. One call
+    /// fetches it; another would take up the bytes that were wrong once more.
+    fn alert(&mut self, taken: usize, end: usize) {
+        let UnbufferedStatus { state, .. } = self.connection.process(&mut self.input[taken..end]);
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) = state {
+            let _ = encode(&mut self.output, |free| data.encode(free));
         }
     }
 }
