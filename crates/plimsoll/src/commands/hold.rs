@@ -27,7 +27,8 @@ pub(crate) struct Arguments {
 
     /// How long to hold the connections once all are up; the same as --duration.
     #[arg(
-        long = "for",
+        id = "for",
+        long,
         env = "PLIMSOLL_FOR",
         value_name = "TIME",
         conflicts_with = "duration",
