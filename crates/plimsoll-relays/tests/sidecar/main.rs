@@ -197,7 +197,17 @@ fn garbage_closes_its_own_connection_alone() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
     let mut good = Client::connect(outside);
     let huge = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\x7f\xff\xff\xff";
-    for wire in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x02\x09", huge] {
+    let negative = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\xff\xff\xff\xff";
+    let mut wrong_crc = Vec::new();
+    request(Form::V2_CRC, 1, b"\x01x").write(&mut wrong_crc);
+    *wrong_crc.last_mut().unwrap() ^= 1;
+    for wire in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"\x02\x09",
+        huge,
+        negative,
+        &wrong_crc[..],
+    ] {
         let mut bad = TcpStream::connect(outside).unwrap();
         bad.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         bad.write_all(wire).unwrap();
@@ -205,7 +215,30 @@ fn garbage_closes_its_own_connection_alone() {
     }
     good.send(request(Form::V1, 1, b"\x01x"));
     assert_eq!(good.answer().3, b"\x01x");
-    assert_eq!(relay.counter("r", "malformed_total"), Some(3));
+    assert_eq!(relay.counter("r", "malformed_total"), Some(5));
+    relay.stop();
+}
+
+#[test]
+fn slow_bytes_and_ids_used_twice_are_answered_all_the_same() {
+    let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
+    let mut client = Client::connect(outside);
+    client.stream.set_nodelay(true).unwrap();
+    let mut wire = Vec::new();
+    request(Form::V2_CRC, 7, b"\x01x").write(&mut wire);
+    for byte in &wire {
+        client.stream.write_all(&[*byte]).unwrap();
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(client.answer(), (Form::V2_CRC, 7, 0, b"\x01x".to_vec()));
+    // The same id three times under way: each is a call of its own upstream.
+    for text in [b"\x01a", b"\x01b", b"\x01c"] {
+        client.send(request(Form::V1, 9, text));
+    }
+    let mut answers: Vec<_> = (0..3).map(|_| client.answer()).collect();
+    answers.sort_by(|a, b| a.3.cmp(&b.3));
+    let texts: Vec<_> = answers.iter().map(|a| (a.1, a.2, a.3[1])).collect();
+    assert_eq!(texts, [(9, 0, b'a'), (9, 0, b'b'), (9, 0, b'c')]);
     relay.stop();
 }
 
