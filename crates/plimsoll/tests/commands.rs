@@ -211,13 +211,26 @@ fn ready_plans_run() {
                 &["--clients", "4", "--calls", "40", "--warmup", "300ms"],
                 40,
             ),
+            // One rung of each; whole sweeps are in tls.rs.
+            "tls-sweep" | "tls-read-buffer" => (
+                format!("https://localhost:{}/bytes/1KiB", files.port),
+                &[
+                    "--ca",
+                    "certs/ca.crt",
+                    "--clients",
+                    "4",
+                    "--calls",
+                    "40",
+                    "--warmup",
+                    "300ms",
+                ],
+                40,
+            ),
             "tls-hold" => (
                 format!("tls://localhost:{}", hold.port),
                 &["--connections", "50", "--duration", "500ms"],
                 50,
             ),
-            // In tls.rs, by its own command.
-            "tls-sweep" => continue,
             // In sessions.rs: they need two addresses.
             sessions if sessions.starts_with("sessions-") => continue,
             other => panic!("plans/{other}.toml is not run by this test"),
