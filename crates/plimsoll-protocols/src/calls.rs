@@ -59,10 +59,6 @@ impl Calls {
         self.open
     }
 
-    pub(crate) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.ring)
-    }
-
     #[inline]
     fn place(&self, id: u32) -> usize {
         id as usize & (self.ring.len().wrapping_sub(1))

@@ -11,6 +11,7 @@ pub mod grpc;
 mod heartbeats;
 mod hex;
 pub mod hold;
+mod numbered;
 pub mod plugin;
 #[cfg(feature = "targets")]
 pub mod serving;

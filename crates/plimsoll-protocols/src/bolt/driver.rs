@@ -9,24 +9,14 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError, Tracer};
+use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
 
 use super::frame::{Command, Frame, FrameError, Kind};
 use super::request::{BoltRequest, Prepared, RequestError};
 use super::trace::FrameTracer;
 use super::{Status, header, sofa};
-use crate::calls::{Calls, Found};
-use crate::heartbeats::{Due, Heartbeats, MOST_MISSED};
-
-/// Texts of failures told on one connection.
-const MOST_DETAILS: u8 = 5;
-
-/// Characters of a failure's text.
-const DETAIL_LENGTH: usize = 300;
-
-/// A buffer for partial frames larger than this is given back when it is empty. Bytes.
-const KEPT_PARTIAL: usize = 64;
+use crate::numbered::{KEPT_PARTIAL, Numbered};
 
 /// SOFABolt, with its call prepared.
 #[derive(Clone, Debug)]
@@ -62,64 +52,25 @@ impl Protocol for BoltProtocol {
     }
 }
 
-/// How far the connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Closed,
-    Ready,
-    /// No more calls: MOSN's GoAway, or a peer that answers no heartbeat.
-    Draining,
-    Failed,
-}
-
 /// One connection's client side.
 #[derive(Debug)]
 pub struct BoltDriver {
     prepared: Arc<Prepared>,
-    calls: Calls,
+    state: Numbered,
     /// The beginning of a frame, between two calls of `receive`.
     partial: Vec<u8>,
     /// When it began to arrive.
     partial_began: Time,
-    /// Oneway calls that were sent and not yet reported.
-    sent: Vec<CallId>,
-    heartbeats: Heartbeats,
-    details_told: u8,
-    stage: Stage,
 }
 
 impl BoltDriver {
     fn new(prepared: Arc<Prepared>) -> BoltDriver {
         BoltDriver {
-            heartbeats: Heartbeats::new(prepared.heartbeat),
+            state: Numbered::new(prepared.settings()),
             prepared,
-            calls: Calls::default(),
             partial: Vec::new(),
             partial_began: Time::ZERO,
-            sent: Vec::new(),
-            details_told: 0,
-            stage: Stage::Closed,
         }
-    }
-
-    /// Bytes on the heap that are this connection's alone.
-    pub fn heap_bytes(&self) -> usize {
-        self.calls.heap_bytes()
-            + self.partial.capacity()
-            + self.sent.capacity() * size_of::<CallId>()
-    }
-
-    fn report_sent(&mut self, events: &mut Vec<Event>) {
-        let bytes_sent = self.prepared.len();
-        events.extend(self.sent.drain(..).map(|call| {
-            Event::Done(Done {
-                call,
-                outcome: Outcome::Ok,
-                first_byte: Time::NEVER,
-                bytes_sent,
-                bytes_received: 0,
-            })
-        }));
     }
 
     fn receive_frames(
@@ -136,7 +87,7 @@ impl BoltDriver {
             loop {
                 if let Some((frame, length)) = Frame::parse(&partial, limit)? {
                     let began = self.partial_began;
-                    self.frame(&frame, length, began, now, out, events);
+                    self.frame(&frame, length, began, out, events);
                     break;
                 }
                 // How long the fixed header is depends on what it says: byte by byte there.
@@ -158,7 +109,7 @@ impl BoltDriver {
             }
         }
         while let Some((frame, length)) = Frame::parse(input, limit)? {
-            self.frame(&frame, length, now, now, out, events);
+            self.frame(&frame, length, now, out, events);
             input = &input[length..];
         }
         if !input.is_empty() {
@@ -174,7 +125,6 @@ impl BoltDriver {
         frame: &Frame<'_>,
         length: usize,
         began: Time,
-        now: Time,
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) {
@@ -182,7 +132,7 @@ impl BoltDriver {
             (Kind::Response { status }, Command::RpcResponse | Command::RpcRequest) => {
                 self.response(frame, status, length, began, events);
             }
-            _ => self.rare(frame, now, out),
+            _ => self.rare(frame, out),
         }
     }
 
@@ -195,27 +145,15 @@ impl BoltDriver {
         began: Time,
         events: &mut Vec<Event>,
     ) {
-        let call = match self.calls.take(frame.id) {
-            Found::Open(call) => call,
-            Found::Late => {
-                events.push(Event::Late);
-                return;
-            }
-            // An answer to nothing, or the second one to the same call.
-            Found::Unknown => return,
+        let Some(call) = self.state.answered(frame.id, events) else {
+            return;
         };
         let outcome = if status == 0 && frame.header.is_empty() {
             Outcome::Ok
         } else {
             self.verdict(frame, status, events)
         };
-        events.push(Event::Done(Done {
-            call,
-            outcome,
-            first_byte: began,
-            bytes_sent: self.prepared.len(),
-            bytes_received: u32::try_from(length).unwrap_or(u32::MAX),
-        }));
+        events.push(self.state.done(call, outcome, began, length));
     }
 
     /// What an answer means that is not plainly a success.
@@ -233,22 +171,17 @@ impl BoltDriver {
                 Some(format!("status {status:#06x}, which does not exist")),
             ),
         };
-        if self.details_told < MOST_DETAILS
-            && let Some(text) = text.or_else(|| failure_text(frame))
-        {
-            self.details_told += 1;
-            let text = text.chars().take(DETAIL_LENGTH).collect();
-            events.push(Event::Detail { outcome, text });
-        }
+        let text = || text.or_else(|| failure_text(frame));
+        self.state.tell(outcome, text, events);
         outcome
     }
 
     /// Heartbeats, and what a server asks of its clients.
     #[cold]
-    fn rare(&mut self, frame: &Frame<'_>, _now: Time, out: &mut Vec<u8>) {
+    fn rare(&mut self, frame: &Frame<'_>, out: &mut Vec<u8>) {
         match (frame.kind, frame.command) {
-            (Kind::Response { .. }, _) => self.heartbeats.answered(frame.id),
-            (_, Command::GoAway) => self.stage = self.stage.max(Stage::Draining),
+            (Kind::Response { .. }, _) => self.state.heartbeat_answered(frame.id),
+            (_, Command::GoAway) => self.state.drain(),
             (Kind::Request { .. }, Command::Heartbeat) => {
                 Frame::heartbeat_ack(frame.form, frame.id).write(out);
             }
@@ -262,7 +195,7 @@ impl BoltDriver {
 
     #[cold]
     fn fail(&mut self, error: FrameError) -> ProtocolError {
-        self.stage = Stage::Failed;
+        self.state.fail();
         let outcome = match error {
             FrameError::ContentTooLong { .. } => Outcome::MessageTooLarge,
             _ => Outcome::ProtocolError,
@@ -290,44 +223,36 @@ fn failure_text(frame: &Frame<'_>) -> Option<String> {
 
 impl Driver for BoltDriver {
     fn open(&mut self, now: Time, _out: &mut Vec<u8>) {
-        self.stage = Stage::Ready;
-        self.heartbeats.active(now);
+        self.state.open(now);
     }
 
     fn is_ready(&self) -> bool {
-        self.stage >= Stage::Ready
+        self.state.is_ready()
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        if self.stage != Stage::Ready {
-            return 0;
-        }
-        let taken = self.calls.open() as usize + self.sent.len();
-        (self.prepared.in_flight as usize).saturating_sub(taken)
+        self.state.capacity()
     }
 
     fn is_draining(&self) -> bool {
-        self.stage >= Stage::Draining
+        self.state.is_draining()
     }
 
     #[inline]
     fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
-        self.heartbeats.active(now);
-        if self.prepared.oneway {
-            let id = self.calls.new_id();
-            self.prepared.write(id, out);
-            self.sent.push(call);
-            return;
-        }
-        let id = self.calls.insert(call);
+        let id = if self.prepared.oneway {
+            self.state.over(call, Outcome::Ok);
+            self.state.begin_oneway(now)
+        } else {
+            self.state.begin(call, now)
+        };
         self.prepared.write(id, out);
     }
 
+    /// Bolt has no word for it: the server works on.
     fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // Bolt has no word for it: the server works on.
-        self.sent.retain(|sent| *sent != call);
-        self.calls.cancel(call);
+        self.state.cancel(call);
     }
 
     #[inline]
@@ -338,73 +263,28 @@ impl Driver for BoltDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        if self.stage == Stage::Failed {
-            return Err(ProtocolError {
-                outcome: Outcome::ProtocolError,
-                detail: "the connection has failed already".to_owned(),
-            });
-        }
-        self.heartbeats.active(now);
+        self.state.receive(now)?;
         self.receive_frames(bytes, now, out, events)
             .map_err(|error| self.fail(error))
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        self.report_sent(events);
-        let when = if !self.partial.is_empty() {
-            "in the middle of a frame".to_owned()
-        } else {
-            match self.calls.open() {
-                0 => return Ok(()),
-                open => format!("with {open} calls in flight"),
-            }
-        };
-        Err(ProtocolError {
-            outcome: Outcome::ConnectionClosed,
-            detail: format!("the server closed the connection {when}"),
-        })
+        self.state.receive_end(!self.partial.is_empty(), events)
     }
 
     fn deadline(&self) -> Option<Time> {
-        if !self.sent.is_empty() {
-            return Some(self.heartbeats.last_active());
-        }
-        self.heartbeats.deadline(self.stage == Stage::Ready)
+        self.state.deadline()
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        self.report_sent(events);
-        match self.heartbeats.expire(now) {
-            Due::Nothing => {}
-            Due::Beat if self.stage == Stage::Ready => {
-                let id = self.calls.new_id();
-                Frame::heartbeat(self.prepared.form, id).write(out);
-                self.heartbeats.sent(id, now);
-            }
-            Due::Beat => {}
-            Due::GiveUp => {
-                self.stage = self.stage.max(Stage::Draining);
-                events.push(Event::Detail {
-                    outcome: Outcome::NoAnswer,
-                    text: format!("{MOST_MISSED} heartbeats in a row were not answered"),
-                });
-            }
+        if let Some(id) = self.state.expire(now, events) {
+            Frame::heartbeat(self.prepared.form, id).write(out);
+            self.state.beat_sent(id, now);
         }
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
-        self.stage = Stage::Failed;
-        self.report_sent(events);
-        let bytes_sent = self.prepared.len();
-        events.extend(self.calls.drain().map(|call| {
-            Event::Done(Done {
-                call,
-                outcome,
-                first_byte: Time::NEVER,
-                bytes_sent,
-                bytes_received: 0,
-            })
-        }));
+        self.state.abort(outcome, events);
         self.partial = Vec::new();
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 
 use super::frame::{Command, Form, Frame, Kind, codec};
+use crate::numbered::Settings;
 
 /// What every call of a run sends, and how the connections behave.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +72,9 @@ pub(super) struct Prepared {
     crc: Option<Box<[[u32; 256]; 4]>>,
     pub(super) form: Form,
     pub(super) oneway: bool,
-    pub(super) in_flight: u32,
+    in_flight: u32,
     /// Nanoseconds; 0: never.
-    pub(super) heartbeat: u64,
+    heartbeat: u64,
     pub(super) max_content: usize,
 }
 
@@ -130,10 +131,13 @@ impl Prepared {
         })
     }
 
-    /// Bytes of one request.
-    #[inline]
-    pub(super) fn len(&self) -> u32 {
-        u32::try_from(self.frame.len()).unwrap_or(u32::MAX)
+    /// What the connections have alike.
+    pub(super) fn settings(&self) -> Settings {
+        Settings {
+            in_flight: self.in_flight,
+            heartbeat: self.heartbeat,
+            request_bytes: u32::try_from(self.frame.len()).unwrap_or(u32::MAX),
+        }
     }
 
     /// Appends the request with `id`.
@@ -193,7 +197,7 @@ mod tests {
                 prepared.write(id, &mut wire);
                 let (frame, length) = Frame::parse(&wire[6..], 1000).unwrap().unwrap();
                 prop_assert_eq!((frame.id, frame.content), (id, &content[..]));
-                prop_assert_eq!(length, prepared.len() as usize);
+                prop_assert_eq!(length, prepared.settings().request_bytes as usize);
             }
         }
     }

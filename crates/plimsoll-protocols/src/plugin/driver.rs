@@ -10,23 +10,13 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError, Tracer};
+use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_plugin::{Decoded, Fault, Frame, Kind, Make, Match, Sender};
 
 use super::request::{PluginRequest, Prepared, RequestError};
 use super::trace::FrameTracer;
-use crate::calls::{Calls, Found};
-use crate::heartbeats::{Due, Heartbeats, MOST_MISSED};
-
-/// Texts of failures told on one connection.
-const MOST_DETAILS: u8 = 5;
-
-/// Characters of a failure's text.
-const DETAIL_LENGTH: usize = 300;
-
-/// A buffer for partial frames larger than this is given back when it is empty. Bytes.
-const KEPT_PARTIAL: usize = 64;
+use crate::numbered::{KEPT_PARTIAL, Numbered};
 
 /// A plugin's protocol, with its call prepared.
 #[derive(Clone, Debug)]
@@ -62,64 +52,31 @@ impl Protocol for PluginProtocol {
     }
 }
 
-/// How far the connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Closed,
-    Ready,
-    /// No more calls: the server goes away, or answers no heartbeat.
-    Draining,
-    Failed,
-}
-
 /// One connection's client side.
 #[derive(Debug)]
 pub struct PluginDriver {
     prepared: Arc<Prepared>,
-    calls: Calls,
+    state: Numbered,
     /// The beginning of a frame, between two calls of `receive`.
     partial: Vec<u8>,
     /// Bytes of `partial` before which it can't be whole.
     wanted: usize,
     /// When it began to arrive.
     partial_began: Time,
-    /// Calls that are over and not yet reported: oneway ones that were sent, and those
-    /// that the plugin could not write.
-    over: Vec<(CallId, Outcome)>,
-    heartbeats: Heartbeats,
     /// What the server sends first is of the plugin's protocol.
     recognised: bool,
-    details_told: u8,
-    stage: Stage,
 }
 
 impl PluginDriver {
     fn new(prepared: Arc<Prepared>) -> PluginDriver {
         PluginDriver {
-            heartbeats: Heartbeats::new(prepared.heartbeat),
+            state: Numbered::new(prepared.settings()),
             prepared,
-            calls: Calls::default(),
             partial: Vec::new(),
             wanted: 0,
             partial_began: Time::ZERO,
-            over: Vec::new(),
             recognised: false,
-            details_told: 0,
-            stage: Stage::Closed,
         }
-    }
-
-    fn report_over(&mut self, events: &mut Vec<Event>) {
-        let bytes_sent = self.prepared.len();
-        events.extend(self.over.drain(..).map(|(call, outcome)| {
-            Event::Done(Done {
-                call,
-                outcome,
-                first_byte: Time::NEVER,
-                bytes_sent,
-                bytes_received: 0,
-            })
-        }));
     }
 
     /// Takes whole frames off `input`, the first of which began to arrive at `began`; how
@@ -195,19 +152,8 @@ impl PluginDriver {
         let Kind::Response { status } = frame.kind else {
             return self.rare(frame, out);
         };
-        // No call has an id of more bits.
-        let found = match u32::try_from(frame.id) {
-            Ok(id) => self.calls.take(id),
-            Err(_) => Found::Unknown,
-        };
-        let call = match found {
-            Found::Open(call) => call,
-            Found::Late => {
-                events.push(Event::Late);
-                return Ok(());
-            }
-            // An answer to nothing, or the second one to the same call.
-            Found::Unknown => return Ok(()),
+        let Some(call) = call_id(frame).and_then(|id| self.state.answered(id, events)) else {
+            return Ok(());
         };
         let outcome = if status == 0 {
             Outcome::Ok
@@ -215,29 +161,14 @@ impl PluginDriver {
             self.failed(status, events);
             Outcome::AnswerStatus
         };
-        events.push(Event::Done(Done {
-            call,
-            outcome,
-            first_byte: began,
-            bytes_sent: self.prepared.len(),
-            bytes_received: u32::try_from(frame.length).unwrap_or(u32::MAX),
-        }));
+        events.push(self.state.done(call, outcome, began, frame.length));
         Ok(())
     }
 
     #[cold]
     fn failed(&mut self, status: u32, events: &mut Vec<Event>) {
-        let name = self.prepared.codec.name();
-        let text = format!("status {status} of {name}");
-        self.tell(Outcome::AnswerStatus, text, events);
-    }
-
-    fn tell(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        if self.details_told < MOST_DETAILS {
-            self.details_told += 1;
-            let text = text.chars().take(DETAIL_LENGTH).collect();
-            events.push(Event::Detail { outcome, text });
-        }
+        let text = || Some(format!("status {status} of {}", self.prepared.codec.name()));
+        self.state.tell(Outcome::AnswerStatus, text, events);
     }
 
     /// Heartbeats, and what a server asks of its clients.
@@ -246,11 +177,11 @@ impl PluginDriver {
         let codec = &self.prepared.codec;
         match frame.kind {
             Kind::HeartbeatAck => {
-                if let Ok(id) = u32::try_from(frame.id) {
-                    self.heartbeats.answered(id);
+                if let Some(id) = call_id(frame) {
+                    self.state.heartbeat_answered(id);
                 }
             }
-            Kind::GoAway => self.stage = self.stage.max(Stage::Draining),
+            Kind::GoAway => self.state.drain(),
             Kind::Heartbeat => {
                 codec.make(Make::HeartbeatAck, frame.id, frame.note, &[], out)?;
             }
@@ -282,7 +213,7 @@ impl PluginDriver {
                 Ok(false)
             }
             Ok(Match::More | Match::No) => {
-                self.stage = Stage::Failed;
+                self.state.fail();
                 Err(ProtocolError {
                     outcome: Outcome::ProtocolError,
                     detail: format!(
@@ -298,12 +229,17 @@ impl PluginDriver {
 
     #[cold]
     fn fail(&mut self, fault: Fault) -> ProtocolError {
-        self.stage = Stage::Failed;
+        self.state.fail();
         ProtocolError {
             outcome: outcome(fault),
             detail: format!("{}: {fault}", self.prepared.codec.name()),
         }
     }
+}
+
+/// The id of a frame, if it can be one of ours: no call has one of more bits.
+fn call_id(frame: &Frame) -> Option<u32> {
+    u32::try_from(frame.id).ok()
 }
 
 fn outcome(fault: Fault) -> Outcome {
@@ -316,51 +252,45 @@ fn outcome(fault: Fault) -> Outcome {
 
 impl Driver for PluginDriver {
     fn open(&mut self, now: Time, _out: &mut Vec<u8>) {
-        self.stage = Stage::Ready;
-        self.heartbeats.active(now);
+        self.state.open(now);
     }
 
     fn is_ready(&self) -> bool {
-        self.stage >= Stage::Ready
+        self.state.is_ready()
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        if self.stage != Stage::Ready {
-            return 0;
-        }
-        let taken = self.calls.open() as usize + self.over.len();
-        (self.prepared.in_flight as usize).saturating_sub(taken)
+        self.state.capacity()
     }
 
     fn is_draining(&self) -> bool {
-        self.stage >= Stage::Draining
+        self.state.is_draining()
     }
 
     #[inline]
     fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
-        self.heartbeats.active(now);
-        let id = if self.prepared.oneway {
-            self.calls.new_id()
+        let oneway = self.prepared.oneway;
+        let id = if oneway {
+            self.state.begin_oneway(now)
         } else {
-            self.calls.insert(call)
+            self.state.begin(call, now)
         };
         match self.prepared.write(id, out) {
-            Ok(()) if self.prepared.oneway => self.over.push((call, Outcome::Ok)),
+            Ok(()) if oneway => self.state.over(call, Outcome::Ok),
             Ok(()) => {}
             // The plugin wrote such a request before the run, and now it can't.
             Err(_) => {
-                self.calls.take(id);
-                self.over.push((call, Outcome::PluginFailed));
-                self.stage = self.stage.max(Stage::Draining);
+                self.state.unsent(id);
+                self.state.over(call, Outcome::PluginFailed);
+                self.state.drain();
             }
         }
     }
 
+    /// The interface has no word for it: the server works on.
     fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // The interface has no word for it: the server works on.
-        self.over.retain(|(over, _)| *over != call);
-        self.calls.cancel(call);
+        self.state.cancel(call);
     }
 
     fn receive(
@@ -370,13 +300,7 @@ impl Driver for PluginDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        if self.stage == Stage::Failed {
-            return Err(ProtocolError {
-                outcome: Outcome::ProtocolError,
-                detail: "the connection has failed already".to_owned(),
-            });
-        }
-        self.heartbeats.active(now);
+        self.state.receive(now)?;
         if !self.recognised && !self.recognise(bytes, now)? {
             return Ok(());
         }
@@ -385,69 +309,34 @@ impl Driver for PluginDriver {
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        self.report_over(events);
-        let when = if !self.partial.is_empty() {
-            "in the middle of a frame".to_owned()
-        } else {
-            match self.calls.open() {
-                0 => return Ok(()),
-                open => format!("with {open} calls in flight"),
-            }
-        };
-        Err(ProtocolError {
-            outcome: Outcome::ConnectionClosed,
-            detail: format!("the server closed the connection {when}"),
-        })
+        self.state.receive_end(!self.partial.is_empty(), events)
     }
 
     fn deadline(&self) -> Option<Time> {
-        if !self.over.is_empty() {
-            return Some(self.heartbeats.last_active());
-        }
-        self.heartbeats.deadline(self.stage == Stage::Ready)
+        self.state.deadline()
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        if self.over.iter().any(|(_, outcome)| !outcome.is_ok()) {
-            let text = format!("{} could not write a request", self.prepared.codec.name());
-            self.tell(Outcome::PluginFailed, text, events);
+        let codec = &self.prepared.codec;
+        if self.state.has_failed_over() {
+            let text = || Some(format!("{} could not write a request", codec.name()));
+            self.state.tell(Outcome::PluginFailed, text, events);
         }
-        self.report_over(events);
-        match self.heartbeats.expire(now) {
-            Due::Nothing => {}
-            Due::Beat if self.stage == Stage::Ready => {
-                let id = self.calls.new_id();
-                let codec = &self.prepared.codec;
-                if let Err(fault) = codec.make(Make::Heartbeat, id.into(), 0, &[], out) {
-                    let text = format!("{}: no heartbeat: {fault}", codec.name());
-                    self.stage = self.stage.max(Stage::Draining);
-                    self.tell(Outcome::PluginFailed, text, events);
-                    return;
-                }
-                self.heartbeats.sent(id, now);
-            }
-            Due::Beat => {}
-            Due::GiveUp => {
-                self.stage = self.stage.max(Stage::Draining);
-                let text = format!("{MOST_MISSED} heartbeats in a row were not answered");
-                self.tell(Outcome::NoAnswer, text, events);
+        let Some(id) = self.state.expire(now, events) else {
+            return;
+        };
+        match codec.make(Make::Heartbeat, id.into(), 0, &[], out) {
+            Ok(_) => self.state.beat_sent(id, now),
+            Err(fault) => {
+                self.state.drain();
+                let text = || Some(format!("{}: no heartbeat: {fault}", codec.name()));
+                self.state.tell(Outcome::PluginFailed, text, events);
             }
         }
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
-        self.stage = Stage::Failed;
-        self.report_over(events);
-        let bytes_sent = self.prepared.len();
-        events.extend(self.calls.drain().map(|call| {
-            Event::Done(Done {
-                call,
-                outcome,
-                first_byte: Time::NEVER,
-                bytes_sent,
-                bytes_received: 0,
-            })
-        }));
+        self.state.abort(outcome, events);
         self.partial = Vec::new();
     }
 

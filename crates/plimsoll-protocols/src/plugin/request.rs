@@ -6,6 +6,7 @@ use plimsoll_model::Time;
 use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender};
 
 use crate::hex;
+use crate::numbered::Settings;
 
 /// What every call of a run sends, and how the connections behave.
 #[derive(Clone, Copy, Debug)]
@@ -127,9 +128,9 @@ pub(super) struct Prepared {
     frame: Vec<u8>,
     note: u64,
     pub(super) oneway: bool,
-    pub(super) in_flight: u32,
+    in_flight: u32,
     /// Nanoseconds; 0: never.
-    pub(super) heartbeat: u64,
+    heartbeat: u64,
     pub(super) max_frame: usize,
 }
 
@@ -181,10 +182,13 @@ impl Prepared {
         })
     }
 
-    /// Bytes of one request.
-    #[inline]
-    pub(super) fn len(&self) -> u32 {
-        u32::try_from(self.frame.len()).unwrap_or(u32::MAX)
+    /// What the connections have alike.
+    pub(super) fn settings(&self) -> Settings {
+        Settings {
+            in_flight: self.in_flight,
+            heartbeat: self.heartbeat,
+            request_bytes: u32::try_from(self.frame.len()).unwrap_or(u32::MAX),
+        }
     }
 
     /// Appends the request with `id`.
