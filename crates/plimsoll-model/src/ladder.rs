@@ -7,7 +7,6 @@
 //! measures, and reports read the record (`ladder.json`).
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -15,10 +14,10 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use crate::document;
 use crate::limits::{Limits, Work};
 use crate::run::summary::ResourcesSummary;
 use crate::run::{Run, RunError};
-use crate::search::read_versioned;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median;
 
@@ -292,14 +291,7 @@ impl LadderRecord {
     /// # Errors
     /// When the file can't be written.
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
-        let path = dir.join(FILE);
-        let beside = dir.join("ladder.json.new");
-        let mut text = serde_json::to_string_pretty(self)
-            .expect("the record's keys are strings and its numbers finite");
-        text.push('\n');
-        fs::write(&beside, text)
-            .and_then(|()| fs::rename(&beside, &path))
-            .map_err(RunError::io(&path, "writing it"))
+        document::write(&dir.join(FILE), self)
     }
 
     /// Read the ladder in `dir`.
@@ -307,9 +299,7 @@ impl LadderRecord {
     /// # Errors
     /// When there is none, or it was written in another version of the format.
     pub fn load(dir: &Path) -> Result<LadderRecord, RunError> {
-        let path = dir.join(FILE);
-        let text = fs::read_to_string(&path).map_err(RunError::io(&path, "reading it"))?;
-        read_versioned(&text, path)
+        document::read(&dir.join(FILE))
     }
 
     /// Whether `dir` holds a ladder.

@@ -22,7 +22,6 @@ use serde::{Deserialize, Serialize};
 pub use bounds::Level;
 use bounds::{Bounds, Standing, bounds, standing};
 pub use finding::{Finding, Knee, Limit, finding};
-pub(crate) use record::read_versioned;
 pub use record::{FILE, SearchRecord};
 
 /// What is searched for, and how carefully (RFC 9971, 4.6: search goal).

@@ -4,12 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use crate::document;
 use crate::record::{RequestRecord, StageRecord};
 
-use super::json::{Document, Head, Version};
-use super::{
-    IntervalRecord, RunError, RunHeader, SCHEMA_VERSION, StageSummary, State, Summary, Totals, file,
-};
+use super::json::{Document, Head};
+use super::{IntervalRecord, RunError, RunHeader, StageSummary, State, Summary, Totals, file};
 
 /// A run that has ended, in whatever way, with its figures.
 #[derive(Clone, Debug)]
@@ -38,23 +37,11 @@ impl Run {
             }
             Err(e) => return Err(RunError::io(&path, "reading it")(e)),
         };
-        let garbage = |e: serde_json::Error| RunError::Garbage {
-            path: path.clone(),
-            problem: e.to_string(),
-        };
-        let version: Version = serde_json::from_str(&text).map_err(garbage)?;
-        if version.schema_version != u64::from(SCHEMA_VERSION) {
-            return Err(RunError::Version {
-                path,
-                found: version.schema_version,
-                expected: SCHEMA_VERSION,
-            });
-        }
         let Head {
             mut state,
             mut reason,
             header,
-        } = serde_json::from_str(&text).map_err(garbage)?;
+        } = document::parse(&text, &path)?;
         let mut totals = Totals::default();
         let whole = each_interval(dir, |interval| totals.add(&header, &interval))?;
         if state == State::Running {

@@ -23,9 +23,3 @@ pub(super) struct Head {
     #[serde(flatten)]
     pub(super) header: RunHeader,
 }
-
-/// Enough to tell whether the rest can be read.
-#[derive(Deserialize)]
-pub(super) struct Version {
-    pub(super) schema_version: u64,
-}

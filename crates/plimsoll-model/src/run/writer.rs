@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::document;
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::RequestRecord;
 use crate::{ConnectPhases, Outcome, Sample, Time};
@@ -417,7 +418,7 @@ fn write_requests(
     encoder.flush()
 }
 
-/// Write `run.json` whole or not at all: beside it first, then in its place.
+/// Write `run.json` whole or not at all.
 fn write_document(
     dir: &Path,
     state: State,
@@ -425,26 +426,13 @@ fn write_document(
     header: &RunHeader,
     summary: &Summary,
 ) -> Result<(), RunError> {
-    let path = dir.join(file::RUN);
-    let beside = dir.join("run.json.new");
-    let document = Document {
+    let run = Document {
         state,
         reason,
         header,
         summary,
     };
-    let mut text = serde_json::to_string_pretty(&document)
-        .expect("the document's keys are strings and its numbers finite");
-    text.push('\n');
-    let written = File::create(&beside).and_then(|mut f| {
-        f.write_all(text.as_bytes())?;
-        f.sync_data()?;
-        fs::rename(&beside, &path)
-    });
-    if written.is_err() {
-        let _left_over = fs::remove_file(&beside);
-    }
-    written.map_err(RunError::io(&path, "writing it"))
+    document::write(&dir.join(file::RUN), &run)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! `search.json`: a search with its trials, beside their run directories.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Finding, Goal, Trial};
-use crate::run::{RunError, SCHEMA_VERSION};
+use crate::document;
+use crate::run::RunError;
 
 /// The name of the file.
 pub const FILE: &str = "search.json";
@@ -38,14 +38,7 @@ impl SearchRecord {
     /// # Errors
     /// When the file can't be written.
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
-        let path = dir.join(FILE);
-        let beside = dir.join("search.json.new");
-        let mut text = serde_json::to_string_pretty(self)
-            .expect("the record's keys are strings and its numbers finite");
-        text.push('\n');
-        fs::write(&beside, text)
-            .and_then(|()| fs::rename(&beside, &path))
-            .map_err(RunError::io(&path, "writing it"))
+        document::write(&dir.join(FILE), self)
     }
 
     /// Read the search in `dir`.
@@ -53,9 +46,7 @@ impl SearchRecord {
     /// # Errors
     /// When there is none, or it was written in another version of the format.
     pub fn load(dir: &Path) -> Result<SearchRecord, RunError> {
-        let path = dir.join(FILE);
-        let text = fs::read_to_string(&path).map_err(RunError::io(&path, "reading it"))?;
-        read_versioned(&text, path)
+        document::read(&dir.join(FILE))
     }
 
     /// Whether `dir` holds a search.
@@ -64,33 +55,12 @@ impl SearchRecord {
     }
 }
 
-/// A document of this version of the run format.
-pub(crate) fn read_versioned<T: for<'de> Deserialize<'de>>(
-    text: &str,
-    path: PathBuf,
-) -> Result<T, RunError> {
-    #[derive(Deserialize)]
-    struct Version {
-        schema_version: u64,
-    }
-    let garbage = |e: serde_json::Error, path: PathBuf| RunError::Garbage {
-        path,
-        problem: e.to_string(),
-    };
-    let version: Version = serde_json::from_str(text).map_err(|e| garbage(e, path.clone()))?;
-    if version.schema_version != u64::from(SCHEMA_VERSION) {
-        return Err(RunError::Version {
-            path,
-            found: version.schema_version,
-            expected: SCHEMA_VERSION,
-        });
-    }
-    serde_json::from_str(text).map_err(|e| garbage(e, path))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::run::SCHEMA_VERSION;
     use crate::search::{Purpose, Step, Verdict, next};
 
     #[test]

@@ -1,0 +1,64 @@
+//! The JSON documents of the run format: written whole or not at all, and read only in the
+//! version that this code writes.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::run::{RunError, SCHEMA_VERSION};
+
+/// Writes `document` beside its place first, then into it.
+///
+/// # Errors
+/// When the file can't be written; what was there before is left.
+pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunError> {
+    let beside = path.with_extension("json.new");
+    let mut text = serde_json::to_string_pretty(document)
+        .expect("the document's keys are strings and its numbers finite");
+    text.push('\n');
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        fs::rename(&beside, path)
+    });
+    if written.is_err() {
+        let _left_over = fs::remove_file(&beside);
+    }
+    written.map_err(RunError::io(path, "writing it"))
+}
+
+/// Reads the document at `path`.
+///
+/// # Errors
+/// When there is none, or it was written in another version of the format.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
+    let text = fs::read_to_string(path).map_err(RunError::io(path, "reading it"))?;
+    parse(&text, path)
+}
+
+/// The document that `text`, read from `path`, holds.
+///
+/// # Errors
+/// When it is none, or one of another version of the format.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, RunError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: u64,
+    }
+    let garbage = |e: serde_json::Error| RunError::Garbage {
+        path: path.to_owned(),
+        problem: e.to_string(),
+    };
+    let version: Version = serde_json::from_str(text).map_err(garbage)?;
+    if version.schema_version != u64::from(SCHEMA_VERSION) {
+        return Err(RunError::Version {
+            path: path.to_owned(),
+            found: version.schema_version,
+            expected: SCHEMA_VERSION,
+        });
+    }
+    serde_json::from_str(text).map_err(garbage)
+}
