@@ -5,6 +5,7 @@
 //! own in one directory. Servers of ours are child processes of the same program, so that both
 //! ends' CPU can be told apart; they end with the climb, however it ends.
 
+mod flags;
 mod servers;
 mod sidecars;
 mod stand;
@@ -28,6 +29,7 @@ use crate::planning;
 use crate::problems::{self, Source};
 use crate::progress::Series;
 
+pub(crate) use flags::ClimbFlags;
 use servers::Servers;
 use stand::Stand;
 

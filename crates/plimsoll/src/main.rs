@@ -23,6 +23,7 @@ mod problems;
 mod processor;
 mod progress;
 mod protocols;
+mod quick;
 mod settling;
 mod spread;
 mod stopping;

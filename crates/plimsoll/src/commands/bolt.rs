@@ -1,16 +1,15 @@
 //! `plimsoll bolt`: the quick form of a plan, for one SOFARPC or SOFABolt call.
 
 use clap::Args;
-use plimsoll_model::spec::{BoltSpec, CallSpec, Limit, Spec};
+use plimsoll_model::spec::{BoltSpec, CallSpec, Limit};
 use plimsoll_model::units::Size;
 
 use crate::arguments::{Origins, boolish};
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::planning;
-use crate::problems::Source;
+use crate::quick;
 
 /// Without a service or a class, what load tools for SOFARPC are commonly tried with: the
 /// echo of 1,098 characters, in a frame of 1.4 kB.
@@ -159,17 +158,12 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let mut spec = Spec {
-        target: arguments.target.clone(),
-        call: CallSpec {
-            bolt: Some(arguments.call()?),
-            ..CallSpec::default()
-        },
-        ..Spec::default()
+    let call = CallSpec {
+        bolt: Some(arguments.call()?),
+        ..CallSpec::default()
     };
-    arguments.load.lay_over(&mut spec, origins)?;
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute(&spec, &plan, &arguments.output, session)
+    let spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    quick::run(&spec, &arguments.output, environment, session)
 }
 
 impl Arguments {
@@ -188,20 +182,15 @@ impl Arguments {
             max_content: self.max_content,
             ..BoltSpec::default()
         };
-        match self.content.as_deref().map(|c| (c, c.strip_prefix('@'))) {
-            Some((_, Some(path))) => call.content_file = Some(path.into()),
-            Some((json, None)) => call.content = Some(json.to_owned()),
-            None => {}
-        }
-        call.arguments = match self.data.as_deref().map(|d| (d, d.strip_prefix('@'))) {
-            Some((_, Some(path))) => Some(std::fs::read_to_string(path).map_err(|e| {
+        (call.content, call.content_file) = quick::text_or_file(self.content.as_deref());
+        call.arguments = match quick::text_or_file(self.data.as_deref()) {
+            (_, Some(path)) => Some(std::fs::read_to_string(&path).map_err(|e| {
                 Failure::usage(
-                    format_args!("--data: can't read {path}: {e}"),
+                    format_args!("--data: can't read {}: {e}", path.display()),
                     "give the file that holds the JSON array, or the array itself",
                 )
             })?),
-            Some((json, None)) => Some(json.to_owned()),
-            None => None,
+            (json, None) => json,
         };
         if self.class.is_none() && self.service.is_none() && self.method.is_none() {
             call.service = Some(SERVICE.to_owned());
@@ -212,13 +201,8 @@ impl Arguments {
             }
         }
         for typed in &self.header {
-            let (name, value) = typed.split_once(':').ok_or_else(|| {
-                Failure::usage(
-                    "--header: no colon in the value",
-                    "write, for example, --header 'app: shop'",
-                )
-            })?;
-            call.header.insert(name.trim().into(), value.trim().into());
+            let (name, value) = quick::named("--header", typed, "app: shop")?;
+            call.header.insert(name.into(), value.into());
         }
         Ok(call)
     }

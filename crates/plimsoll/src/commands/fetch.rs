@@ -10,11 +10,11 @@ use crate::arguments::Origins;
 use crate::climbing::Asked;
 use crate::commands::sweep;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::planning;
 use crate::problems::Source;
+use crate::quick;
 
 /// Closed loop, where nothing else is asked: enough to keep a server's core busy.
 const CLIENTS: u32 = 16;
@@ -99,26 +99,21 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let mut spec = Spec {
-        target: arguments.target.clone(),
-        call: CallSpec {
-            fetch: Some(FetchSpec {
-                size: arguments.size,
-                host: arguments.host.clone(),
-                per_connection: arguments.per_connection,
-                ..FetchSpec::default()
-            }),
-            ..CallSpec::default()
-        },
-        ..Spec::default()
+    let call = CallSpec {
+        fetch: Some(FetchSpec {
+            size: arguments.size,
+            host: arguments.host.clone(),
+            per_connection: arguments.per_connection,
+            ..FetchSpec::default()
+        }),
+        ..CallSpec::default()
     };
-    arguments.load.lay_over(&mut spec, origins)?;
+    let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.lay_over_mode(&mut spec);
     if arguments.mode == Some(Mode::Both) {
         return arguments.both(spec, environment, session);
     }
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute(&spec, &plan, &arguments.output, session)
+    quick::run(&spec, &arguments.output, environment, session)
 }
 
 impl Arguments {

@@ -3,21 +3,18 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{
-    CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec, RowsSpec, Spec,
-};
+use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec, RowsSpec};
 use plimsoll_model::units::Size;
 use plimsoll_protocols::grpc::reflection;
 
 use crate::arguments::{Origins, boolish};
 use crate::console;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;
 use crate::load_flags::LoadFlags;
-use crate::planning;
-use crate::problems::Source;
+use crate::quick;
 
 /// Put load on a gRPC method: the same as a plan, typed as flags.
 #[derive(Debug, Args)]
@@ -243,18 +240,13 @@ pub(crate) fn execute(
     if let Some(question) = &arguments.question {
         return answer(question);
     }
-    let mut spec = Spec {
-        target: arguments.target.clone(),
-        rows: arguments.rows(),
-        call: CallSpec {
-            grpc: Some(arguments.call()?),
-            ..CallSpec::default()
-        },
-        ..Spec::default()
+    let call = CallSpec {
+        grpc: Some(arguments.call()?),
+        ..CallSpec::default()
     };
-    arguments.load.lay_over(&mut spec, origins)?;
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute(&spec, &plan, &arguments.output, session)
+    let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    spec.rows = arguments.rows();
+    quick::run(&spec, &arguments.output, environment, session)
 }
 
 impl Arguments {
@@ -283,26 +275,15 @@ impl Arguments {
             cancel_after: self.cancel_after,
             ..GrpcSpec::default()
         };
-        if let Some(data) = &self.data {
-            match data.strip_prefix('@') {
-                Some(path) => call.message_file = Some(path.into()),
-                None => call.message = Some(MessageSpec(data.clone())),
-            }
-        }
+        let (message, file) = quick::text_or_file(self.data.as_deref());
+        (call.message, call.message_file) = (message.map(MessageSpec), file);
         for typed in &self.metadata {
-            let (name, value) = typed.split_once(':').ok_or_else(|| {
-                // What was typed may be a secret: it is not repeated.
-                Failure::usage(
-                    "--metadata: no colon in the value",
-                    "write, for example, --metadata 'x-tenant: 7'",
-                )
-            })?;
-            let value = value.trim();
+            let (name, value) = quick::named("--metadata", typed, "x-tenant: 7")?;
             let value = match value.strip_prefix('$') {
                 Some(variable) => MetadataSpec::Env(variable.into()),
                 None => MetadataSpec::Text(value.into()),
             };
-            call.metadata.insert(name.trim().into(), value);
+            call.metadata.insert(name.into(), value);
         }
         Ok(call)
     }

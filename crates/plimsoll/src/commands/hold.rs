@@ -1,16 +1,15 @@
 //! `plimsoll hold`: connections that rest, and what they cost in memory.
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, HoldSpec, Limit, Spec};
+use plimsoll_model::spec::{CallSpec, HoldSpec, Limit};
 use plimsoll_model::units::{Period, Size};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::planning;
-use crate::problems::Source;
+use crate::quick;
 
 /// Open connections, hold them, and tell what each costs both ends in memory.
 #[derive(Debug, Args)]
@@ -77,20 +76,15 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let mut spec = Spec {
-        target: arguments.target.clone(),
-        call: CallSpec {
-            hold: Some(HoldSpec {
-                keepalive: arguments.keepalive,
-                greeting: arguments.greeting,
-                message: arguments.message,
-            }),
-            ..CallSpec::default()
-        },
-        ..Spec::default()
+    let call = CallSpec {
+        hold: Some(HoldSpec {
+            keepalive: arguments.keepalive,
+            greeting: arguments.greeting,
+            message: arguments.message,
+        }),
+        ..CallSpec::default()
     };
-    arguments.load.lay_over(&mut spec, origins)?;
+    let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     spec.load.duration = arguments.held.or(spec.load.duration);
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute(&spec, &plan, &arguments.output, session)
+    quick::run(&spec, &arguments.output, environment, session)
 }

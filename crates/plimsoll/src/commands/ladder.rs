@@ -1,23 +1,20 @@
 //! `plimsoll ladder`: what each variant of a plan adds, measured in turn.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
 use plimsoll_model::run::file;
-use plimsoll_model::units::Period;
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
 
-use crate::arguments::{Origins, boolish};
-use crate::climbing::{Asked, Climb};
+use crate::arguments::Origins;
+use crate::climbing::{Climb, ClimbFlags};
 use crate::commands::report;
-use crate::commands::run::read;
 use crate::console;
 use crate::environment::Environment;
 use crate::execution::Session;
 use crate::failure::{Exit, Failure};
-use crate::load_flags::LoadFlags;
 use crate::presentation;
 use crate::problems::Source;
 
@@ -30,42 +27,8 @@ Example: what TLS and client certificates add, with a server of ours for each
   plimsoll ladder plans/score-ladder.toml",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
-    #[arg(value_name = "PLAN")]
-    plan: PathBuf,
-
-    /// Another target than the plan's.
-    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
-    target: Option<String>,
-
-    /// How often each rung is measured [default: as often as differences can be told].
-    #[arg(long, env = "PLIMSOLL_ROUNDS", value_name = "N", help_heading = "Ladder",
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-
-    /// How long a slice is measured [default: 2s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SLICE",
-        value_name = "TIME",
-        help_heading = "Ladder"
-    )]
-    slice: Option<Period>,
-
-    /// The ladder's directory [default: runs/<UTC time>-<name>-ladder].
-    #[arg(
-        long,
-        env = "PLIMSOLL_OUT",
-        value_name = "DIR",
-        help_heading = "Output"
-    )]
-    out: Option<PathBuf>,
-
-    /// Print the ladder as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
-    json: bool,
-
     #[command(flatten)]
-    load: LoadFlags,
+    climb: ClimbFlags,
 }
 
 pub(crate) fn execute(
@@ -74,26 +37,16 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let (mut spec, text) = read(&arguments.plan)?;
+    let flags = &arguments.climb;
+    let (spec, text) = flags.spec(origins)?;
     let source = Source::File {
-        name: arguments.plan.display().to_string(),
+        name: flags.plan.display().to_string(),
         text: &text,
     };
-    if let Some(target) = &arguments.target {
-        spec.target = Some(target.clone());
-    }
-    arguments.load.lay_over(&mut spec, origins)?;
-    let asked = Asked {
-        kind: "ladder",
-        rounds: arguments.rounds,
-        default_rounds: ladder::fewest_rounds,
-        round_told: summary,
-        slice: arguments.slice,
-        out: arguments.out.as_deref(),
-    };
+    let asked = flags.asked("ladder", ladder::fewest_rounds, summary);
     let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
     climb.run(session, |_, run, name| Slice::of(run, name))?;
-    conclude(&climb.record, &climb.dir, arguments.json)
+    conclude(&climb.record, &climb.dir, flags.json)
 }
 
 /// A line a round: the medians so far.

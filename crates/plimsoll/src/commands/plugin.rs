@@ -3,16 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, Limit, PluginSpec, Spec};
+use plimsoll_model::spec::{CallSpec, Limit, PluginSpec};
 use plimsoll_model::units::Size;
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::planning;
-use crate::problems::Source;
+use crate::quick;
 
 /// Put load on a service whose protocol comes with a codec plugin.
 #[derive(Debug, Args)]
@@ -103,23 +102,18 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let mut spec = Spec {
-        target: arguments.target.clone(),
-        call: CallSpec {
-            plugin: Some(arguments.call()),
-            ..CallSpec::default()
-        },
-        ..Spec::default()
+    let call = CallSpec {
+        plugin: Some(arguments.call()),
+        ..CallSpec::default()
     };
-    arguments.load.lay_over(&mut spec, origins)?;
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute(&spec, &plan, &arguments.output, session)
+    let spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    quick::run(&spec, &arguments.output, environment, session)
 }
 
 impl Arguments {
     fn call(&self) -> PluginSpec {
-        let (payload, payload_file) = text_or_file(self.data.as_deref());
-        let (frame, frame_file) = text_or_file(self.frame.as_deref());
+        let (payload, payload_file) = quick::text_or_file(self.data.as_deref());
+        let (frame, frame_file) = quick::text_or_file(self.frame.as_deref());
         PluginSpec {
             codec: self.codec.clone(),
             payload,
@@ -131,14 +125,5 @@ impl Arguments {
             max_frame: self.max_frame,
             deadline: None,
         }
-    }
-}
-
-/// What was typed, or the file that `@FILE` names.
-fn text_or_file(typed: Option<&str>) -> (Option<String>, Option<PathBuf>) {
-    match typed.map(|text| (text, text.strip_prefix('@'))) {
-        None => (None, None),
-        Some((_, Some(path))) => (None, Some(path.into())),
-        Some((text, None)) => (Some(text.to_owned()), None),
     }
 }

@@ -3,16 +3,15 @@
 use std::str::FromStr;
 
 use clap::Args;
-use plimsoll_model::spec::{CallSpec, GoodputSpec, SessionSpec, Spec};
+use plimsoll_model::spec::{CallSpec, GoodputSpec, SessionSpec};
 use plimsoll_model::units::Period;
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::planning;
-use crate::problems::Source;
+use crate::quick;
 
 /// Put sessions on a token-streaming stack: HTTP API and WebSocket, every token accounted for.
 #[derive(Debug, Args)]
@@ -150,23 +149,18 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let mut spec = Spec {
-        target: arguments.target.clone(),
-        call: CallSpec {
-            session: Some(SessionSpec {
-                socket: arguments.socket.clone(),
-                agent: arguments.agent.clone(),
-                queries: arguments.queries,
-                reconnects: arguments.reconnects,
-                reconnect_pause: arguments.reconnect_pause,
-                reconnect_pause_most: None,
-                goodput: goodput(&arguments.goodput),
-            }),
-            ..CallSpec::default()
-        },
-        ..Spec::default()
+    let call = CallSpec {
+        session: Some(SessionSpec {
+            socket: arguments.socket.clone(),
+            agent: arguments.agent.clone(),
+            queries: arguments.queries,
+            reconnects: arguments.reconnects,
+            reconnect_pause: arguments.reconnect_pause,
+            reconnect_pause_most: None,
+            goodput: goodput(&arguments.goodput),
+        }),
+        ..CallSpec::default()
     };
-    arguments.load.lay_over(&mut spec, origins)?;
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute(&spec, &plan, &arguments.output, session)
+    let spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    quick::run(&spec, &arguments.output, environment, session)
 }

@@ -1,7 +1,7 @@
 //! `plimsoll sweep`: files fetched over TLS links of many kinds, each compared with what the
 //! machine can do in memory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use plimsoll_engine::tls::limits;
@@ -9,18 +9,15 @@ use plimsoll_model::ladder::{LadderRecord, Slice, Volume};
 use plimsoll_model::plan::{CallPlan, ChainCheck, Group, Plan, Suite};
 use plimsoll_model::run::file;
 use plimsoll_model::spec::Spec;
-use plimsoll_model::units::Period;
 use plimsoll_report::sweep as shown;
 
-use crate::arguments::{Origins, boolish};
-use crate::climbing::{Asked, Climb};
+use crate::arguments::Origins;
+use crate::climbing::{Asked, Climb, ClimbFlags};
 use crate::commands::report;
-use crate::commands::run::read;
 use crate::console;
 use crate::environment::Environment;
 use crate::execution::Session;
 use crate::failure::{Exit, Failure};
-use crate::load_flags::LoadFlags;
 use crate::presentation;
 use crate::problems::Source;
 
@@ -39,45 +36,13 @@ Example: three suites, sizes from 1 KiB to 512 MiB, full and resumed handshakes
   plimsoll sweep plans/tls-sweep.toml
 Example: the same against a server of your own, three times each
   plimsoll sweep plans/tls-sweep.toml --target https://localhost:4433 --ca certs/ca.crt --rounds 3",
-    after_help = crate::environment::HELP)]
+    after_help = crate::environment::HELP,
+    mut_arg("target", |arg| arg.help("A server of your own, instead of the one that the plan \
+        starts (https://HOST:PORT). It has to answer /bytes/N with N bytes")),
+    mut_arg("rounds", |arg| arg.help("How often each link is measured [default: 1]")))]
 pub(crate) struct Arguments {
-    #[arg(value_name = "PLAN")]
-    plan: PathBuf,
-
-    /// A server of your own, instead of the one that the plan starts (https://HOST:PORT). It
-    /// has to answer /bytes/N with N bytes.
-    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
-    target: Option<String>,
-
-    /// How often each link is measured [default: 1].
-    #[arg(long, env = "PLIMSOLL_ROUNDS", value_name = "N", help_heading = "Sweep",
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-
-    /// How long a slice is measured [default: 2s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_SLICE",
-        value_name = "TIME",
-        help_heading = "Sweep"
-    )]
-    slice: Option<Period>,
-
-    /// The sweep's directory [default: runs/<UTC time>-<name>-sweep].
-    #[arg(
-        long,
-        env = "PLIMSOLL_OUT",
-        value_name = "DIR",
-        help_heading = "Output"
-    )]
-    out: Option<PathBuf>,
-
-    /// Print the sweep as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
-    json: bool,
-
     #[command(flatten)]
-    load: LoadFlags,
+    climb: ClimbFlags,
 }
 
 pub(crate) fn execute(
@@ -86,27 +51,14 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let (mut spec, text) = read(&arguments.plan)?;
+    let flags = &arguments.climb;
+    let (spec, text) = flags.spec(origins)?;
     let source = Source::File {
-        name: arguments.plan.display().to_string(),
+        name: flags.plan.display().to_string(),
         text: &text,
     };
-    if let Some(target) = &arguments.target {
-        spec.target = Some(target.clone());
-        if let Some(ladder) = &mut spec.ladder {
-            ladder.serve = None;
-        }
-    }
-    arguments.load.lay_over(&mut spec, origins)?;
-    let asked = Asked {
-        kind: "sweep",
-        rounds: arguments.rounds,
-        default_rounds: |_| 1,
-        round_told,
-        slice: arguments.slice,
-        out: arguments.out.as_deref(),
-    };
-    measure(&spec, &asked, environment, &source, session, arguments.json)
+    let asked = flags.asked("sweep", |_| 1, round_told);
+    measure(&spec, &asked, environment, &source, session, flags.json)
 }
 
 /// That a round is over.

@@ -1,0 +1,90 @@
+//! The flags of commands that climb.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::spec::Spec;
+use plimsoll_model::units::Period;
+
+use super::Asked;
+use crate::arguments::{Origins, boolish};
+use crate::commands::run::read;
+use crate::failure::Failure;
+use crate::load_flags::LoadFlags;
+
+/// What is measured, how often, and where it is kept.
+#[derive(Debug, Args)]
+pub(crate) struct ClimbFlags {
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: PathBuf,
+
+    /// A server of your own, instead of the plan's target and of servers that the plan starts.
+    #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
+    target: Option<String>,
+
+    /// How often each variant is measured [default: as often as differences can be told].
+    #[arg(long, env = "PLIMSOLL_ROUNDS", value_name = "N", help_heading = "Rounds",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+
+    /// How long a slice is measured [default: 2s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_SLICE",
+        value_name = "TIME",
+        help_heading = "Rounds"
+    )]
+    slice: Option<Period>,
+
+    /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
+    #[arg(
+        long,
+        env = "PLIMSOLL_OUT",
+        value_name = "DIR",
+        help_heading = "Output"
+    )]
+    out: Option<PathBuf>,
+
+    /// Print the result as JSON.
+    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    load: LoadFlags,
+}
+
+impl ClimbFlags {
+    /// The plan's file with the flags laid over it, and its text.
+    ///
+    /// # Errors
+    /// Where the file can't be read, or is no plan.
+    pub(crate) fn spec(&self, origins: &Origins) -> Result<(Spec, String), Failure> {
+        let (mut spec, text) = read(&self.plan)?;
+        if let Some(target) = &self.target {
+            spec.target = Some(target.clone());
+            if let Some(ladder) = &mut spec.ladder {
+                ladder.serve = None;
+            }
+        }
+        self.load.lay_over(&mut spec, origins)?;
+        Ok((spec, text))
+    }
+
+    /// `kind`, `default_rounds`, `round_told`: as in [`Asked`].
+    pub(crate) fn asked(
+        &self,
+        kind: &'static str,
+        default_rounds: fn(usize) -> usize,
+        round_told: fn(&LadderRecord, usize, usize) -> String,
+    ) -> Asked<'_> {
+        Asked {
+            kind,
+            rounds: self.rounds,
+            default_rounds,
+            round_told,
+            slice: self.slice,
+            out: self.out.as_deref(),
+        }
+    }
+}

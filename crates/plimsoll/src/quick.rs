@@ -1,0 +1,74 @@
+//! What the quick forms of a plan have in common: one call, with the load that it is put
+//! under, typed as flags.
+
+use std::path::PathBuf;
+
+use plimsoll_model::spec::{CallSpec, Spec};
+
+use crate::arguments::Origins;
+use crate::environment::Environment;
+use crate::execution::{self, OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::planning;
+use crate::problems::Source;
+
+/// The plan that was typed.
+///
+/// # Errors
+/// Where flags of the load contradict each other.
+pub(crate) fn spec(
+    target: Option<&str>,
+    call: CallSpec,
+    load: &LoadFlags,
+    origins: &Origins,
+) -> Result<Spec, Failure> {
+    let mut spec = Spec {
+        target: target.map(str::to_owned),
+        call,
+        ..Spec::default()
+    };
+    load.lay_over(&mut spec, origins)?;
+    Ok(spec)
+}
+
+/// Runs the plan that was typed.
+///
+/// # Errors
+/// Where it can't be run as it is, or its run can't be kept.
+pub(crate) fn run(
+    spec: &Spec,
+    output: &OutputFlags,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let plan = planning::plan(spec, environment, &Source::Flags)?;
+    execution::execute(spec, &plan, output, session)
+}
+
+/// What was typed, or the file that `@FILE` names.
+pub(crate) fn text_or_file(typed: Option<&str>) -> (Option<String>, Option<PathBuf>) {
+    match typed.map(|text| (text, text.strip_prefix('@'))) {
+        None => (None, None),
+        Some((_, Some(path))) => (None, Some(path.into())),
+        Some((text, None)) => (Some(text.to_owned()), None),
+    }
+}
+
+/// The name and the value of `NAME: VALUE`.
+///
+/// # Errors
+/// Where there is no colon. What was typed may be a secret: it is not repeated.
+pub(crate) fn named<'a>(
+    flag: &str,
+    typed: &'a str,
+    example: &str,
+) -> Result<(&'a str, &'a str), Failure> {
+    let (name, value) = typed.split_once(':').ok_or_else(|| {
+        Failure::usage(
+            format_args!("{flag}: no colon in the value"),
+            &format!("write, for example, {flag} '{example}'"),
+        )
+    })?;
+    Ok((name.trim(), value.trim()))
+}
