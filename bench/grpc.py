@@ -21,7 +21,7 @@ import side_by_side as bench
 # Calls a client: enough that process start and the first TLS handshake do not weigh.
 CALLS = {
     ("plimsoll", "fast"): 4_000_000,
-    ("plimsoll", "go"): 1_000_000,
+    ("plimsoll", "go"): 2_000_000,
     ("h2load", "fast"): 400_000,
     ("h2load", "go"): 300_000,
     "ghz": 30_000,
@@ -44,7 +44,7 @@ def start(name, tls, certs):
     """The server `name`, over TLS with the certificates in `certs` if `tls`."""
     pair = [certs / "server.crt", certs / "server.key"] if tls else []
     if name == "fast":
-        words = ["serve", "fast", "--listen", "127.0.0.1:0"]
+        words = ["serve", "fast", "--busy-poll", "1ms", "--listen", "127.0.0.1:0"]
         return bench.Server([bench.plimsoll(), *words, *flags(["--tls-cert", "--tls-key"], pair)])
     return bench.Server([bench.tool("go-score"), *flags(["-tls-cert", "-tls-key"], pair)])
 

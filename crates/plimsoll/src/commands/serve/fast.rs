@@ -1,6 +1,7 @@
 //! `plimsoll serve fast`.
 
 use clap::Args;
+use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::target::fast;
 
 use super::listen::ListenFlags;
@@ -12,6 +13,16 @@ use crate::failure::Failure;
 #[command(before_help = "Example: on one thread\n  \
     plimsoll serve fast --listen 127.0.0.1:50053 --workers 1")]
 pub(super) struct Arguments {
+    /// How long an idle worker looks for more calls before it sleeps. A client that sends to
+    /// a sleeping server pays for waking it; a busy one takes a core.
+    #[arg(
+        long,
+        env = "PLIMSOLL_BUSY_POLL",
+        value_name = "TIME",
+        default_value = "0s"
+    )]
+    busy_poll: Period,
+
     #[command(flatten)]
     listen: ListenFlags,
 }
@@ -26,6 +37,7 @@ impl ReferenceServer for Arguments {
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = fast::FastOptions {
             workers: self.listen.workers.unwrap_or(1),
+            busy_poll: self.busy_poll.0,
             ..fast::FastOptions::default()
         };
         serving.announce()?;

@@ -11,10 +11,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustls::{ServerConfig, ServerConnection};
+use tokio::time::Instant;
 
 use super::Counters;
 use crate::grpc::canned::{Canned, CannedConnection};
@@ -62,6 +64,7 @@ pub(super) struct Worker {
     canned: Canned,
     tls: Option<Arc<ServerConfig>>,
     counters: Arc<Counters>,
+    busy_poll: Duration,
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     buffers: Buffers,
@@ -98,6 +101,7 @@ impl Worker {
         canned: Canned,
         tls: Option<Arc<ServerConfig>>,
         counters: Arc<Counters>,
+        busy_poll: Duration,
     ) -> io::Result<(Worker, Mailbox)> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -115,6 +119,7 @@ impl Worker {
             canned,
             tls,
             counters,
+            busy_poll,
             connections: Vec::new(),
             free: Vec::new(),
             buffers: Buffers {
@@ -134,9 +139,15 @@ impl Worker {
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut open = true;
+        // Until then the worker does not sleep.
+        let mut awake_until = None;
         while open {
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), None) {
+            let patience = awake_until
+                .filter(|until| Instant::now() < *until)
+                .map(|_| Timespec::default());
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), patience.as_ref()) {
+                Ok(0) => continue,
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(e) => return Err(e.into()),
@@ -146,6 +157,9 @@ impl Worker {
                     MAIL => open = self.take_mail(),
                     place => self.turn(place as usize),
                 }
+            }
+            if !self.busy_poll.is_zero() {
+                awake_until = Some(Instant::now() + self.busy_poll);
             }
         }
         for connection in self.connections.iter_mut().flatten() {
