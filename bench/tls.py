@@ -74,8 +74,9 @@ class Ours:
         self.runs += 1
         self.folder = self.scratch / f"run{self.runs}"
         mode = "new" if row.mode == "checked" else row.mode
-        # One loop on one core, as s_time is; many handshakes in flight, which it can't.
-        clients = ["--fleet", 4] if row.mode == "reused" else ["--clients", 4 if row.is_bulk else 16]
+        # One loop on one core, and one file at a time in bulk, as s_time does; many handshakes in
+        # flight, which it can't.
+        clients = ["--fleet" if row.mode == "reused" else "--clients", 1 if row.is_bulk or row.mode == "reused" else 16]
         return [
             bench.plimsoll(), "fetch", f"https://{address}/bytes/{SIZES[row.size]}",
             "--ca", self.certs / "ca.crt", "--mode", mode, "--duration", f"{seconds}s", "--workers", 1, *clients,
@@ -165,7 +166,7 @@ def main():
     with bench.Scratch() as scratch:
         pin_group(scratch)
         certs = bench.make_certificates(scratch / "certs")
-        crew = [Ours(scratch, certs), *(STime(path) for path in [bench.tool("openssl"), *args.openssl])]
+        crew = [Ours(scratch, certs), *(STime(path) for path in [bench.tool("openssl"), bench.tool("openssl-newer"), *args.openssl])]
         words = ["serve", "files", "--listen", "127.0.0.1:0", "--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
         for rep in range(reps):
             with bench.Server([bench.plimsoll(), *words]) as server:

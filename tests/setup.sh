@@ -20,6 +20,8 @@ esac
 
 ghz_version=v0.121.0
 k6_version=v1.8.1
+# The crate that brings OpenSSL's sources; after the plus, the version of OpenSSL.
+openssl_crate=400.0.2+4.0.3
 # Its module holds the server of the interoperability tests.
 grpc_go_version=v1.75.1
 peers=$PWD/.peers
@@ -162,6 +164,26 @@ if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 
     say "building k6 $k6_version"
     GOBIN=$peers/bin go install "go.k6.io/k6@$k6_version" || fail "go install k6@$k6_version failed (is the Go module proxy within reach?)"
     stamp k6 "$k6_version"
+fi
+
+# Debian's OpenSSL is not the fastest there is: a newer one stands beside it.
+if [[ $scope == bench ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers/bin/openssl-newer ]]; }; then
+    say "building OpenSSL ${openssl_crate#*+} (minutes)"
+    rm -rf "$peers/openssl"
+    mkdir -p "$peers/openssl/src"
+    : >"$peers/openssl/src/lib.rs"
+    printf '[workspace]\n[package]\nname = "sources"\nversion = "0.0.0"\nedition = "2024"\n[dependencies]\nopenssl-src = "=%s"\n' \
+        "$openssl_crate" >"$peers/openssl/Cargo.toml"
+    (
+        cargo vendor --manifest-path "$peers/openssl/Cargo.toml" "$peers/openssl/vendor" &&
+            cd "$peers/openssl/vendor/openssl-src/openssl" &&
+            ./Configure no-shared no-tests no-docs no-module &&
+            make -j"$(nproc)" build_programs &&
+            cp apps/openssl "$peers/bin/openssl-newer"
+    ) >"$peers/openssl.log" 2>&1 ||
+        fail "OpenSSL could not be built (is crates.io within reach? the whole output is in .peers/openssl.log)"
+    rm -rf "$peers/openssl"
+    stamp openssl "$openssl_crate"
 fi
 
 say "everything for '$scope' is there"
