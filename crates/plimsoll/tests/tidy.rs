@@ -288,7 +288,7 @@ fn nothing_is_left_unfinished_and_no_machine_is_named() {
             let mark = marks
                 .iter()
                 .find(|mark| words.iter().any(|word| word.starts_with(**mark)));
-            // A path starts where a word does: `./home/` and `{}/root/` are none.
+            // A path starts where a word does: what follows a dot or a brace is none.
             let path = paths.iter().find(|path| {
                 line.match_indices(**path).any(|(at, _)| {
                     !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-})>".contains(c))
