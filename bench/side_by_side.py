@@ -163,6 +163,46 @@ def median(values):
     return statistics.median(values)
 
 
+# One byte there and back over the loopback device at each due time, by a process that sleeps
+# in between; it prints the CPU that this cost it, in seconds.
+PACED_BYTES = """
+import os, resource, socket, sys, time
+gap, calls = 1 / float(sys.argv[1]), int(sys.argv[2])
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+for end in (client, server):
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+if os.fork() == 0:
+    client.close()
+    while byte := server.recv(1):
+        server.send(byte)
+    os._exit(0)
+server.close()
+cpu = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+begin, due = cpu(), time.monotonic()
+for _ in range(calls):
+    due += gap
+    time.sleep(max(0, due - time.monotonic()))
+    client.send(b"x")
+    client.recv(1)
+print(cpu() - begin)
+"""
+
+
+def waking_cost(rate, seconds):
+    """CPU seconds of a call that are this machine's waking, whoever calls.
+
+    A client that sends each call at its time wakes twice for it: at that time, and at the
+    answer. On a virtual machine that alone may cost more than everything else it does.
+    """
+    calls = int(rate * seconds)
+    measured = measure([sys.executable, "-c", PACED_BYTES, rate, calls], timeout=seconds * 5 + 10)
+    if measured.exit != 0:
+        sys.exit(f"the cost of waking could not be measured: {measured.errors.strip()}")
+    return float(measured.out) / calls
+
+
 def machine():
     """One line on what this was measured on: ratios move with it."""
     try:
