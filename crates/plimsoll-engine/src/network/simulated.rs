@@ -139,7 +139,12 @@ pub struct SimulatedNetwork<S> {
     agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
     sequence: u64,
     resolving: VecDeque<Token>,
+    /// Turns in a row in which nothing happened and nobody waited.
+    idle_turns: u32,
 }
+
+/// A loop that turns so often for nothing burns a core.
+const MOST_IDLE_TURNS: u32 = 1_000;
 
 impl<S: Server> SimulatedNetwork<S> {
     pub fn new(server: S, weather: Weather) -> SimulatedNetwork<S> {
@@ -153,6 +158,7 @@ impl<S: Server> SimulatedNetwork<S> {
             agenda: BinaryHeap::new(),
             sequence: 0,
             resolving: VecDeque::new(),
+            idle_turns: 0,
         }
     }
 
@@ -411,6 +417,13 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         if ready.is_empty() {
             if until == Time::NEVER {
                 return Err(io::Error::other("the simulation waits for nothing"));
+            }
+            self.idle_turns = match until <= self.now {
+                true => self.idle_turns + 1,
+                false => 0,
+            };
+            if self.idle_turns > MOST_IDLE_TURNS {
+                return Err(io::Error::other("the loop turns and never waits"));
             }
             self.now = self.now.max(until);
         }
