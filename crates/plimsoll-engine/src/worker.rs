@@ -167,6 +167,8 @@ pub struct Worker<P: Protocol, N: Network> {
     closed_began: bool,
     stage: u8,
     stage_end: Time,
+    /// Open loop: the last arrival stands for the time up to here, so the run lasts as long.
+    schedule_end: Time,
 
     phase: Phase,
     stopped_at: Time,
@@ -247,6 +249,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             closed_began: false,
             stage: first_counted.unwrap_or(0) as u8,
             stage_end: Time::NEVER,
+            schedule_end: Time(0),
             phase: Phase::Connecting,
             stopped_at: Time::NEVER,
             interrupted: false,
@@ -399,6 +402,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .min(self.clients_wake())
             .min(self.stage_end)
             .min(self.drain_end());
+        if self.phase == Phase::Loading && self.next.is_none() && !self.is_closed_loop() {
+            at = at.min(self.schedule_end);
+        }
         match self.next {
             Some(next) if self.phase == Phase::Loading && self.start.0 + next.at <= at.0 => Wake {
                 at: Time(self.start.0 + next.at),

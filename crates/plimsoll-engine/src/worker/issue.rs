@@ -56,12 +56,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 let mut arrivals = self.share.schedule.share(self.share.index, self.share.of);
                 self.next = arrivals.next();
                 self.arrivals = Some(arrivals);
+                let length = self.share.schedule.end().unwrap_or(0);
+                self.schedule_end = self.start.plus_nanos(length);
             }
             ArrivalsPlan::Closed { .. } => self.enter_stage(self.start),
         }
     }
 
-    fn is_closed_loop(&self) -> bool {
+    pub(super) fn is_closed_loop(&self) -> bool {
         self.arrivals.is_none()
     }
 
@@ -512,7 +514,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                             .is_some_and(|last| !last.warmup)
                         && !self.share.load.stages[self.stage as usize].warmup
                 } else {
-                    self.next.is_none()
+                    self.next.is_none() && now >= self.schedule_end
                 };
                 if exhausted || level != StopLevel::Run {
                     self.stop_issuing(now);
