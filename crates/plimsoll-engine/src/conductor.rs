@@ -261,6 +261,7 @@ fn carry_out(
     let (tell, told) = mpsc::channel();
     let client = Watched::own();
     let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
+    let (client, server) = (Meter::new(client), server.map(Meter::new));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
     for share in shares(plan, whole, shard, workers) {
@@ -282,8 +283,8 @@ fn carry_out(
         spares,
         clock,
         holding,
-        client: Meter::new(client),
-        server: server.map(Meter::new),
+        client,
+        server,
         shard,
         intervals: InStep::new(workers as usize),
         negotiated: None,
@@ -467,8 +468,10 @@ impl Conductor<'_, '_> {
             }
         };
         // What the connecting took is not the load's.
-        let _ = self.client.read();
-        let _ = self.server.as_mut().and_then(Meter::read);
+        self.client.restart();
+        if let Some(server) = &mut self.server {
+            server.restart();
+        }
         (self.observe)(Observation::Started {
             workers,
             connections: u64::from(established.open),

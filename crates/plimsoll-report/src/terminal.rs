@@ -613,17 +613,25 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
             time(us as f64)
         );
     }
-    // Below this the process itself outweighs its connections.
+    // Below this the process's own growth outweighs its connections.
     const MANY_CONNECTIONS: u64 = 1_000;
-    if t.connections_open_max >= MANY_CONNECTIONS
-        && let Some(client) = t.client
-    {
-        let _ = writeln!(
-            out,
-            "client memory over {} open: {} each, the process itself included",
-            plural(t.connections_open_max, "connection"),
-            bytes(client.rss_bytes_max / t.connections_open_max)
-        );
+    // Where memory itself was measured, at rest, that is told elsewhere, and better.
+    if t.connections_open_max >= MANY_CONNECTIONS && run.summary.memory.is_none() {
+        let grown = |r: &ResourcesSummary| {
+            Some(r.rss_bytes_max.saturating_sub(r.rss_bytes_before?) / t.connections_open_max)
+        };
+        let each: Vec<String> = ends
+            .iter()
+            .filter_map(|(name, r)| Some(format!("{name} {}", bytes(grown(r)?))))
+            .collect();
+        if !each.is_empty() {
+            let _ = writeln!(
+                out,
+                "memory a connection, of {}: {} (what the process grew by since before the first)",
+                plural(t.connections_open_max, "connection"),
+                each.join(", ")
+            );
+        }
     }
     out.push('\n');
 }

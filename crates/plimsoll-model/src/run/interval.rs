@@ -15,7 +15,8 @@ use crate::record::{Counts, MessageRecord, StageRecord, Times};
 
 use super::memory::MemoryReading;
 
-/// What a process used in one interval, and had at its end.
+/// What a process used in one interval, and had at its end; in a run's first one, the most
+/// it had at its two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     pub cpu_user_us: u64,
@@ -23,6 +24,9 @@ pub struct Resources {
     pub cpu_system_us: Option<u64>,
     /// 0, as the next two: not known.
     pub rss_bytes: u64,
+    /// Before the first connection; in a run's first interval only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_bytes_before: Option<u64>,
     pub descriptors: u64,
     pub threads: u64,
 }
@@ -420,6 +424,7 @@ mod tests {
                 cpu_user_us: 1,
                 cpu_system_us: Some(2),
                 rss_bytes: 3,
+                rss_bytes_before: Some(2),
                 descriptors: 4,
                 threads: 5,
             }),

@@ -271,6 +271,7 @@ impl Fixture {
                 cpu_user_us: self.calls * per_call,
                 cpu_system_us: Some(self.calls * per_call / 2),
                 rss_bytes: 9_400_000,
+                rss_bytes_before: Some(4_100_000),
                 descriptors: 12 + u64::from(connections),
                 threads: 2,
             };
