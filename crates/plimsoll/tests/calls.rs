@@ -73,7 +73,7 @@ message = {{ json = "{{{{row.vector}}}}" }}
 rate = "300/s"
 calls = 6
 [ladder]
-connections = [1, 2]
+"load.connections" = [1, 2]
 "#,
         server.plaintext()
     );
