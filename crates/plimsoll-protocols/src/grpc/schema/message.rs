@@ -29,11 +29,15 @@ impl Schema {
                 let path = track.path();
                 // What is wrong with an object as a whole is told by the decoding alone.
                 let is_known = path.iter().len() > 0 || !value.is_object();
+                let right = match is_known {
+                    true => right(&message, &path),
+                    false => String::new(),
+                };
                 Err(SchemaError::Value {
                     message: message.full_name().to_owned(),
                     path: path.to_string(),
                     problem: e.to_string(),
-                    right: is_known.then(|| right(&message, &path)).unwrap_or_default(),
+                    right,
                 })
             }
         }
