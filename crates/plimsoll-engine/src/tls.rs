@@ -31,6 +31,7 @@ mod lean;
 pub mod limits;
 pub mod record;
 mod secrets;
+pub mod validity;
 
 use bare::{BareError, BareSession};
 use chain::CheckedOnce;
@@ -677,5 +678,5 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
         rustls::Error::InvalidMessage(_) => Outcome::TlsNotTls,
         _ => Outcome::TlsFailed,
     };
-    (outcome, format!("tls: {error}"))
+    (outcome, format!("tls: {}", validity::failure(error)))
 }

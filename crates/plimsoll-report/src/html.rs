@@ -10,6 +10,7 @@ mod chart;
 mod comparison;
 mod curve;
 mod heatmap;
+mod measures;
 mod memory;
 mod page;
 mod phases;
@@ -67,6 +68,8 @@ pub fn runs(views: &[View]) -> String {
             (heatmap::section(view, views.len() > 1))
         }
         (tables::latency(views))
+        (measures::streams(views))
+        (measures::sessions(views))
         (tables::errors(views))
         (phases::section(views))
         (memory::memory(views))
@@ -199,6 +202,9 @@ fn verdict(view: &View, several: bool) -> Markup {
         cards.extend(response.p50_us.map(|us| Card::new("p50", time(us))));
         cards.extend(response.p99_us.map(|us| Card::new("p99", time(us))));
         cards.extend(response.p99_9_us.map(|us| Card::new("p99.9", time(us))));
+    }
+    if let Some(received) = total.messages.and_then(|m| m.received_per_s) {
+        cards.push(Card::new("messages received", rate(received)));
     }
     if let Some(cpu) = total.client.and_then(|c| c.cpu_us_per_call) {
         cards.push(Card::new("client CPU a call", time(cpu)));

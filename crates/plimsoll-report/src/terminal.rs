@@ -18,6 +18,7 @@ use plimsoll_model::run::{Run, Source, State, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use crate::json::overhead;
+use crate::measures::STREAMS;
 use crate::quantity::{bytes, count, known, plural, rate, share, signed_time, time};
 
 pub use comparison::render_comparison;
@@ -246,18 +247,10 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         }
         row(out, "rate", &text, options);
     }
-    let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
-    if let Some(messages) = &t.messages {
-        let mut text = format!(
-            "{} sent ({sent}), {} received ({received})",
-            count(messages.sent),
-            count(messages.received)
-        );
-        if let Some(received) = messages.received_per_s {
-            let _ = write!(text, " at {}", rate(received));
-        }
-        row(out, "messages", &text, options);
+    if let Some(fact) = crate::measures::messages(run) {
+        row(out, fact.name, &fact.text, options);
     } else if t.bytes_sent + t.bytes_received > 0 {
+        let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
         row(
             out,
             "messages",
@@ -405,10 +398,7 @@ fn times(out: &mut String, run: &Run, options: &Options) {
     out.push_str(&side_by_side(&rows, &beside, options));
     dash(out, columns[0].1.count, options);
     if t.messages.is_some() {
-        let _ = writeln!(
-            out,
-            "a call is a whole stream: response and service time end with its status"
-        );
+        let _ = writeln!(out, "{STREAMS}");
     }
     if let Some(delay) = options.overhead_over {
         let o = overhead(run, delay);

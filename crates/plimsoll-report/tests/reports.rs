@@ -89,6 +89,18 @@ fn nothing_at_all() {
 }
 
 #[test]
+fn streams() {
+    let run = finished(Fixture::streams("streams"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/streams.txt"]);
+}
+
+#[test]
+fn sessions() {
+    let run = finished(Fixture::sessions("sessions"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/sessions.txt"]);
+}
+
+#[test]
 fn compare_one_with_one() {
     let a = finished(Fixture::steady("a"), Ending::complete());
     let mut b = finished(Fixture::steady("b").slower(1.15), Ending::complete());

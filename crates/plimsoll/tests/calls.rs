@@ -56,6 +56,49 @@ fn each_call_has_its_own_row() {
 }
 
 #[test]
+fn rows_that_are_typed_win_over_those_of_a_plan() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let plan = format!(
+        r#"
+target = "{}"
+objective = {{ p50 = "< 10s" }}
+[rows]
+file = "own.csv"
+order = "random"
+[call.grpc]
+method = "score.ScoreService/GetScore"
+message = {{ json = "{{{{row.vector}}}}" }}
+[load]
+rate = "300/s"
+calls = 6
+[ladder]
+"load.connections" = [1, 2]
+"#,
+        server.plaintext()
+    );
+    fs::write(place.path("plan.toml"), plan).expect("writable");
+    fs::write(place.path("own.csv"), "vector\n[3]\n").expect("writable");
+    fs::write(place.path("typed.jsonl"), "{\"vector\": \"none\"}\n").expect("writable");
+    let run = |more: &[&str]| {
+        let arguments = ["run", "plan.toml", "-q", "--json"];
+        place.run(&[&arguments, more].concat()).status.code()
+    };
+    assert_eq!(run(&[]), Some(0));
+    assert_eq!(run(&["--rows", "typed.jsonl"]), Some(1));
+    // The order stays the plan's until it is typed, too.
+    let order = ["--rows-order", "unique"];
+    assert_eq!(run(&order), Some(2));
+    for command in ["run", "ladder", "find"] {
+        let output = place.run(&[command, "plan.toml", "--rows", "gone.csv"]);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(told(&output).contains("can't read gone.csv"), "{command}");
+    }
+    let (_, said) = server.stop();
+    assert!(said.contains("scored 6, invalid 6"), "{said}");
+}
+
+#[test]
 fn a_run_with_random_data_repeats_exactly() {
     let place = Place::new();
     // A vector or none, by chance: how often depends on the seed alone.

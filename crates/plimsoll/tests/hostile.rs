@@ -232,6 +232,42 @@ fn an_expired_certificate() {
     fails_as(&place, &server.tls(), &CLIENT_TLS, code, "renew");
 }
 
+/// Checked anew for each connection, or once for all that show the same: what has expired
+/// is taken by neither.
+#[test]
+fn a_certificate_that_expires_while_the_load_runs() {
+    let place = Place::new();
+    place.certificates_for(Duration::from_secs(5));
+    let server = place.serve(&[&["score"], &SERVER_MTLS[..]].concat());
+    let url = server.tls();
+    let runs: Vec<Output> = thread::scope(|scope| {
+        let started = ["each", "once"].map(|chain| {
+            let mut arguments = score(&url, &["--cold", "--rate", "20/s", "--duration", "8s"]);
+            arguments.extend(CLIENT_MTLS);
+            arguments.extend(["--chain", chain, "--out", chain, "--json"]);
+            let mut command = place.command(&arguments);
+            scope.spawn(move || attempt(&mut command))
+        });
+        started.map(|run| run.join().expect("a run")).into()
+    });
+    for (chain, output) in ["each", "once"].into_iter().zip(runs) {
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        let run = place.run_json(chain);
+        assert_eq!(run["count_check"]["matches"], true, "{run}");
+        let total = &run["total"];
+        let [(code, failed)] = errors(&run)[..] else {
+            panic!("one kind of error: {run}");
+        };
+        assert_eq!(code, "TLS_CERTIFICATE_EXPIRED", "{run}");
+        let ok = total["ok"].as_u64().expect("a count");
+        // Five seconds of eight, less what the server took to come up.
+        assert!((1..=105).contains(&ok), "{ok} and {failed}");
+        assert_eq!(ok + failed, 160, "{run}");
+        let said = run["details"][0]["text"].as_str().expect("a text");
+        assert!(said.contains("the certificate expired at 20"), "{said}");
+    }
+}
+
 #[test]
 fn a_missing_client_certificate_and_one_of_another_ca() {
     let place = Place::new();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec, RowsSpec};
+use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec};
 use plimsoll_model::units::Size;
 use plimsoll_protocols::grpc::reflection;
 
@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;
 use crate::load_flags::LoadFlags;
 use crate::quick;
+use crate::row_flags::RowFlags;
 
 /// Put load on a gRPC method: the same as a plan, typed as flags.
 #[derive(Debug, Args)]
@@ -57,23 +58,8 @@ pub(crate) struct Arguments {
     )]
     data: Option<String>,
 
-    /// A file of rows for {{row.NAME}} in --data: CSV with a line of names, or a JSON object a line.
-    #[arg(
-        long,
-        env = "PLIMSOLL_ROWS",
-        value_name = "FILE",
-        help_heading = "Call"
-    )]
-    rows: Option<PathBuf>,
-
-    /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
-    #[arg(
-        long,
-        env = "PLIMSOLL_ROWS_ORDER",
-        value_name = "ORDER",
-        help_heading = "Call"
-    )]
-    rows_order: Option<String>,
+    #[command(flatten)]
+    rows: RowFlags,
 
     /// A .proto file that describes the method; may be given again.
     #[arg(
@@ -245,19 +231,11 @@ pub(crate) fn execute(
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
-    spec.rows = arguments.rows();
+    arguments.rows.lay_over(&mut spec);
     quick::run(&spec, &arguments.output, environment, session)
 }
 
 impl Arguments {
-    fn rows(&self) -> Option<RowsSpec> {
-        let rows = RowsSpec {
-            file: self.rows.clone(),
-            order: self.rows_order.clone(),
-        };
-        (rows != RowsSpec::default()).then_some(rows)
-    }
-
     fn call(&self) -> Result<GrpcSpec, Failure> {
         let mut call = GrpcSpec {
             method: self.method.clone(),
