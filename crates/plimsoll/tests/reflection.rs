@@ -1,4 +1,4 @@
-//! Services that a server itself describes: grpc-go (grpc.reflection.v1) and grpcio
+//! Services that a server itself describes: our own, grpc-go (grpc.reflection.v1) and grpcio
 //! (v1alpha only), listed, described and called without any file. `make setup` builds both.
 
 mod support;
@@ -31,6 +31,36 @@ fn grpcio() -> Server {
 }
 
 #[test]
+#[test]
+fn our_own_servers_tell_what_they_are_but_for_the_fast_one() {
+    let place = Place::new();
+    for (name, method) in [
+        ("score", "score.ScoreService/GetScore"),
+        ("orders", "orders.OrderService/Submit"),
+        ("echo", "grpc.examples.echo.Echo/UnaryEcho"),
+    ] {
+        let server = place.serve(&[name]);
+        let url = server.plaintext();
+        let listed = place.expect(0, &["grpc", "list", &url]);
+        let service = method.split('/').next().expect("a service");
+        for line in listed.lines() {
+            assert!(line.starts_with(service), "{listed}");
+        }
+        assert!(listed.contains(method), "{listed}");
+        place.expect(0, &["grpc", "describe", &url, method]);
+        let call = ["grpc", &url, "-m", method, "--reflection", "--dry-run"];
+        place.expect(
+            0,
+            &[&call[..], &["--clients", "1", "--calls", "1"]].concat(),
+        );
+    }
+    let server = place.serve(&["fast"]);
+    let said = place.run(&["grpc", "list", &server.plaintext()]);
+    assert_eq!(said.status.code(), Some(1));
+    let said = told(&said);
+    assert!(said.contains("the server has no reflection"), "{said}");
+}
+
 fn a_server_of_grpc_go_tells_what_it_is() {
     let place = Place::new();
     let server = go_health(true);

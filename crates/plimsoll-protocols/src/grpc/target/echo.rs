@@ -27,6 +27,8 @@ use tonic_prost::ProstCodec;
 
 use super::generated::echo::{EchoRequest, EchoResponse};
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
+use super::reflecting::reflecting;
+use crate::serving::delay::Alarms;
 
 /// How the echo server behaves.
 #[derive(Clone, Debug)]
@@ -78,7 +80,12 @@ pub async fn serve(
         counts: Arc::default(),
     };
     let counts = Arc::clone(&echo.counts);
-    let connections = http2::serve(bound, echo, shutdown).await?;
+    let connections = http2::serve(
+        bound,
+        reflecting(echo, "grpc.examples.echo.Echo")?,
+        shutdown,
+    )
+    .await?;
     Ok(EchoStats {
         connections,
         calls: counts.calls.load(Ordering::Relaxed),
