@@ -149,6 +149,8 @@ fn a_stream_that_ends_early_late_or_never_is_told() {
     let (sent, received) = messages(&never);
     assert_eq!(sent, 40);
     assert!((40..400).contains(&received), "{received}");
+    assert_eq!(never["bytes_sent"], sent * 9);
+    assert_eq!(never["bytes_received"], received * 9);
 
     let cancelled = total(
         &place,

@@ -399,8 +399,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let sent = connection.driver.messages_sent(id);
-        self.recorder.messages_sent(call.stage, u64::from(sent));
+        let exchanged = connection.driver.exchanged(id);
+        self.recorder
+            .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.driver.cancel(id, now, &mut connection.out);
         if !connection.dirty {
             connection.dirty = true;
@@ -411,8 +412,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             call: id,
             outcome: Outcome::DeadlineExceeded,
             first_byte: Time::NEVER,
-            bytes_sent: 0,
-            bytes_received: 0,
+            bytes_sent: exchanged.bytes_sent,
+            bytes_received: exchanged.bytes_received,
         };
         self.call_ended(&done, role, phases, now);
         self.after_service(control, index, now);
