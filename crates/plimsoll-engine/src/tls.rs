@@ -247,6 +247,11 @@ impl TlsClient {
 /// the library's own where the plan names none.
 pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
+    /// The plan resumes sessions.
+    pub(crate) fn resumes(&self) -> bool {
+        self.resume
+    }
+
     if !suites.is_empty() {
         provider.cipher_suites = suites
             .iter()

@@ -127,6 +127,8 @@ pub struct Worker<P: Protocol, N: Network> {
     protocol: Arc<P>,
     tls: Option<TlsClient>,
     /// [`Protocol::rests`].
+    /// The plan resumes sessions, and this worker has had no connection yet.
+    ticketless: bool,
     rests: bool,
     share: Share,
     address: Option<SocketAddr>,
@@ -219,6 +221,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             rests: protocol.rests(),
             protocol,
             tls,
+            ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
             address: None,
             connections: Vec::with_capacity(lanes as usize),
             free: Vec::new(),

@@ -385,9 +385,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             Role::Attempt(_) => {
                 self.attempts -= 1;
                 self.recorder.cold_call(&sample, &phases);
+                self.note_first(call.stage, phases);
             }
         }
         self.client_free(role, !outcome.is_ok(), now);
+    }
+
+    /// A worker has no ticket before its first connection.
+    fn note_first(&mut self, stage: u8, phases: ConnectPhases) {
+        if self.ticketless && phases.ready_ns > 0 {
+            self.ticketless = false;
+            if !phases.resumed {
+                self.recorder.first_connection(stage);
+            }
+        }
     }
 
     /// The call's deadline has passed: it ends here, and is cancelled on the wire.
