@@ -261,7 +261,7 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
             ProblemKind::NotStarted,
             false,
             format!(
-                "{} of {} calls that were due were never sent: no connection took them before the run ended",
+                "{} of {} calls that were due were never sent: until the run ended no connection was up that could carry one more call (gRPC: the server's limit of concurrent streams); raise that limit, or use more connections",
                 record.not_started, record.due
             ),
         );
