@@ -33,6 +33,7 @@ impl Surroundings for Nothing {
 const LIMITS: Limits = Limits {
     connections: 19_936,
     ports: 28_232,
+    descriptors: 20_000,
     cores: 2,
     number: 4_711,
 };
