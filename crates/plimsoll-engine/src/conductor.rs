@@ -48,7 +48,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// Not one connection came up.
-    #[error("{url}: {detail} [{}]: {}", outcome.code(), outcome.explanation())]
+    #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
     NoConnection {
         url: String,
         outcome: Outcome,
@@ -76,6 +76,14 @@ pub enum RunError {
         of: u32,
         problem: String,
     },
+}
+
+/// What the TLS library says is for those who know TLS; all other details say it all.
+fn explained(outcome: Outcome) -> String {
+    match outcome.code().starts_with("TLS_") {
+        true => format!(": {}", outcome.explanation()),
+        false => String::new(),
+    }
 }
 
 /// What a caller sees of a run while it happens.

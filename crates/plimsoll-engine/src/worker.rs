@@ -33,7 +33,8 @@ mod lifecycle;
 
 use calls::Calls;
 use connection::Connection;
-pub(crate) use connection::{SocketWriter, classify_connect};
+pub(crate) use connection::SocketWriter;
+pub use connection::classify_connect;
 pub use control::{Control, StopLevel, WorkerInterval};
 pub use intervals::INTERVAL_NS;
 pub(crate) use intervals::Intervals;
@@ -126,6 +127,8 @@ pub struct Worker<P: Protocol, N: Network> {
     network: N,
     protocol: Arc<P>,
     tls: Option<TlsClient>,
+    /// The plan resumes sessions, and this worker has had no connection yet.
+    ticketless: bool,
     /// [`Protocol::rests`].
     rests: bool,
     share: Share,
@@ -220,6 +223,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             network,
             rests: protocol.rests(),
             protocol,
+            ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
             tls,
             address: None,
             connections: Vec::with_capacity(lanes as usize),

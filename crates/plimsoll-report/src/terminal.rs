@@ -333,6 +333,7 @@ fn times(out: &mut String, run: &Run, options: &Options) {
         vec![
             ("t_connect", phases.and_then(|p| p.connection)),
             ("t_first_rpc", t.service),
+            ("first byte", t.first_byte),
             ("t_total", phases.and_then(|p| p.cold_total)),
             ("response", t.response),
             ("lag", t.lag),

@@ -72,6 +72,15 @@ impl Failure {
         )
     }
 
+    /// The same with more to do about it.
+    pub(crate) fn with_help(self, more: &str) -> Failure {
+        let help = match self.report.help() {
+            Some(help) => format!("{help}; {more}"),
+            None => more.to_owned(),
+        };
+        Failure::new(self.exit, miette::miette!(help = help, "{}", self.report))
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }

@@ -11,7 +11,7 @@ use std::thread;
 use plimsoll_protocols::grpc::h2::{self, flags, kind, write};
 use plimsoll_protocols::grpc::hpack::Encoder;
 use serde_json::Value;
-use support::{Place, SCORE, told};
+use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, told};
 
 /// How often each error happened.
 fn errors(run: &Value) -> Vec<(&str, u64)> {
@@ -469,4 +469,31 @@ fn a_server_that_is_asked_what_it_is_and_never_says() {
         told.contains("its services: no answer within 10 s"),
         "{told}"
     );
+}
+
+// --- connections ---------------------------------------------------------------------
+
+/// A worker's first handshake can't have had a ticket; one more that is full is a failure.
+#[test]
+fn cold_calls_resume_but_for_the_first_of_each_worker() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["score", "--delay", "1ms"], &SERVER_TLS[..]].concat());
+    let url = server.tls();
+    let flags = ["--cold", "--resume", "--rate", "20/s", "--calls", "10"];
+    let flags = [&["grpc", &url, "-q"], &SCORE[..], &flags, &CLIENT_TLS].concat();
+    let objective = ["--objective", "errors < 1%", "--out", "run"];
+    place.expect(0, &[&flags[..], &objective].concat());
+    let run = place.run_json("run");
+    let total = &run["total"];
+    let count = |key: &str| total[key].as_u64().expect("counted");
+    let full = count("connections_full");
+    assert!((1..=2).contains(&full), "{run}");
+    assert_eq!(full + count("connections_resumed"), 10, "{run}");
+    assert_eq!(run["health"]["valid"], true, "{run}");
+    let problem = &run["health"]["problems"];
+    let problem = problem.as_array().expect("a list").iter();
+    let kinds: Vec<_> = problem.map(|p| &p["kind"]).collect();
+    assert!(kinds.contains(&&"not_resumed".into()), "{run}");
+    assert!(place.expect(0, &["report", "run"]).contains("first byte"));
 }

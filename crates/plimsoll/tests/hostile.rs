@@ -103,9 +103,30 @@ fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
     assert_ne!(run["details"][0]["text"], "", "{run}");
 }
 
+/// Whoever asks a server something is told the same as whoever wants to load it.
+#[track_caller]
+fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
+    let load = ["grpc", url, "-m", "a.B/C", "--clients", "1", "--calls", "1"];
+    for arguments in [
+        &["grpc", "list", url][..],
+        &["grpc", "describe", url, "a.B"],
+        &["check", "echo", url],
+        &load,
+    ] {
+        let output = attempt(&mut place.command(&[arguments, flags].concat()));
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(&format!("[{code}]")), "{code}: {told}");
+        assert!(told.contains(url), "{url}: {told}");
+        let help = told.split("help: ").nth(1).unwrap_or_default();
+        assert!(help.contains(advice), "{advice:?}: {told}");
+    }
+}
+
 #[track_caller]
 fn fails_as(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     cannot_begin(place, url, flags, code, advice);
+    cannot_be_asked(place, url, flags, code, advice);
     each_cold_call_fails(place, url, flags, code);
 }
 
@@ -814,6 +835,12 @@ fn too_few_descriptors_are_told_before_the_load() {
             1,
             "1,000 connections need 500 processes",
         ),
+        (
+            "ulimit -n 60",
+            &fleet[..],
+            1,
+            "no process may have even one of 1,000 connections",
+        ),
     ] {
         let arguments = score("grpc://127.0.0.1:1", flags);
         let output = attempt(&mut limited(&place, limit, &arguments));
@@ -822,6 +849,20 @@ fn too_few_descriptors_are_told_before_the_load() {
         assert!(told.contains(words) && told.contains("ulimit -n"), "{told}");
         assert!(!place.path("never").exists());
     }
+}
+
+#[test]
+fn a_process_to_watch_that_is_not_there() {
+    let place = Place::new();
+    let flags = ["--clients", "1", "--calls", "1", "--out", "never", "--pid"];
+    let arguments = [&score("grpc://127.0.0.1:1", &flags)[..], &["999999999"]].concat();
+    let output = attempt(&mut place.command(&arguments));
+    let told = told(&output);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    for word in ["`--pid`", "no process 999999999", "help: "] {
+        assert!(told.contains(word), "{word:?}: {told}");
+    }
+    assert!(!place.path("never").exists());
 }
 
 /// How many connections cold calls need is not known beforehand.

@@ -387,9 +387,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             Role::Attempt(_) => {
                 self.attempts -= 1;
                 self.recorder.cold_call(&sample, &phases);
+                self.note_first(call.stage, phases);
             }
         }
         self.client_free(role, !outcome.is_ok(), now);
+    }
+
+    /// A worker has no ticket before its first connection.
+    fn note_first(&mut self, stage: u8, phases: ConnectPhases) {
+        if self.ticketless && phases.ready_ns > 0 {
+            self.ticketless = false;
+            if !phases.resumed {
+                self.recorder.first_connection(stage);
+            }
+        }
     }
 
     /// The call's deadline has passed: it ends here, and is cancelled on the wire.
@@ -401,8 +412,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let sent = connection.driver.messages_sent(id);
-        self.recorder.messages_sent(call.stage, u64::from(sent));
+        let exchanged = connection.driver.exchanged(id);
+        self.recorder
+            .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.driver.cancel(id, now, &mut connection.out);
         if !connection.dirty {
             connection.dirty = true;
@@ -413,8 +425,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             call: id,
             outcome: Outcome::DeadlineExceeded,
             first_byte: Time::NEVER,
-            bytes_sent: 0,
-            bytes_received: 0,
+            bytes_sent: exchanged.bytes_sent,
+            bytes_received: exchanged.bytes_received,
         };
         self.call_ended(&done, role, phases, now);
         self.after_service(control, index, now);

@@ -407,7 +407,11 @@ impl Summary {
         }
         let full = judged.connections_full;
         if header.cold && header.resume && full > 0 {
-            problems.push(HealthProblem::not_resumed(full, judged.connections_resumed));
+            problems.push(HealthProblem::not_resumed(
+                full,
+                judged.connections_first,
+                judged.connections_resumed,
+            ));
         }
         if !check.matches {
             problems.push(HealthProblem::counts_differ(check.due, accounted));

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec};
+use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, PaceSpec};
 use plimsoll_model::units::Size;
-use plimsoll_protocols::grpc::reflection;
+use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
 use crate::arguments::{Origins, boolish};
 use crate::console;
@@ -182,7 +182,7 @@ enum Question {
 /// The services and methods of a server, a line each (server reflection).
 #[derive(Debug, Args)]
 #[command(before_help = "Example: over TLS\n  \
-    plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt")]
+    plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt --metadata 'authorization: $TOKEN'")]
 struct ListArguments {
     #[command(flatten)]
     link: LinkFlags,
@@ -201,14 +201,21 @@ struct DescribeArguments {
     what: String,
 }
 
-fn answer(question: &Question) -> Result<Exit, Failure> {
+fn untold(error: ReflectionError) -> Failure {
+    match error.advice() {
+        Some(advice) => Failure::error_with_help(error, advice),
+        None => Failure::error(error),
+    }
+}
+
+fn answer(question: &Question, environment: &Environment) -> Result<Exit, Failure> {
     let (link, what) = match question {
         Question::List(arguments) => (&arguments.link, None),
         Question::Describe(arguments) => (&arguments.link, Some(&arguments.what)),
     };
-    let schema = link.with_connection(async |connection| {
+    let schema = link.with_connection(environment, async |connection| {
         let asked = reflection::schema(&connection, None).await;
-        asked.map_err(Failure::error)
+        asked.map_err(untold)
     })?;
     console::result(match what {
         None => schema.list(),
@@ -224,7 +231,7 @@ pub(crate) fn execute(
     session: &Session,
 ) -> Result<Exit, Failure> {
     if let Some(question) = &arguments.question {
-        return answer(question);
+        return answer(question, environment);
     }
     let call = CallSpec {
         grpc: Some(arguments.call()?),
@@ -255,14 +262,7 @@ impl Arguments {
         };
         let (message, file) = quick::text_or_file(self.data.as_deref());
         (call.message, call.message_file) = (message.map(MessageSpec), file);
-        for typed in &self.metadata {
-            let (name, value) = quick::named("--metadata", typed, "x-tenant: 7")?;
-            let value = match value.strip_prefix('$') {
-                Some(variable) => MetadataSpec::Env(variable.into()),
-                None => MetadataSpec::Text(value.into()),
-            };
-            call.metadata.insert(name.into(), value);
-        }
+        call.metadata = quick::metadata(&self.metadata)?;
         Ok(call)
     }
 }
