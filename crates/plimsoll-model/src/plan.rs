@@ -240,6 +240,8 @@ pub struct SessionCall {
     pub agent: String,
     /// Queries in each session.
     pub queries: u32,
+    /// Between a query's end and the next.
+    pub think: Duration,
     /// How often in a row a lost socket is tried to be opened again.
     pub reconnects: u32,
     /// The longest first pause before that; it doubles with every attempt.

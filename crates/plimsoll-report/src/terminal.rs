@@ -12,6 +12,7 @@ mod table;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use plimsoll_model::measure::Count;
 use plimsoll_model::run::header::{Loop, NegotiatedTls, Security};
 use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
 use plimsoll_model::run::{Run, Source, State, TimesSummary};
@@ -216,6 +217,17 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
+/// Sessions that ended a second, where it was sessions that the run was of.
+fn ended_sessions(run: &Run) -> Option<f64> {
+    let total = &run.summary.total;
+    let measures = total.measures.as_ref()?;
+    let ended = [Count::SessionsOk, Count::SessionsFailed];
+    let ended = ended.map(|count| measures.counts.get(count.key()).copied().unwrap_or(0));
+    let ended: u64 = ended.iter().sum();
+    let elapsed = total.elapsed_us.filter(|us| *us > 0)?;
+    (ended > 0).then(|| ended as f64 * 1e6 / elapsed as f64)
+}
+
 fn totals(out: &mut String, run: &Run, options: &Options) {
     let t = &run.summary.total;
     let mut calls = vec![
@@ -236,12 +248,18 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     row(out, "calls", &calls.join(", "), options);
     if let Some(achieved) = t.achieved_per_s {
         let mut text = String::new();
+        let sessions = ended_sessions(run);
         if run.header.is_open()
             && let Some(asked) = asked(run)
         {
-            let _ = write!(text, "{asked} asked, ");
+            // Sessions arrive, and their queries are the calls.
+            let _ = match sessions {
+                Some(ended) => write!(text, "{asked} sessions asked, {} ended; ", rate(ended)),
+                None => write!(text, "{asked} asked, "),
+            };
         }
-        let _ = write!(text, "{} achieved", rate(achieved));
+        let what = if sessions.is_some() { " queries" } else { "" };
+        let _ = write!(text, "{}{what} achieved", rate(achieved));
         if let Some(elapsed) = t.elapsed_us {
             let _ = write!(text, " over {}", time(elapsed as f64));
         }

@@ -37,6 +37,8 @@ pub struct Topology {
     pub balancers: u16,
     /// Threads of each backend and of each gateway.
     pub workers: u16,
+    /// Channels of Redis 7's cheaper kind.
+    pub sharded: bool,
     pub token_delay: String,
     /// The API, the sockets and the statistics of haproxy.
     pub api: u16,
@@ -58,6 +60,7 @@ impl Default for Topology {
             gateways: 3,
             balancers: 1,
             workers: 1,
+            sharded: false,
             token_delay: "50ms".to_owned(),
             api: 8080,
             sockets: 8081,
@@ -211,6 +214,7 @@ impl Stack {
                 .args(["--listen", &local(port).to_string(), "--redis", &url])
                 .args(["--workers", &workers, "--jwt-secret-file"])
                 .arg(secret)
+                .args(topology.sharded.then_some("--sharded"))
                 .args(more);
             self.add(dir, &name, local(port), Some("/health"), &mut command)
         };

@@ -190,9 +190,10 @@ fn with_stand_ins(command: Command, environment: &Environment, found: &mut Stand
         .get_subcommands()
         .map(|sub| sub.get_name().to_owned())
         .collect();
+    let name = command.get_name().to_owned();
     let command = command.mut_args(|arg| {
         let variable = arg.get_env().and_then(|v| v.to_str()).map(str::to_owned);
-        let Some(stand_in) = variable.and_then(|v| environment.stand_in(&v)) else {
+        let Some(stand_in) = variable.and_then(|v| environment.stand_in(&v, &name)) else {
             return arg;
         };
         let strength = if stand_in.from_file {

@@ -21,6 +21,7 @@ the current directory. Understood as well, with bare numbers:
   TOKEN_DELAY_MS, LLM_RESPONSE_TEXT, SESSION_TTL_SECONDS
                                serve llm: --token-delay, --text, --session-ttl
   REDIS_URL, PUBSUB_POOL_SIZE  --redis, --subscribers
+  HOST, PORT                   relay gateway: where it listens
   WS_PING_INTERVAL_SECS, WS_PING_TIMEOUT_SECS
                                relay gateway: --ping-interval, --ping-timeout, in seconds
 A flag wins over PLIMSOLL_…, that over these names, that over .env.
@@ -117,13 +118,14 @@ impl Environment {
         found(&self.process, false).or_else(|| found(&self.file, true))
     }
 
-    /// What `variable` (`PLIMSOLL_…`) is, where the process's environment does not set it itself.
-    pub(crate) fn stand_in(&self, variable: &str) -> Option<Found> {
+    /// What `variable` (`PLIMSOLL_…`) is for `command`, where the process's environment does
+    /// not set it itself.
+    pub(crate) fn stand_in(&self, variable: &str, command: &str) -> Option<Found> {
         let own = self.get(variable);
         if own.as_ref().is_some_and(|found| !found.from_file) {
             return None;
         }
-        let alias = self.alias(variable);
+        let alias = self.alias(variable, command);
         match (alias, own) {
             (Some(alias), _) if !alias.from_file => Some(alias),
             (_, Some(own)) => Some(own),
@@ -131,9 +133,14 @@ impl Environment {
         }
     }
 
-    fn alias(&self, variable: &str) -> Option<Found> {
+    fn alias(&self, variable: &str, command: &str) -> Option<Found> {
         match variable {
             "PLIMSOLL_TARGET" => self.address(true),
+            // Names as common as these are nobody's but the gateway's.
+            "PLIMSOLL_LISTEN" if command == "gateway" => {
+                let own = || self.listening("HOST", "PORT", ["127.0.0.1", "4040"]);
+                self.address(false).or_else(own)
+            }
             "PLIMSOLL_LISTEN" => self.address(false),
             _ => {
                 let alias = ALIASES.iter().find(|alias| alias.variable == variable)?;
@@ -149,22 +156,7 @@ impl Environment {
 
     /// `DF_HOST` and `DF_PORT` together; as a target, secured where there is a CA.
     fn address(&self, target: bool) -> Option<Found> {
-        let host = self.get("DF_HOST");
-        let port = self.get("DF_PORT");
-        if host.is_none() && port.is_none() {
-            return None;
-        }
-        let from_file = [&host, &port]
-            .into_iter()
-            .flatten()
-            .all(|found| found.from_file);
-        let host = host.map_or("localhost".into(), |found| found.value);
-        let host = if host.contains(':') && !host.starts_with('[') {
-            format!("[{host}]")
-        } else {
-            host
-        };
-        let port = port.map_or("50051".into(), |found| found.value);
+        let mut found = self.listening("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self
             .get("PLIMSOLL_CA")
             .or_else(|| self.get("TLS_CA"))
@@ -174,9 +166,31 @@ impl Environment {
             (true, true) => "grpcs://",
             (true, false) => "grpc://",
         };
+        found.value = format!("{scheme}{}", found.value);
+        Some(found)
+    }
+
+    /// The host and the port of two variables, or of one and what the other is by default.
+    fn listening(&self, host_name: &str, port_name: &str, or: [&str; 2]) -> Option<Found> {
+        let host = self.get(host_name);
+        let port = self.get(port_name);
+        if host.is_none() && port.is_none() {
+            return None;
+        }
+        let from_file = [&host, &port]
+            .into_iter()
+            .flatten()
+            .all(|found| found.from_file);
+        let host = host.map_or(or[0].into(), |found| found.value);
+        let host = if host.contains(':') && !host.starts_with('[') {
+            format!("[{host}]")
+        } else {
+            host
+        };
+        let port = port.map_or(or[1].into(), |found| found.value);
         Some(Found {
-            value: format!("{scheme}{host}:{port}"),
-            variable: "DF_HOST and DF_PORT".into(),
+            value: format!("{host}:{port}"),
+            variable: format!("{host_name} and {port_name}"),
             from_file,
         })
     }
@@ -201,7 +215,10 @@ mod tests {
 
     #[test]
     fn the_process_wins_over_aliases_and_they_over_the_file() {
-        let value = |e: &Environment| e.stand_in("PLIMSOLL_RATE").map(|f| (f.value, f.variable));
+        let value = |e: &Environment| {
+            e.stand_in("PLIMSOLL_RATE", "grpc")
+                .map(|f| (f.value, f.variable))
+        };
         let alias = Some(("700/s".to_owned(), "N_RPS".to_owned()));
         assert_eq!(
             value(&environment(
@@ -239,7 +256,7 @@ mod tests {
             ],
             &[],
         );
-        let value = |variable| e.stand_in(variable).map(|f| f.value);
+        let value = |variable| e.stand_in(variable, "grpc").map(|f| f.value);
         assert_eq!(value("PLIMSOLL_DURATION").as_deref(), Some("30s"));
         assert_eq!(value("PLIMSOLL_WARMUP").as_deref(), Some("500ms"));
         assert_eq!(value("PLIMSOLL_DELAY").as_deref(), Some("2.5ms"));
@@ -251,7 +268,7 @@ mod tests {
     fn host_and_port_make_a_target_secured_where_there_is_a_ca() {
         let target = |pairs: &[(&str, &str)]| {
             environment(pairs, &[])
-                .stand_in("PLIMSOLL_TARGET")
+                .stand_in("PLIMSOLL_TARGET", "grpc")
                 .map(|f| f.value)
         };
         assert_eq!(
@@ -263,7 +280,30 @@ mod tests {
             Some("grpcs://[::1]:1")
         );
         assert_eq!(target(&[]), None);
-        let listen = environment(&[("DF_PORT", "7")], &[]).stand_in("PLIMSOLL_LISTEN");
+        let listen = environment(&[("DF_PORT", "7")], &[]).stand_in("PLIMSOLL_LISTEN", "score");
         assert_eq!(listen.map(|f| f.value).as_deref(), Some("localhost:7"));
+    }
+
+    #[test]
+    fn a_bare_host_and_port_are_the_gateways_alone() {
+        let listen = |pairs: &[(&str, &str)], command| {
+            let found = environment(pairs, &[]).stand_in("PLIMSOLL_LISTEN", command);
+            found.map(|f| f.value)
+        };
+        let both = [("HOST", "0.0.0.0"), ("PORT", "5000")];
+        assert_eq!(listen(&both, "gateway").as_deref(), Some("0.0.0.0:5000"));
+        assert_eq!(
+            listen(&both[..1], "gateway").as_deref(),
+            Some("0.0.0.0:4040")
+        );
+        assert_eq!(
+            listen(&both[1..], "gateway").as_deref(),
+            Some("127.0.0.1:5000")
+        );
+        for command in ["llm", "score", "sidecar"] {
+            assert_eq!(listen(&both, command), None);
+        }
+        let target = environment(&both, &[]).stand_in("PLIMSOLL_TARGET", "grpc");
+        assert_eq!(target, None);
     }
 }

@@ -1,7 +1,5 @@
 //! The one choice of protocol: what the engine needs for a plan's call section.
 
-use std::time::Duration;
-
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::{Finished, Observation, Place, Protocol, RunError, Stop};
 use plimsoll_model::Plan;
@@ -151,10 +149,6 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         true => format!("[{}]:{}", target.host, target.port),
         false => format!("{}:{}", target.host, target.port),
     };
-    let think = match plan.load.arrivals {
-        Arrivals::Open(_) => Duration::ZERO,
-        Arrivals::Closed { think, .. } => think,
-    };
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
         None => Ok(None),
         Some(tls) => TlsClient::new(tls, target, None)
@@ -170,7 +164,7 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         socket_host: host(&call.socket),
         agent: call.agent.clone(),
         queries: call.queries,
-        think,
+        think: call.think,
         deadline: plan.load.deadline,
         reconnects: call.reconnects,
         reconnect_pause: call.reconnect_pause,

@@ -35,6 +35,8 @@ impl<'a> Stack<'a> {
                 "stack",
                 "--backends",
                 "2",
+                "--workers",
+                "2",
                 "--gateways",
                 "3",
                 "--first-port",

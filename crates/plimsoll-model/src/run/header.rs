@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Arrivals, Plan, Reuse, Spacing};
+use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing};
 
 use super::SCHEMA_VERSION;
 
@@ -168,6 +168,7 @@ impl RunHeader {
         };
         let rate = |r: f64| (load_loop == Loop::Open).then_some(r);
         let cold = plan.load.reuse == Reuse::Never;
+        let arriving = load_loop == Loop::Open && matches!(plan.call, CallPlan::Session(_));
         RunHeader {
             schema_version: SCHEMA_VERSION,
             source: Source::Measured,
@@ -180,7 +181,8 @@ impl RunHeader {
             load_loop: Some(load_loop),
             arrivals: arrivals.map(str::to_owned),
             clients,
-            connections: (!cold).then_some(plan.load.connections),
+            // Sessions that arrive bring their own, as many as there are.
+            connections: (!cold && !arriving).then_some(plan.load.connections),
             cold,
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,

@@ -137,6 +137,9 @@ impl Spec {
                     }
                     .into(),
                 );
+                if let CallPlan::Session(call) = &plan.call {
+                    load.think = (!call.think.is_zero()).then_some(Period(call.think));
+                }
             }
             Arrivals::Closed { clients, think } => {
                 load.clients = Some(clients);

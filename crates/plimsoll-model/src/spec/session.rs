@@ -110,6 +110,12 @@ impl Problems {
                 format!("{queries} queries in a session: use 1 to {MOST_QUERIES}"),
             );
         }
+        if spec.load.clients.is_none() && spec.load.think.is_some() && queries == 1 {
+            self.add(
+                "load.think",
+                "a pause between a session's queries, and there is one: it needs call.session.queries, 2 or more",
+            );
+        }
         if spec.load.reuse.is_some() {
             self.add(
                 "load.reuse",
@@ -141,6 +147,7 @@ impl Problems {
             socket_secured,
             agent,
             queries,
+            think: spec.load.think.map_or(Duration::ZERO, |p| p.0),
             reconnects: session.reconnects.unwrap_or(RECONNECTS),
             reconnect_pause: session.reconnect_pause.map_or(RECONNECT_PAUSE, |p| p.0),
             reconnect_pause_most: session

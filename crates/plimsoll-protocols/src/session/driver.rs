@@ -94,6 +94,7 @@ impl Scripts for Sessions {
             lost_at: Time::NEVER,
             query: None,
             asked: 0,
+            due: Time::NEVER,
             next_at: Time::NEVER,
             deadline: Time::NEVER,
             has_failed: false,
@@ -144,6 +145,7 @@ struct Query {
     first_token: Time,
     last_token: Time,
     bytes: u32,
+    bytes_sent: u32,
     reconnects: u32,
     /// The API has said that the run has begun.
     begun: bool,
@@ -182,6 +184,8 @@ pub struct Session {
     query: Option<Query>,
     /// Queries begun.
     asked: u32,
+    /// When the last of them was due.
+    due: Time,
     /// When the next query is to begin.
     next_at: Time,
     /// Of the query, or of making the session.
@@ -195,6 +199,7 @@ impl Script for Session {
         // The first query is due with its session: one that is never made fails.
         turn.due();
         self.asked = 1;
+        self.due = now;
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
         self.ask_api(Request::Create, now, turn);
         self.arm(turn);

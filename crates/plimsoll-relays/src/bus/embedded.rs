@@ -8,7 +8,9 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::channels::{Channels, NoUpstream};
-use super::{BeginError, Begun, HISTORY_PAGE, Listening, Part, Sink, Stamp, Way, channel};
+use super::{
+    BeginError, Begun, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Way, channel,
+};
 
 /// How long the log of a closed session stays.
 const AFTER_CLOSE: Duration = Duration::from_secs(60);
@@ -132,9 +134,19 @@ impl Embedded {
         }
     }
 
-    pub(super) fn newest(&self, session: &str) -> Stamp {
+    pub(super) fn standing(&self, session: &str) -> Standing {
         let sessions = self.lock();
-        let newest = sessions.map.get(session).and_then(|s| s.log.last());
-        newest.map(|frame| Stamp::of(frame)).unwrap_or_default()
+        let Some(session) = sessions.map.get(session) else {
+            return Standing::default();
+        };
+        let newest = session.log.last().map(|frame| Stamp::of(frame));
+        Standing {
+            open: session.open && session.expires > Instant::now(),
+            gone: false,
+            newest: newest.unwrap_or(Stamp {
+                seq: None,
+                epoch: Some(session.epoch),
+            }),
+        }
     }
 }

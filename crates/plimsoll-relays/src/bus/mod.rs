@@ -12,7 +12,7 @@ mod redis;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -57,6 +57,17 @@ pub struct Begun {
     pub last: u64,
 }
 
+/// What the bus knows of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// It was made, and neither closed nor forgotten.
+    pub open: bool,
+    /// Its newest frame, where there was one.
+    pub newest: Stamp,
+    /// The log was lost, and that frame with it.
+    pub gone: bool,
+}
+
 /// Which frame of a run it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -79,6 +90,13 @@ pub fn channel(session: &str, way: Way) -> String {
         Way::Up => "up",
     };
     format!("session:{session}:{way}")
+}
+
+/// Names a log that begins now: milliseconds since 1970.
+pub(crate) fn new_epoch() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |d| d.as_millis() as u64)
 }
 
 /// What a frame says of its place in the session. Frames of backends that stamp nothing
@@ -151,6 +169,32 @@ impl Bus {
         match self {
             Bus::Embedded(_) => 0,
             Bus::Redis(redis) => redis.generation(),
+        }
+    }
+
+    /// Grows by one whenever the bus was found to have lost what it held: whoever knows a
+    /// session tells it anew, with [`Bus::restore`].
+    pub fn losses(&self) -> u64 {
+        match self {
+            Bus::Embedded(_) => 0,
+            Bus::Redis(redis) => redis.losses(),
+        }
+    }
+
+    /// Tells a bus that has lost it of a session, whose numbers go on after `begun.last`.
+    /// Whoever is first tells; `running`: its run goes on.
+    ///
+    /// # Errors
+    /// When that is not known to have reached the bus; it is then to be told again.
+    pub async fn restore(
+        &self,
+        session: &str,
+        begun: Begun,
+        running: bool,
+    ) -> Result<(), BusError> {
+        match self {
+            Bus::Embedded(_) => Ok(()),
+            Bus::Redis(redis) => redis.restore(session, begun, running).await,
         }
     }
 
@@ -255,14 +299,14 @@ impl Bus {
         }
     }
 
-    /// The stamp of the log's last frame; empty where there is none.
+    /// Whether the session is open, and its newest frame.
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub async fn newest(&self, session: &str) -> Result<Stamp, BusError> {
+    pub async fn standing(&self, session: &str) -> Result<Standing, BusError> {
         match self {
-            Bus::Embedded(bus) => Ok(bus.newest(session)),
-            Bus::Redis(redis) => redis.newest(session).await,
+            Bus::Embedded(bus) => Ok(bus.standing(session)),
+            Bus::Redis(redis) => redis.standing(session).await,
         }
     }
 }

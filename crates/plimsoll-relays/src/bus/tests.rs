@@ -40,7 +40,7 @@ async fn a_log_keeps_what_was_posted_and_listeners_hear_it_once() {
     assert_eq!(bus.history("s", 0).await.unwrap().len(), HISTORY_PAGE);
     let rest = bus.history("s", 256).await.unwrap();
     assert_eq!((rest.len(), rest[0].clone()), (45, frame(257)));
-    assert_eq!(bus.newest("s").await.unwrap().seq, Some(301));
+    assert_eq!(bus.standing("s").await.unwrap().newest.seq, Some(301));
     assert_eq!(bus.begin_run("s").await.unwrap().last, 301);
 
     assert!(bus.close("s").await.unwrap());

@@ -79,38 +79,61 @@ impl Metrics {
 
     pub(super) fn prometheus(&self, gateway: &Gateway) -> String {
         let mut text = String::new();
+        // Writing to a string does not fail.
+        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
+            let name = format!("plimsoll_gateway_{name}");
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            name
+        };
         let open = gateway.open.load(Ordering::Relaxed);
         let up = u64::from(gateway.bus.is_up());
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "# TYPE plimsoll_gateway_sessions_open gauge");
-        let _ = writeln!(text, "plimsoll_gateway_sessions_open {open}");
-        let _ = writeln!(text, "# TYPE plimsoll_gateway_bus_up gauge");
-        let _ = writeln!(text, "plimsoll_gateway_bus_up {up}");
-        for (name, counter) in [
-            ("sessions", &self.sessions),
-            ("frames", &self.frames),
-            ("frame_bytes", &self.frame_bytes),
-            ("up_messages", &self.up_messages),
-            ("up_unheard", &self.up_unheard),
-            ("duplicates_dropped", &self.duplicates),
-            ("log_reads", &self.log_reads),
-            ("gaps", &self.gaps),
-            ("slow_readers", &self.slow),
+        for (name, help, value) in [
+            ("sessions_open", "Sessions that have a socket here.", open),
+            ("bus_up", "Whether the bus can be used.", up),
+        ] {
+            let name = head(&mut text, name, "gauge", help);
+            let _ = writeln!(text, "{name} {value}");
+        }
+        for (name, help, counter) in [
+            ("sessions", "Sessions admitted.", &self.sessions),
+            ("frames", "Frames sent to clients.", &self.frames),
+            ("frame_bytes", "Bytes of these frames.", &self.frame_bytes),
+            ("up_messages", "Messages from clients.", &self.up_messages),
+            (
+                "up_unheard",
+                "Messages that nobody listened to.",
+                &self.up_unheard,
+            ),
+            (
+                "duplicates_dropped",
+                "Live frames that the client had already.",
+                &self.duplicates,
+            ),
+            ("log_reads", "Times a log was read.", &self.log_reads),
+            (
+                "gaps",
+                "Times a client was told that frames can't be had any more.",
+                &self.gaps,
+            ),
+            (
+                "slow_readers",
+                "Times a client's queue was full.",
+                &self.slow,
+            ),
         ] {
             let value = counter.load(Ordering::Relaxed);
-            let _ = writeln!(text, "# TYPE plimsoll_gateway_{name}_total counter");
-            let _ = writeln!(text, "plimsoll_gateway_{name}_total {value}");
+            let name = head(&mut text, &format!("{name}_total"), "counter", help);
+            let _ = writeln!(text, "{name} {value}");
         }
-        let _ = writeln!(text, "# TYPE plimsoll_gateway_refused_total counter");
+        let help = "Requests refused, by class.";
+        let name = head(&mut text, "refused_total", "counter", help);
         for (reason, n) in self.refusals() {
-            let _ = writeln!(
-                text,
-                "plimsoll_gateway_refused_total{{reason=\"{reason}\"}} {n}"
-            );
+            let _ = writeln!(text, "{name}{{reason=\"{reason}\"}} {n}");
         }
-        let _ = writeln!(text, "# TYPE plimsoll_gateway_closed_total counter");
+        let help = "Sessions ended, by close code; 1006: the connection was lost without one.";
+        let name = head(&mut text, "closed_total", "counter", help);
         for (code, n) in self.closes() {
-            let _ = writeln!(text, "plimsoll_gateway_closed_total{{code=\"{code}\"}} {n}");
+            let _ = writeln!(text, "{name}{{code=\"{code}\"}} {n}");
         }
         text
     }

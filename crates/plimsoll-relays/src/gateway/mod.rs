@@ -9,6 +9,7 @@ mod delivery;
 mod echo;
 mod mailbox;
 mod metrics;
+mod refusals;
 mod request;
 mod session;
 mod stream;
@@ -28,6 +29,7 @@ use crate::bus::Bus;
 use crate::token::Verifier;
 use mailbox::Mailbox;
 pub use metrics::Metrics;
+use refusals::Refusals;
 use request::{Answer, Request};
 use stream::Stream;
 
@@ -77,6 +79,7 @@ pub struct Gateway {
     verifier: Verifier,
     options: GatewayOptions,
     metrics: Metrics,
+    refusals: Refusals,
     registry: Registry,
     open: AtomicU64,
     stopping: AtomicBool,
@@ -89,6 +92,7 @@ impl Gateway {
             verifier,
             options,
             metrics: Metrics::default(),
+            refusals: Refusals::default(),
             registry: Registry::default(),
             open: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -106,17 +110,35 @@ impl Gateway {
         shutdown: impl Future<Output = ()>,
     ) -> Result<Metrics, ServeError> {
         let drain = bound.drain();
+        self.serve_until(bound, async move {
+            shutdown.await;
+            drain
+        })
+        .await
+    }
+
+    /// The same, `shutdown` saying how much of the drain time is left.
+    ///
+    /// # Errors
+    /// When the listening socket itself fails.
+    pub async fn serve_until(
+        self,
+        bound: Bound,
+        shutdown: impl Future<Output = Duration>,
+    ) -> Result<Metrics, ServeError> {
         let tls = bound.tls_for(b"http/1.1");
         let listener = bound.into_listener()?;
         let gateway = Arc::new(self);
-        tokio::select! {
+        let drain = tokio::select! {
             biased;
-            () = shutdown => {}
-            () = accept(&gateway, &listener, tls) => {}
-        }
+            drain = shutdown => drain,
+            () = accept(&gateway, &listener, tls) => Duration::ZERO,
+            () = gateway.refusals.keep_telling() => Duration::ZERO,
+        };
         drop(listener);
         gateway.stopping.store(true, Ordering::Release);
         gateway.close_all(drain).await;
+        gateway.refusals.tell();
         Ok(gateway.metrics.clone())
     }
 
@@ -135,6 +157,11 @@ impl Gateway {
         while self.open.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < end {
             tokio::time::sleep(STOP_POLL).await;
         }
+    }
+
+    fn refused(&self, status: Option<u16>, reason: &'static str, peer: SocketAddr) {
+        self.metrics.refused(reason);
+        self.refusals.add(status, reason, peer);
     }
 
     fn health(&self) -> Answer {
@@ -174,8 +201,8 @@ async fn serve_connection(
         let mut stream = match Stream::accept(stream, tls.as_ref()).await {
             Ok(stream) => stream,
             Err(e) => {
-                gateway.metrics.refused("tls_handshake");
-                tracing::info!(%peer, "tls handshake: {e}");
+                tracing::debug!(%peer, "tls handshake: {e}");
+                gateway.refused(None, "tls_handshake", peer);
                 return None;
             }
         };
@@ -211,9 +238,8 @@ async fn serve_connection(
 }
 
 async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: SocketAddr, answer: &Answer) {
-    if answer.status >= 400 {
-        gateway.metrics.refused(answer.reason);
-        tracing::info!(%peer, status = answer.status, reason = answer.reason, "refused");
+    if !answer.reason.is_empty() {
+        gateway.refused(Some(answer.status), answer.reason, peer);
     }
     // A client that does not wait for its answer is no failure of ours.
     let _ = stream.write_all(&answer.encode()).await;

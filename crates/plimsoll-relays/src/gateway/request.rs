@@ -27,7 +27,8 @@ pub(super) struct Request {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The class of the refusal, for log and metrics. Never holds what the client sent.
+    /// The class of the refusal, for log and metrics; empty: it is none. Never holds what the
+    /// client sent.
     pub(super) reason: &'static str,
     kind: &'static str,
     extra: &'static str,
@@ -38,7 +39,7 @@ impl Answer {
     pub(super) fn json(status: u16, body: &str) -> Answer {
         Answer {
             status,
-            reason: "health",
+            reason: "",
             kind: "application/json",
             extra: "",
             body: body.to_owned(),

@@ -27,7 +27,7 @@ use super::metrics::Metrics;
 use super::request::{Answer, Request};
 use super::stream::Stream;
 use super::{GOODBYE_LIMIT, Gateway};
-use crate::bus::{HISTORY_PAGE, Listening, Stamp, Way};
+use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Way, new_epoch};
 use crate::llm::is_session_id;
 
 const READ_AT_ONCE: usize = 16 * 1024;
@@ -105,6 +105,7 @@ pub(super) async fn admit(
         }),
     };
 
+    let losses = gateway.bus.losses();
     // From here on the mailbox gathers what is published.
     let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
     let listening = gateway
@@ -112,9 +113,9 @@ pub(super) async fn admit(
         .listen(session, Way::Down, Arc::clone(&mailbox) as _)
         .await
         .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
-    let newest = gateway
+    let standing = gateway
         .bus
-        .newest(session)
+        .standing(session)
         .await
         .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
 
@@ -132,9 +133,12 @@ pub(super) async fn admit(
         _listening: listening,
         reader: Reader::new(Role::Server, gateway.options.max_message),
         delivery: Delivery {
-            last: newest.seq,
-            epoch: newest.epoch,
+            last: standing.newest.seq,
+            epoch: standing.newest.epoch,
         },
+        open: standing.open,
+        losses,
+        missed: false,
         out: upgrade.encode(),
         written: 0,
         sealed: false,
@@ -143,7 +147,7 @@ pub(super) async fn admit(
         closing: None,
     };
     if let Some(resume) = resume {
-        socket.resume(resume, newest);
+        socket.resume(resume, standing.newest);
     }
     Ok(Admitted {
         answer: std::mem::take(&mut socket.out),
@@ -185,6 +189,12 @@ struct Socket {
     _listening: Listening,
     reader: Reader,
     delivery: Delivery,
+    /// The session was known to the bus when the socket was opened.
+    open: bool,
+    /// [`crate::bus::Bus::losses`], as far as they are made good.
+    losses: u64,
+    /// Frames were let go that only the log has.
+    missed: bool,
     /// Frames that are not written yet.
     out: Vec<u8>,
     written: usize,
@@ -264,6 +274,7 @@ impl Socket {
             if self.flush(stream).is_err() {
                 return LOST;
             }
+            self.restore_if_lost().await;
             if let Some((close_code, reason)) = self.closing {
                 if close_code == code::PING_TIMEOUT && !self.out.is_empty() {
                     // It reads nothing: a Close would not reach it either.
@@ -273,6 +284,8 @@ impl Socket {
             }
             if self.needs_log && self.out.is_empty() {
                 self.read_log(timer.as_mut()).await;
+                // The loss may have been noticed only now.
+                self.restore_if_lost().await;
                 if !self.out.is_empty() || self.closing.is_some() {
                     continue;
                 }
@@ -330,6 +343,8 @@ impl Socket {
     fn take_mail(&mut self) {
         let mail = self.mailbox.take();
         if let Some(code) = mail.close {
+            // Frames that came before it go before it.
+            self.deliver(mail.frames);
             let reason = match code {
                 code::REPLACED => "another connection took the session over",
                 code::RESTART => "the gateway restarts",
@@ -339,6 +354,7 @@ impl Socket {
             return;
         }
         if mail.lost {
+            self.missed = true;
             Metrics::add(&self.gateway.metrics.slow, 1);
             let unnumbered = |frame: &Bytes| Stamp::of(frame).seq.is_none();
             if mail.frames.front().is_none_or(unnumbered) {
@@ -403,10 +419,7 @@ impl Socket {
                     position = 0;
                     continue;
                 }
-                let after = self.delivery.last.unwrap_or(0);
-                self.tell_resumed(false, after);
-                self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
-                return;
+                return self.history_gone();
             }
             if page.len() == HISTORY_PAGE {
                 position += HISTORY_PAGE as u64;
@@ -416,24 +429,62 @@ impl Socket {
                 }
                 continue;
             }
-            if self.delivery == before && !from_the_start && self.is_elsewhere(&bus).await {
-                from_the_start = true;
-                position = 0;
-                continue;
+            if self.delivery == before {
+                match self.rest_of_log(&bus).await {
+                    Rest::Gone => return self.history_gone(),
+                    Rest::Elsewhere if !from_the_start => {
+                        from_the_start = true;
+                        position = 0;
+                        continue;
+                    }
+                    Rest::Elsewhere | Rest::Nothing => {}
+                }
             }
             self.needs_log = false;
+            self.missed = false;
             return;
         }
     }
 
-    /// Whether the log's newest frame is one that the client should have and that was not
-    /// found at its place: the log has begun anew.
-    async fn is_elsewhere(&mut self, bus: &crate::bus::Bus) -> bool {
-        let Ok(newest) = bus.newest(&self.session).await else {
-            return false;
+    /// The bus has lost its data: this socket knows the session, and where its numbers are.
+    /// Those of a client that missed some begin anew, so that it is told of the gap.
+    async fn restore_if_lost(&mut self) {
+        let losses = self.gateway.bus.losses();
+        if losses == self.losses {
+            return;
+        }
+        let begun = match (self.delivery.epoch, self.missed) {
+            (Some(epoch), false) => Begun {
+                epoch,
+                last: self.delivery.last.unwrap_or(0),
+            },
+            _ => Begun {
+                epoch: new_epoch(),
+                last: 0,
+            },
         };
+        let bus = &self.gateway.bus;
+        // One that can't be reached is told when it is back, which wakes this task.
+        if !self.open || bus.restore(&self.session, begun, false).await.is_ok() {
+            self.losses = losses;
+        }
+    }
+
+    fn history_gone(&mut self) {
+        let after = self.delivery.last.unwrap_or(0);
+        self.tell_resumed(false, after);
+        self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
+    }
+
+    /// Where the frames are that the client should have and that were not found at their
+    /// place in the log.
+    async fn rest_of_log(&mut self, bus: &crate::bus::Bus) -> Rest {
+        let Ok(standing) = bus.standing(&self.session).await else {
+            return Rest::Nothing;
+        };
+        let newest = standing.newest;
         let Some(seq) = newest.seq else {
-            return false;
+            return Rest::Nothing;
         };
         if newest.epoch.is_some()
             && self.delivery.epoch.is_some()
@@ -442,9 +493,13 @@ impl Socket {
             let after = self.delivery.last.unwrap_or(0);
             self.delivery.begin_epoch(newest.epoch);
             self.tell_resumed(false, after);
-            return true;
+            return Rest::Elsewhere;
         }
-        seq > self.delivery.last.unwrap_or(0)
+        match seq > self.delivery.last.unwrap_or(0) {
+            true if standing.gone => Rest::Gone,
+            true => Rest::Elsewhere,
+            false => Rest::Nothing,
+        }
     }
 
     async fn receive(&mut self, stream: &mut Stream) -> Result<(), Ended> {
@@ -552,6 +607,15 @@ impl Socket {
         let _: Result<io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
         close_code
     }
+}
+
+/// What there is of a log besides what was found where it was looked for.
+enum Rest {
+    Nothing,
+    /// It has begun anew: look from its beginning.
+    Elsewhere,
+    /// It was lost with frames that the client has not.
+    Gone,
 }
 
 enum Ended {

@@ -11,7 +11,7 @@ mod run;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -22,7 +22,7 @@ use plimsoll_protocols::serving::{Bound, ServeError};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::bus::{BeginError, Bus, BusError};
+use crate::bus::{BeginError, Bus, BusError, new_epoch};
 use crate::token::Signer;
 use frames::Text;
 use listener::Port;
@@ -160,10 +160,7 @@ impl Llm {
 
 async fn create(State(llm): State<Arc<Llm>>) -> Response {
     let session = uuid::Uuid::new_v4().to_string();
-    let epoch = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(1, |d| d.as_millis() as u64);
-    if let Err(e) = llm.bus.create(&session, epoch).await {
+    if let Err(e) = llm.bus.create(&session, new_epoch()).await {
         return unavailable(&e);
     }
     match llm.signer.sign(&session) {

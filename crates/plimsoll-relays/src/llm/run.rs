@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Llm;
 use super::frames::{Finish, Place};
-use crate::bus::{BeginError, Bus, Listening, Part, Sink, Way};
+use crate::bus::{BeginError, Begun, Bus, Listening, Part, Sink, Way};
 
 /// How long the end of a run is tried to be brought to a bus that is away.
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -38,8 +38,10 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, Begi
         bus: llm.bus.clone(),
         session,
         frames: Vec::new(),
+        begun,
         ended: false,
         generation: llm.bus.generation(),
+        losses: llm.bus.losses(),
     };
     tokio::spawn(async move { stream(running, place, posted, cancel, listening).await });
     Ok(place)
@@ -84,6 +86,8 @@ async fn stream(
             break;
         }
         posted.add(place.token(&llm.text, sent), false);
+        // Where that fails it is tried with the next one.
+        posted.restore_if_lost().await;
         sent += 1;
     }
     llm.counters
@@ -117,9 +121,11 @@ struct Posted {
     bus: Bus,
     session: String,
     frames: Vec<Bytes>,
+    begun: Begun,
     /// The last frame is the run's last.
     ended: bool,
     generation: u64,
+    losses: u64,
 }
 
 impl Posted {
@@ -153,6 +159,20 @@ impl Posted {
         true
     }
 
+    /// Tells a bus that has lost its data of the session; whether it knows it.
+    async fn restore_if_lost(&mut self) -> bool {
+        let losses = self.bus.losses();
+        if losses == self.losses {
+            return true;
+        }
+        let told = self.bus.restore(&self.session, self.begun, !self.ended);
+        let told = told.await.is_ok();
+        if told {
+            self.losses = losses;
+        }
+        told
+    }
+
     /// Whether the whole run has reached the bus.
     async fn finish(&mut self) -> bool {
         let give_up = Instant::now() + END_LIMIT;
@@ -161,7 +181,8 @@ impl Posted {
             let before = self.generation;
             let confirmed = self.bus.confirm(&self.session).await;
             // The bus may have been lost and found while the answer was on its way.
-            if confirmed.is_ok() && self.bus.generation() == before {
+            if confirmed.is_ok() && self.restore_if_lost().await && self.bus.generation() == before
+            {
                 return true;
             }
             if Instant::now() > give_up {

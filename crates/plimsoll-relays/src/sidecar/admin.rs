@@ -52,15 +52,44 @@ fn answer(mut stream: TcpStream, counters: &[(String, Counters)], stopping: bool
     );
 }
 
+/// What the counters are, in the order of [`Counters::all`].
+const HELP: [&str; 24] = [
+    "Connections taken from clients.",
+    "Connections of clients that are open.",
+    "Connections made to upstreams.",
+    "Connections to upstreams that could not be made.",
+    "Connections to upstreams that were lost.",
+    "Requests from clients.",
+    "Answers to them from upstreams.",
+    "Requests that want no answer.",
+    "Requests answered by the sidecar: too many at once.",
+    "Requests answered by the sidecar: no upstream could be reached.",
+    "Requests answered by the sidecar: no answer in time.",
+    "Requests answered by the sidecar: the upstream's connection was lost.",
+    "HTTP/2 requests that their clients reset.",
+    "HTTP/2 requests that upstreams reset, or had not looked at.",
+    "Answers that nobody waited for.",
+    "Connections that carried what is not their protocol.",
+    "TLS handshakes that failed.",
+    "Bytes from clients.",
+    "Bytes from upstreams.",
+    "Times an upstream was left out because its calls failed.",
+    "Host names that could not be looked up.",
+    "Lines that the access log had no room for.",
+    "Certificates that were loaded anew.",
+    "Certificates that could not be loaded anew.",
+];
+
 fn metrics(counters: &[(String, Counters)]) -> String {
     let mut text = String::new();
     let names = Counters::default().all().map(|(name, _)| name);
-    for (i, name) in names.iter().enumerate() {
+    for (i, (name, help)) in names.iter().zip(HELP).enumerate() {
         let kind = if name.ends_with("_total") {
             "counter"
         } else {
             "gauge"
         };
+        let _ = writeln!(text, "# HELP plimsoll_sidecar_{name} {help}");
         let _ = writeln!(text, "# TYPE plimsoll_sidecar_{name} {kind}");
         for (route, counters) in counters {
             let route = route

@@ -36,6 +36,7 @@ pub(crate) struct Loading {
     reconnect_pause: Duration,
     /// Open loop: sessions a second, for a second.
     rate: Option<f64>,
+    think: Duration,
 }
 
 impl Loading {
@@ -46,6 +47,7 @@ impl Loading {
             deadline: Duration::from_secs(10),
             reconnect_pause: Duration::from_millis(20),
             rate: None,
+            think: Duration::ZERO,
         }
     }
 
@@ -60,6 +62,7 @@ impl Loading {
                 socket: target(socket),
                 agent: "agent".to_owned(),
                 queries: self.queries,
+                think: self.think,
                 reconnects: 5,
                 reconnect_pause: self.reconnect_pause,
                 reconnect_pause_most: Duration::from_secs(1),
@@ -108,7 +111,7 @@ impl Loading {
             socket_host: socket.to_string(),
             agent: "agent".to_owned(),
             queries: self.queries,
-            think: Duration::ZERO,
+            think: self.think,
             deadline: Some(self.deadline),
             reconnects: 5,
             reconnect_pause: self.reconnect_pause,
@@ -184,6 +187,40 @@ async fn sessions_arrive_at_a_rate() {
     let record = loading.carry_out(stack.api, stack.gateway.address).await;
     assert_eq!((record.due, record.ok()), (80, 80));
     assert_eq!(of(&record, Count::SessionsOk), 40);
+    assert_eq!(
+        record.measures.as_ref().unwrap().of(Count::TokensReceived),
+        80 * 18
+    );
+    assert!(record.bytes_sent > 80 * 60, "{}", record.bytes_sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_arrive_pause_between_their_queries() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let mut loading = Loading::closed(0, 3);
+    loading.rate = Some(5.0);
+    loading.think = Duration::from_millis(600);
+    let begun = tokio::time::Instant::now();
+    let record = loading.carry_out(stack.api, stack.gateway.address).await;
+    assert_eq!((record.due, record.ok()), (15, 15));
+    // The last one comes at 0.8 s, and pauses twice.
+    assert!(begun.elapsed() > Duration::from_millis(1900));
+    // A pause is nobody's response time.
+    assert!(record.response.histogram().unwrap().max() < 600_000_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_that_is_elsewhere_is_not_tried_again() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let mut loading = Loading::closed(3, 2);
+    loading.reconnect_pause = Duration::from_secs(2);
+    let begun = tokio::time::Instant::now();
+    // The API has no such path: 404.
+    let record = loading.carry_out(stack.api, stack.api).await;
+    assert_eq!((record.due, record.ok()), (6, 0));
+    let refused = record.outcomes.of(Outcome::SocketRefused);
+    assert_eq!(refused, 3, "{:?}", record.outcomes);
+    assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,6 @@
 //! The same over a real Redis server, and what becomes of the tokens when it is killed.
 
+use std::io::{Read, Write};
 use std::net::TcpListener as StdListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -69,6 +70,15 @@ impl Server {
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Ends all connections of clients, as a lost network would.
+    fn drop_connections(&self) {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream
+            .write_all(b"CLIENT KILL TYPE normal\r\nCLIENT KILL TYPE pubsub\r\n")
+            .unwrap();
+        let _ = stream.read(&mut [0; 64]).unwrap();
     }
 
     fn restart(&mut self) {
@@ -207,8 +217,8 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
     };
     let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
-    // One query a session, and the server dies in the middle of all of them.
-    let loading = Loading::closed(40, 1).carry_out(stack.api, gateway.address);
+    // The server dies in the middle of every session's first query, and comes back empty.
+    let loading = Loading::closed(40, 3).carry_out(stack.api, gateway.address);
     let killing = async {
         tokio::time::sleep(Duration::from_millis(600)).await;
         server.kill();
@@ -219,12 +229,70 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
         server.restart();
     };
     let (record, ()) = tokio::join!(loading, killing);
-    assert_eq!((record.due, record.ok()), (40, 40), "{:?}", record.outcomes);
-    assert_eq!(of(&record, Count::TokensReceived), 40 * 18);
+    let told = format!("{:?}", record.outcomes);
+    assert_eq!((record.due, record.ok()), (120, 120), "{told}");
+    assert_eq!(of(&record, Count::TokensReceived), 120 * 18);
     assert_eq!(of(&record, Count::Reconnects), 0, "the sockets lived on");
+    assert_eq!(of(&record, Count::HistoryGone), 0, "nothing was gone");
     // And everything goes on as before.
     let record = Loading::closed(10, 2)
         .carry_out(stack.api, gateway.address)
         .await;
     assert_eq!(record.ok(), 20, "{:?}", record.outcomes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_redis_is_told_of_the_sessions_that_are_known() {
+    let mut server = Server::start();
+    let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
+    let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
+    let open = async |session: &str, token: &str, query: &str| {
+        let opened = Client::open(gateway.address, session, token, query).await;
+        opened.unwrap_or_else(|status| panic!("refused with {status}"))
+    };
+    // Until the backend has noticed that its Redis is back.
+    let run = async |session: &str| {
+        loop {
+            match stack.run(session).await {
+                503 => tokio::time::sleep(Duration::from_millis(20)).await,
+                status => return status,
+            }
+        }
+    };
+    let (session, token) = stack.session().await;
+    let mut client = open(&session, &token, "").await;
+    let (fresh, fresh_token) = stack.session().await;
+    let mut fresh_client = open(&fresh, &fresh_token, "").await;
+    // Nobody's socket is there for this one, and this other one is over.
+    let (unknown, _) = stack.session().await;
+    let (closed, closed_token) = stack.session().await;
+    let _closed_client = open(&closed, &closed_token, "").await;
+    let path = format!("/session/{closed}/close");
+    assert_eq!(crate::client::post(stack.api, &path).await.0, 200);
+    assert_eq!(stack.run(&session).await, 200);
+    let epoch = client.until_done().await[0]["epoch"].as_u64().unwrap();
+
+    // A connection that is lost loses no data: what is over stays over.
+    server.drop_connections();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(run(&closed).await, 404);
+
+    server.kill();
+    server.restart();
+    assert_eq!(run(&session).await, 200);
+    let frames = client.until_done().await;
+    assert_eq!(numbers(&frames), (20..=38).collect::<Vec<u64>>());
+    assert_eq!(frames[0]["epoch"].as_u64(), Some(epoch));
+    assert_eq!(run(&fresh).await, 200);
+    let frames = fresh_client.until_done().await;
+    assert_eq!(numbers(&frames), (1..=19).collect::<Vec<u64>>());
+    assert_eq!(run(&unknown).await, 404);
+
+    // Who has everything goes on; who has not is told.
+    let mut whole = open(&session, &token, &format!("?after=38&epoch={epoch}")).await;
+    assert_eq!(whole.frame().await["resumed"], true);
+    let mut behind = open(&session, &token, "?after=7").await;
+    assert_eq!(behind.frame().await["resumed"], true);
+    assert_eq!(behind.frame().await["resumed"], false);
+    assert_eq!(behind.close_code().await, 4409);
 }

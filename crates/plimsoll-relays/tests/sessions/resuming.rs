@@ -67,6 +67,30 @@ async fn a_client_goes_on_where_it_was() {
     );
 }
 
+#[tokio::test]
+async fn a_gateway_that_stops_tells_its_sessions_one_after_another() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (session, token) = stack.session().await;
+        let opened = Client::open(stack.gateway.address, &session, &token, "").await;
+        let mut client = opened.ok().unwrap();
+        clients.spawn(async move {
+            assert_eq!(client.close_code().await, 1012);
+            tokio::time::Instant::now()
+        });
+    }
+    let begun = tokio::time::Instant::now();
+    stack.gateway.stop().await;
+    let mut told = clients.join_all().await;
+    told.sort_unstable();
+    // Over half of the drain time, 500 ms here: 12.5 ms each.
+    let gaps = told.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(told[19] - told[0] >= Duration::from_millis(200));
+    assert!(gaps.max() < Some(Duration::from_millis(125)));
+    assert!(told[19] - begun < Duration::from_millis(500));
+}
+
 /// Reads a session of `last` frames and cuts its connection every few frames.
 async fn read_with_cuts(
     gateways: Vec<std::net::SocketAddr>,

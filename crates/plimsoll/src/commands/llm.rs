@@ -1,5 +1,8 @@
 //! `plimsoll serve llm`: a service that streams tokens like a language model.
 
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
 use clap::Args;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::{Bound, Listen, runtime};
@@ -7,6 +10,7 @@ use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions};
 use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
 use plimsoll_relays::token::{Signer, Verifier};
+use tokio::time::Instant;
 
 use super::relay::{BusFlags, SecretFlags, WAIT_FOR_BUS, address, gateway_counts};
 use super::tls_flags::ServerTlsFlags;
@@ -16,6 +20,9 @@ use crate::descriptors;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping;
+
+/// What sockets have at the end even where the runs took all the drain time.
+const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
 
 /// Sessions whose runs stream tokens: POST /session/create, /session/ID/run, /session/ID/close.
 #[derive(Debug, Args)]
@@ -136,7 +143,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
 
     let stop = tokio::sync::watch::Sender::new(false);
     let mut stopped = stop.subscribe();
-    let mut gateway_stopped = stop.subscribe();
+    let drain = arguments.drain.0;
     stopping::on_signal(move |wish| match wish {
         stopping::Wish::Gracefully => {
             stop.send_replace(true);
@@ -159,20 +166,34 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
             if let Some((_, bound)) = &gateway {
                 announce(arguments, "gateway", bound)?;
             }
+            // The gateway outlives the runs: their tokens are to arrive.
+            let (tell_end, told_end) = tokio::sync::oneshot::channel();
+            let stop_began = Arc::new(OnceLock::new());
+            let stopping = Arc::clone(&stop_began);
             let relaying = async {
                 match gateway {
                     None => Ok(None),
                     Some((gateway, bound)) => gateway
-                        .serve(bound, async move {
-                            let _ = gateway_stopped.wait_for(|stopped| *stopped).await;
+                        .serve_until(bound, async move {
+                            // Dropped when the service has failed: that is its end, too.
+                            let _: Result<(), _> = told_end.await;
+                            let spent = stop_began.get().map_or(drain, Instant::elapsed);
+                            drain.saturating_sub(spent).max(SHORTEST_GOODBYE.min(drain))
                         })
                         .await
                         .map(Some),
                 }
             };
-            let serving = Llm::new(bus, signer, options).serve(bound, async move {
-                let _ = stopped.wait_for(|stopped| *stopped).await;
-            });
+            let serving = async {
+                let llm = Llm::new(bus, signer, options);
+                let served = llm.serve(bound, async move {
+                    let _ = stopped.wait_for(|stopped| *stopped).await;
+                    let _ = stopping.set(Instant::now());
+                });
+                let served = served.await;
+                let _ = tell_end.send(());
+                served
+            };
             let (served, relayed) = tokio::join!(serving, relaying);
             Ok::<_, Failure>((
                 served.map_err(Failure::error)?,

@@ -268,24 +268,23 @@ fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure> {
         ))
     };
     let stem = sessions::stem(run).map_err(|e| wrong(&e))?;
-    if !run.has_requests {
-        return Err(Failure::error_with_help(
-            format_args!(
-                "--export: {} keeps no calls, so there are no rows to write",
-                run.dir.display()
-            ),
-            "make the run with --requests",
-        ));
-    }
     let summary = sessions::summary(run).map_err(|e| wrong(&e))?;
     let summary = serde_json::to_string_pretty(&summary).map_err(Failure::error)? + "\n";
     std::fs::create_dir_all(folder).map_err(|e| written(folder, e))?;
+    let path = folder.join(format!("{stem}_summary.json"));
+    std::fs::write(&path, summary).map_err(|e| written(&path, e))?;
+    if !run.has_requests {
+        console::tell(format_args!(
+            "summary written to {}; {} keeps no calls, so there are no rows to write: make the run with --requests",
+            path.display(),
+            run.dir.display()
+        ));
+        return Ok(Exit::Done);
+    }
     let csv = folder.join(format!("{stem}.csv"));
     let mut out = BufWriter::new(File::create(&csv).map_err(|e| written(&csv, e))?);
     let rows = sessions::export_csv(run, &mut out).map_err(|e| wrong(&e))?;
     out.flush().map_err(|e| written(&csv, e))?;
-    let path = folder.join(format!("{stem}_summary.json"));
-    std::fs::write(&path, summary).map_err(|e| written(&path, e))?;
     console::tell(format_args!(
         "{rows} queries written to {}, their summary to {}",
         csv.display(),

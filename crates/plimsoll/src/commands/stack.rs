@@ -91,10 +91,9 @@ struct TopologyFlags {
         value_parser = clap::value_parser!(u16).range(1..=16))]
     balancers: Option<u16>,
 
-    /// Threads of each backend and each gateway.
-    #[arg(long, env = "PLIMSOLL_SERVER_WORKERS", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u16).range(1..=256))]
-    server_workers: u16,
+    /// Use Redis 7's sharded channels, which cost it less.
+    #[arg(long, env = "PLIMSOLL_SHARDED", value_parser = boolish(), conflicts_with = "embedded")]
+    sharded: bool,
 
     /// From one token to the next.
     #[arg(
@@ -142,25 +141,30 @@ struct TopologyFlags {
     #[arg(long, env = "PLIMSOLL_EMBEDDED", value_parser = boolish())]
     embedded: bool,
 
-    /// Sessions at once that the servers have to allow.
-    #[arg(
-        long,
-        env = "PLIMSOLL_SESSIONS",
-        value_name = "N",
-        default_value_t = 10_000
-    )]
-    sessions: u32,
+    /// Sessions at once that the servers have to allow [default: the load's clients, where
+    /// they are known, or 10000].
+    #[arg(long, env = "PLIMSOLL_SESSIONS", value_name = "N")]
+    sessions: Option<u32>,
 }
+
+const SESSIONS: u32 = 10_000;
 
 /// Start everything and wait until it is healthy.
 #[derive(Debug, Args)]
-#[command(before_help = "Example: plimsoll stack up sessions --backends 2 --gateways 3")]
+#[command(
+    before_help = "Example: plimsoll stack up sessions --backends 2 --workers 4 --gateways 3"
+)]
 struct UpArguments {
     #[command(flatten)]
     place: Place,
 
     #[command(flatten)]
     topology: TopologyFlags,
+
+    /// Threads of each backend and each gateway.
+    #[arg(long, alias = "server-workers", env = "PLIMSOLL_WORKERS", value_name = "N",
+        default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
 }
 
 /// Show each process: alive, healthy, address, log.
@@ -205,6 +209,11 @@ struct RunArguments {
     #[command(flatten)]
     topology: TopologyFlags,
 
+    /// Threads of each backend and each gateway; --workers are the load's here.
+    #[arg(long, env = "PLIMSOLL_SERVER_WORKERS", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    server_workers: u16,
+
     /// Queries in each session [default: 1].
     #[arg(
         long,
@@ -229,7 +238,8 @@ pub(crate) fn execute(
 ) -> Result<Exit, Failure> {
     match &arguments.action {
         Action::Up(arguments) => {
-            let stack = up(&arguments.place, &arguments.topology, 0)?;
+            let (flags, workers) = (&arguments.topology, arguments.workers);
+            let stack = up(&arguments.place, flags, workers, None)?;
             let stats = stack
                 .stats
                 .map(|at| format!(", statistics http://{at}/stats"));
@@ -254,18 +264,24 @@ pub(crate) fn execute(
     }
 }
 
-/// `clients`: sessions that the load is going to have at once.
-fn up(place: &Place, flags: &TopologyFlags, clients: u32) -> Result<Stack, Failure> {
+/// `clients`: sessions that the load is going to have at once, where that is known.
+fn up(
+    place: &Place,
+    flags: &TopologyFlags,
+    workers: u16,
+    clients: Option<u32>,
+) -> Result<Stack, Failure> {
     let Name::Sessions = place.stack;
     descriptors::raise_limit();
     let plimsoll = std::env::current_exe()
         .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
-    let sessions = flags.sessions.max(clients);
+    let sessions = flags.sessions.max(clients).unwrap_or(SESSIONS);
     let limits = Limits::here();
     let topology = Topology {
         backends: flags.backends,
         gateways: flags.gateways,
-        workers: flags.server_workers,
+        workers,
+        sharded: flags.sharded,
         token_delay: flags.token_delay.to_string(),
         api: flags.api_port,
         sockets: flags.socket_port,
@@ -289,8 +305,9 @@ fn run(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let clients = arguments.load.clients.unwrap_or(0);
-    let mut stack = up(&arguments.place, &arguments.topology, clients)?;
+    let clients = arguments.load.clients.or(arguments.load.fleet);
+    let (flags, workers) = (&arguments.topology, arguments.server_workers);
+    let mut stack = up(&arguments.place, flags, workers, clients)?;
     let carried_out = load(arguments, &stack, origins, environment, session);
     let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
     let exit = carried_out?;

@@ -27,7 +27,7 @@ impl Problems {
         let before = self.0.len();
         let (arrivals, stages) = match &spec.call.hold {
             Some(hold) => self.hold_arrivals(hold, load),
-            None => self.arrivals(load),
+            None => self.arrivals(load, spec.call.session.is_some()),
         };
         let reuse = match load.reuse.as_deref() {
             None | Some("always") => Reuse::Always,
@@ -197,7 +197,7 @@ impl Problems {
     }
 
     /// Who starts calls, and the stages: the warm-up first.
-    fn arrivals(&mut self, load: &LoadSpec) -> (Option<Arrivals>, Vec<Stage>) {
+    fn arrivals(&mut self, load: &LoadSpec, sessions: bool) -> (Option<Arrivals>, Vec<Stage>) {
         let spacing = self.spacing(load);
         let positive = |period: &Option<Period>| period.map(|p| p.0).filter(|d| !d.is_zero());
         if load.duration.is_some_and(|p| p.0.is_zero()) {
@@ -223,7 +223,8 @@ impl Problems {
             );
             return (None, Vec::new());
         }
-        if load.clients.is_none() && load.think.is_some() {
+        // A session that arrives pauses between its queries.
+        if load.clients.is_none() && load.think.is_some() && !sessions {
             self.add(
                 "load.think",
                 "a pause between a client's calls, so it needs load.clients",

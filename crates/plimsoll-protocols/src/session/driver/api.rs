@@ -28,13 +28,18 @@ impl Session {
             Some(Request::Close) => format!("/session/{}/close", self.session),
         };
         self.requested = now;
+        let out = turn.out(API);
+        let before = out.len();
+        put_post(out, &self.options.api_host, &path);
+        let size = (out.len() - before) as u32;
         if let Some(query) = &mut self.query
             && self.request == Some(Request::Run)
-            && query.sent == Time::NEVER
         {
-            query.sent = now;
+            query.bytes_sent += size;
+            if query.sent == Time::NEVER {
+                query.sent = now;
+            }
         }
-        put_post(turn.out(API), &self.options.api_host, &path);
     }
 
     pub(super) fn answered(&mut self, answer: &Answer, now: Time, turn: &mut Turn<'_>) {

@@ -128,12 +128,14 @@ impl Session {
 
     pub(super) fn ask(&mut self, now: Time, turn: &mut Turn<'_>) {
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
+        self.due = now;
         self.account.begin();
         self.query = Some(Query {
             sent: Time::NEVER,
             first_token: Time::NEVER,
             last_token: Time::NEVER,
             bytes: 0,
+            bytes_sent: 0,
             reconnects: 0,
             begun: false,
         });
@@ -144,7 +146,10 @@ impl Session {
     /// Records the query that is going on, or was to be the next.
     pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         let query = self.query.take();
-        let sent = query.map_or(now, |query| query.sent.min(now));
+        // What was never sent was waited for all the same.
+        let unsent = self.due.min(now);
+        let sent = query.map_or(Time::NEVER, |query| query.sent);
+        let sent = if sent == Time::NEVER { unsent } else { sent };
         let account = std::mem::take(&mut self.account.query);
         turn.count(Count::TokensReceived, account.received);
         turn.count(Count::TokensDuplicated, account.duplicated);
@@ -206,7 +211,7 @@ impl Session {
             done: now,
             stage: 0,
             outcome,
-            bytes_sent: 0,
+            bytes_sent: query.map_or(0, |query| query.bytes_sent),
             bytes_received: query.map_or(0, |query| query.bytes),
         };
         turn.call(sample, &counts, &times);
@@ -248,6 +253,7 @@ impl Session {
             while self.asked < self.options.queries {
                 turn.due();
                 self.asked += 1;
+                self.due = now;
                 self.record(Outcome::SessionBroken, now, turn);
             }
         }

@@ -55,14 +55,20 @@ impl Session {
         };
         if let Some(text) = head.not_a_websocket(&client_key(&self.nonce)) {
             let denied = matches!(head.status, 401 | 403);
+            // Something else is there, and will be when it is asked again.
+            let elsewhere = matches!(head.status, 404 | 405 | 426) && self.opened_ns == 0;
             let outcome = if denied {
                 Outcome::SocketDenied
             } else {
                 Outcome::SocketRefused
             };
-            turn.detail(outcome, &text);
+            let advice = match elsewhere {
+                true => ": no WebSockets are there, --socket says where they are",
+                false => "",
+            };
+            turn.detail(outcome, &format!("{text}{advice}"));
             turn.close(SOCKET);
-            if denied {
+            if denied || elsewhere {
                 return self.break_off(outcome, now, turn);
             }
             return self.socket_lost(outcome, now, turn);

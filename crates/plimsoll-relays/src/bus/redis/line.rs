@@ -27,6 +27,12 @@ const READ_AT_ONCE: usize = 16 * 1024;
 
 /// What a connection is used for.
 pub(super) trait Traffic: Send + Sync {
+    /// Commands that are answered before anything else is sent; how many.
+    fn greet(&self, _out: &mut Vec<u8>) -> usize {
+        0
+    }
+    /// The answer to the last of them.
+    fn greeted(&self, _reply: Reply) {}
     /// The connection is up: what is to be sent first.
     fn connected(&self, out: &mut Vec<u8>);
     fn reply(&self, reply: Reply);
@@ -90,10 +96,14 @@ impl Line {
     /// Keeps the connection, for ever.
     pub(super) async fn keep(self: Arc<Line>, traffic: Arc<dyn Traffic>) {
         let mut pause = FIRST_PAUSE;
+        let mut been_up = false;
         loop {
-            match timeout(CONNECT_LIMIT, self.connect()).await {
+            match timeout(CONNECT_LIMIT, self.connect(&*traffic)).await {
                 Ok(Ok(stream)) => {
                     pause = FIRST_PAUSE;
+                    if std::mem::replace(&mut been_up, true) {
+                        tracing::warn!(redis = %self.address, "connection to redis is back");
+                    }
                     let why = self.serve(stream, &*traffic).await;
                     tracing::warn!(redis = %self.address, why, "connection to redis lost");
                 }
@@ -107,7 +117,7 @@ impl Line {
         }
     }
 
-    async fn connect(&self) -> Result<TcpStream, String> {
+    async fn connect(&self, traffic: &dyn Traffic) -> Result<TcpStream, String> {
         let address = (self.address.host.as_str(), self.address.port);
         let mut stream = TcpStream::connect(address)
             .await
@@ -127,10 +137,17 @@ impl Line {
         let database = self.address.database.to_string();
         put_command(&mut hello, &[b"SELECT", database.as_bytes()]);
         expected += 1;
+        let mut greetings = traffic.greet(&mut hello);
         stream.write_all(&hello).await.map_err(|e| e.to_string())?;
         let mut input = BytesMut::new();
-        while expected > 0 {
+        while expected + greetings > 0 {
             match take_reply(&mut input) {
+                Ok(Some(reply)) if expected == 0 => {
+                    greetings -= 1;
+                    if greetings == 0 {
+                        traffic.greeted(reply);
+                    }
+                }
                 Ok(Some(Reply::Error(message))) => {
                     return Err(String::from_utf8_lossy(&message).into_owned());
                 }

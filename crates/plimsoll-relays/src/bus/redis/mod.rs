@@ -14,13 +14,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 pub use address::RedisAddress;
 
 use super::channels::{Channels, Upstream};
 use super::{
-    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Way, channel,
+    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Way, channel,
 };
 use line::{Line, Traffic};
 use resp::{Reply, put_command};
@@ -29,6 +29,12 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Channels in one SUBSCRIBE.
 const SUBSCRIBE_AT_ONCE: usize = 512;
 const AFTER_CLOSE_SECONDS: &str = "60";
+/// Whoever makes this key names the data that Redis holds from then on: under another name
+/// all the sessions are gone.
+const DATA_KEY: &[u8] = b"session:data";
+/// Those who know a session have told a Redis that lost it by then.
+const TOLD_LIMIT: Duration = Duration::from_secs(3);
+const TOLD_POLL: Duration = Duration::from_millis(50);
 
 /// How the bus uses Redis.
 #[derive(Clone, Copy, Debug)]
@@ -145,6 +151,10 @@ impl Redis {
         self.answers.generation.load(Ordering::Acquire)
     }
 
+    pub(super) fn losses(&self) -> u64 {
+        self.answers.losses.load(Ordering::Acquire)
+    }
+
     pub(super) async fn ready(&self, limit: Duration) -> Result<(), BusError> {
         let all_up = async {
             for line in self.lines() {
@@ -225,7 +235,39 @@ impl Redis {
             .map(|_| ())
     }
 
+    pub(super) async fn restore(
+        &self,
+        session: &str,
+        begun: Begun,
+        running: bool,
+    ) -> Result<(), BusError> {
+        let (key, lock) = (epoch_key(session), run_key(session));
+        let known = format!("{} {}", begun.epoch, begun.last);
+        let ttl = self.ttl_seconds.as_bytes();
+        let commands: [&[&[u8]]; 2] = [
+            &[b"SET", key.as_bytes(), known.as_bytes(), b"NX", b"EX", ttl],
+            &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", ttl],
+        ];
+        self.ask(&commands[..1 + usize::from(running)])
+            .await
+            .map(|_| ())
+    }
+
     pub(super) async fn begin_run(&self, session: &str) -> Result<Begun, BeginError> {
+        let begun = self.try_to_begin(session).await;
+        if !matches!(begun, Err(BeginError::Unknown)) {
+            return begun;
+        }
+        while self.answers.may_be_told() {
+            sleep(TOLD_POLL).await;
+            if self.standing(session).await?.open {
+                return self.try_to_begin(session).await;
+            }
+        }
+        begun
+    }
+
+    async fn try_to_begin(&self, session: &str) -> Result<Begun, BeginError> {
         let up = channel(session, Way::Up);
         let (epoch, log, lock) = (epoch_key(session), log_key(session), run_key(session));
         let ttl = self.ttl_seconds.as_bytes();
@@ -238,7 +280,7 @@ impl Redis {
                 &[b"EXPIRE", epoch.as_bytes(), ttl],
             ])
             .await?;
-        let Some(epoch) = as_number(replies.first()) else {
+        let Some(known) = as_begun(replies.first()) else {
             self.ask(&[&[b"DEL", lock.as_bytes()]]).await?;
             return Err(BeginError::Unknown);
         };
@@ -258,7 +300,10 @@ impl Redis {
             Some(Reply::Text(frame)) => Stamp::of(frame).seq.unwrap_or(0),
             _ => 0,
         };
-        Ok(Begun { epoch, last })
+        Ok(Begun {
+            epoch: known.epoch,
+            last: last.max(known.last),
+        })
     }
 
     pub(super) fn post(&self, session: &str, frame: &Bytes, part: Part) {
@@ -366,12 +411,29 @@ impl Redis {
         }
     }
 
-    pub(super) async fn newest(&self, session: &str) -> Result<Stamp, BusError> {
-        let log = log_key(session);
-        let replies = self.ask(&[&[b"LINDEX", log.as_bytes(), b"-1"]]).await?;
-        Ok(match replies.first() {
-            Some(Reply::Text(frame)) => Stamp::of(frame),
+    pub(super) async fn standing(&self, session: &str) -> Result<Standing, BusError> {
+        let (log, epoch) = (log_key(session), epoch_key(session));
+        let replies = self
+            .ask(&[
+                &[b"LINDEX", log.as_bytes(), b"-1"],
+                &[b"GET", epoch.as_bytes()],
+            ])
+            .await?;
+        let known = as_begun(replies.get(1));
+        let newest = match (replies.first(), known) {
+            (Some(Reply::Text(frame)), _) => Stamp::of(frame),
+            // The log was lost, and what was in it is known from who told the session anew.
+            (_, Some(known)) => Stamp {
+                seq: (known.last > 0).then_some(known.last),
+                epoch: Some(known.epoch),
+            },
             _ => Stamp::default(),
+        };
+        let logged = matches!(replies.first(), Some(Reply::Text(_)));
+        Ok(Standing {
+            open: known.is_some(),
+            newest,
+            gone: !logged && newest.seq.is_some(),
         })
     }
 }
@@ -388,6 +450,19 @@ fn run_key(session: &str) -> String {
     format!("session:{session}:run")
 }
 
+/// What the epoch's key holds: `EPOCH`, or `EPOCH LAST` where it was told anew.
+fn as_begun(reply: Option<&Reply>) -> Option<Begun> {
+    let Reply::Text(text) = reply? else {
+        return None;
+    };
+    let text = std::str::from_utf8(text).ok()?;
+    let (epoch, last) = text.split_once(' ').unwrap_or((text, "0"));
+    Some(Begun {
+        epoch: epoch.parse().ok()?,
+        last: last.parse().ok()?,
+    })
+}
+
 fn as_number(reply: Option<&Reply>) -> Option<u64> {
     match reply? {
         Reply::Number(n) => u64::try_from(*n).ok(),
@@ -402,6 +477,16 @@ struct Answers {
     waiting: Mutex<VecDeque<Waiting>>,
     /// Connections made so far.
     generation: AtomicU64,
+    /// Times that the data was found to be gone.
+    losses: AtomicU64,
+    data: Mutex<Data>,
+}
+
+/// What Redis holds, by its name.
+#[derive(Default)]
+struct Data {
+    name: Option<Bytes>,
+    lost_at: Option<Instant>,
 }
 
 struct Waiting {
@@ -415,9 +500,40 @@ impl Answers {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn data(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether sessions that are not known may still be told by those who know them.
+    fn may_be_told(&self) -> bool {
+        self.data()
+            .lost_at
+            .is_some_and(|at| at.elapsed() < TOLD_LIMIT)
+    }
 }
 
 impl Traffic for Answers {
+    fn greet(&self, out: &mut Vec<u8>) -> usize {
+        let name = uuid::Uuid::new_v4().to_string();
+        put_command(out, &[b"SET", DATA_KEY, name.as_bytes(), b"NX"]);
+        put_command(out, &[b"GET", DATA_KEY]);
+        2
+    }
+
+    fn greeted(&self, reply: Reply) {
+        let Reply::Text(name) = reply else {
+            return;
+        };
+        let mut data = self.data();
+        let before = data.name.replace(name);
+        if before.is_some() && before != data.name {
+            tracing::warn!("redis has lost its data; sessions that are known here are told anew");
+            data.lost_at = Some(Instant::now());
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     fn connected(&self, _out: &mut Vec<u8>) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }

@@ -1,0 +1,83 @@
+//! Refusals in the log: the first of a class at once, then how many there were, so that a
+//! crowd of clients that can't come in does not fill the disk. Never what a client sent.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// By class: how many that the log does not have yet. A class that was quiet for a while is
+/// told anew.
+#[derive(Default)]
+pub(super) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
+
+impl Refusals {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, status: Option<u16>, reason: &'static str, peer: SocketAddr) {
+        if self.is_first(reason) {
+            tracing::warn!(%peer, status, reason, "refused");
+        }
+    }
+
+    fn is_first(&self, reason: &'static str) -> bool {
+        let mut untold = self.lock();
+        let known = untold.get_mut(reason).map(|n| *n += 1).is_some();
+        if !known {
+            untold.insert(reason, 0);
+        }
+        !known
+    }
+
+    /// Tells what has come since the last time.
+    pub(super) fn tell(&self) {
+        for (reason, refused) in self.take() {
+            tracing::warn!(reason, "refused {refused} more");
+        }
+    }
+
+    fn take(&self) -> Vec<(&'static str, u64)> {
+        let mut untold = self.lock();
+        untold.retain(|_, n| *n > 0);
+        let untold = untold.iter_mut();
+        untold
+            .map(|(reason, n)| (*reason, std::mem::take(n)))
+            .collect()
+    }
+
+    /// For as long as it is polled.
+    pub(super) async fn keep_telling(&self) {
+        let mut ticks = interval(TELL_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.tell();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_told_and_the_rest_is_counted() {
+        let refusals = Refusals::default();
+        let firsts = (0..100).filter(|_| refusals.is_first("expired")).count();
+        assert_eq!((firsts, refusals.is_first("path")), (1, true));
+        assert_eq!(refusals.take(), [("expired", 99)]);
+        assert!(!refusals.is_first("expired"), "it goes on");
+        assert_eq!(refusals.take(), [("expired", 1)]);
+        assert_eq!(refusals.take(), []);
+        assert!(
+            refusals.is_first("expired"),
+            "it was quiet, and comes again"
+        );
+    }
+}
