@@ -300,8 +300,8 @@ fn measure(metric: Metric, part: &Part) -> (Option<f64>, String) {
         }
         Metric::Resumed => {
             let handshakes = record.connections_resumed + record.connections_full;
-            let share = (handshakes > 0)
-                .then(|| record.connections_resumed as f64 / handshakes as f64);
+            let share =
+                (handshakes > 0).then(|| record.connections_resumed as f64 / handshakes as f64);
             let text = share.map_or("no handshake was made".to_owned(), |share| {
                 format!("{:.4}% of {handshakes} handshakes", share * 100.0)
             });

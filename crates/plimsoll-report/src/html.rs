@@ -117,7 +117,11 @@ pub fn search(record: &SearchRecord, plan: &str) -> String {
 pub fn ladder(record: &LadderRecord, plan: &str) -> String {
     let last = record.rungs.len().saturating_sub(1);
     let added = record.added(last, 0, Metric::P50);
-    let sentences = [ladder_words::objectives(record), ladder_words::notes(record)].concat();
+    let sentences = [
+        ladder_words::objectives(record),
+        ladder_words::notes(record),
+    ]
+    .concat();
     let (tone, label) = match added {
         _ if record.conclusion() == Some(Conclusion::Fail) => (Tone::Bad, "objective missed"),
         _ if record.interrupted => (Tone::Unsure, "interrupted"),

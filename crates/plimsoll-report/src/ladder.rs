@@ -163,6 +163,7 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     let mut head = vec!["rung (medians of its slices)".to_owned()];
     head.extend(metrics.iter().map(|m| m.name().to_owned()));
     table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+    table.unbroken();
     for rung in &ladder.rungs {
         let mut row = vec![rung.name.clone()];
         row.extend(metrics.iter().map(|m| {
@@ -191,7 +192,10 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             }
         }
     }
-    let notes: Vec<String> = objectives(ladder).into_iter().chain(notes(ladder)).collect();
+    let notes: Vec<String> = objectives(ladder)
+        .into_iter()
+        .chain(notes(ladder))
+        .collect();
     if !notes.is_empty() {
         out.push('\n');
         for note in notes {
