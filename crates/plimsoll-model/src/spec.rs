@@ -123,6 +123,11 @@ impl Spec {
             .filter_map(|(metric, limit)| objective::parse(metric, limit).ok())
             .collect()
     }
+
+    /// TLS sessions are to be resumed from tickets.
+    pub fn resumes(&self) -> bool {
+        self.tls.as_ref().and_then(|tls| tls.resume) == Some(true)
+    }
 }
 
 /// How the link is secured.

@@ -83,6 +83,6 @@ fn conclude(record: &LadderRecord, dir: &Path, json: bool) -> Result<Exit, Failu
     Ok(if record.interrupted {
         Exit::Interrupted
     } else {
-        Exit::Done
+        Exit::of(record.conclusion())
     })
 }

@@ -6,6 +6,7 @@
 //! measured it, and [`wire`] is what they say to each other. Nothing here knows a protocol.
 
 mod crew;
+mod server_memory;
 pub(crate) mod wire;
 
 use std::net::{IpAddr, Ipv4Addr};
