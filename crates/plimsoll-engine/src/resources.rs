@@ -8,9 +8,9 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use plimsoll_model::plan::Watch;
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
+use plimsoll_model::plan::Watch;
 use plimsoll_model::run::Resources;
 use procfs::net::TcpState;
 use procfs::process::Process;

@@ -383,7 +383,10 @@ impl Summary {
             }
         }
         // Known since before the warm-up, and as good for what follows it.
-        (measured.client.rss_bytes_before, measured.server.rss_bytes_before) = totals.rss_before;
+        (
+            measured.client.rss_bytes_before,
+            measured.server.rss_bytes_before,
+        ) = totals.rss_before;
         let accounted =
             check.ok + check.errors + check.not_started + check.in_flight + check.backlog;
         check.matches = check.due == accounted;
