@@ -216,7 +216,7 @@ fn a_promise_of_resumption_is_judged() {
 fn early_data_is_answered_before_the_handshake_is_over() {
     let place = Place::new();
     place.certificates();
-    let early = [&["files", "--early-data", "16384"], &SERVER_TLS[..]].concat();
+    let early = [&["files", "--max-early-data", "16384"], &SERVER_TLS[..]].concat();
     let server = place.serve(&early);
     let flags = ["--mode", "resumed", "--early-data", "--clients", "2"];
     let load = ["--calls", "40", "--warmup", "300ms"];
@@ -251,7 +251,13 @@ fn early_data_is_answered_before_the_handshake_is_over() {
             "one process",
         ),
     ] {
-        let args = ["serve", "files", "--listen", "127.0.0.1:0", "--early-data"];
+        let args = [
+            "serve",
+            "files",
+            "--listen",
+            "127.0.0.1:0",
+            "--max-early-data",
+        ];
         let refused = place.run(&[&args[..], &["1"], more].concat());
         assert_eq!(refused.status.code(), Some(1));
         assert!(told(&refused).contains(why), "{}", told(&refused));
@@ -262,7 +268,7 @@ fn early_data_is_answered_before_the_handshake_is_over() {
 fn a_method_that_may_do_harm_is_not_answered_early() {
     let place = Place::new();
     place.certificates();
-    let server = place.serve(&[&["files", "--early-data", "1000"], &SERVER_TLS[..]].concat());
+    let server = place.serve(&[&["files", "--max-early-data", "1000"], &SERVER_TLS[..]].concat());
     let address = server.address();
     let request = "GET /bytes/3 HTTP/1.1\r\nConnection: close\r\n\r\n";
     fs::write(place.path("request"), request).expect("a file");

@@ -28,11 +28,11 @@ pub(super) struct Arguments {
     /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
     #[arg(
         long,
-        env = "PLIMSOLL_EARLY_DATA_BYTES",
+        env = "PLIMSOLL_MAX_EARLY_DATA",
         value_name = "BYTES",
         help_heading = "TLS"
     )]
-    early_data: Option<u32>,
+    max_early_data: Option<u32>,
 
     #[command(flatten)]
     listen: ListenFlags,
@@ -50,7 +50,7 @@ impl ReferenceServer for Arguments {
             root: self.dir.clone(),
             certificates: self.names.tls_certs.clone(),
             no_tickets: self.names.no_tickets,
-            early_data: self.early_data.unwrap_or(0),
+            early_data: self.max_early_data.unwrap_or(0),
         };
         // A broken certificate is told before anybody hears that the server is there.
         let server = files::Files::new(serving.bound, &options).map_err(Failure::error)?;
