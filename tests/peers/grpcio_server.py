@@ -93,7 +93,7 @@ class Guard(grpc.ServerInterceptor):
 
     def intercept_service(self, continuation, call):
         handler = continuation(call)
-        if dict(call.invocation_metadata).get("authorization") == self.wanted:
+        if handler is None or dict(call.invocation_metadata).get("authorization") == self.wanted:
             return handler
 
         def refuse(_, context):

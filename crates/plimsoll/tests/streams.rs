@@ -205,7 +205,7 @@ fn the_check_passes_on_the_echo_server_and_fails_on_what_is_none() {
     place.expect(1, &stranger);
     let score = place.serve(&["score"]);
     let told = place.expect(1, &["check", "echo", &score.plaintext()]);
-    assert!(told.contains("wrong: status Unimplemented"), "{told}");
+    assert!(told.contains("wrong: status UNIMPLEMENTED"), "{told}");
     place.expect(1, &["check", "echo", "grpc://127.0.0.1:1"]);
     place.expect(2, &["check", "echo", "http://127.0.0.1:1"]);
     place.expect(

@@ -216,6 +216,15 @@ struct Overheard<S> {
     tell: Option<oneshot::Sender<io::Result<Vec<u8>>>>,
 }
 
+impl<S> Drop for Overheard<S> {
+    /// A connection that broke while it was written to: an alert of TLS may have come before.
+    fn drop(&mut self) {
+        if let Some(tell) = self.tell.take().filter(|_| !self.start.is_empty()) {
+            let _ = tell.send(Ok(std::mem::take(&mut self.start)));
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -230,8 +239,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
         };
         if let Err(e) = read {
             let kind = e.kind();
+            let told = match this.start.is_empty() {
+                true => Err(e),
+                // What it said before says more than that it hung up.
+                false => Ok(std::mem::take(&mut this.start)),
+            };
             // Nobody listens where the connection was given up meanwhile.
-            let _ = tell.send(Err(e));
+            let _ = tell.send(told);
             return Poll::Ready(Err(kind.into()));
         }
         let new = &buffer.filled()[before..];

@@ -169,7 +169,7 @@ impl Mirror<'_> {
                 format!("error {}: {}", refusal.code, refusal.message)
             }
             Some(said) => return Ok(said),
-            None => "an empty answer".to_owned(),
+            None => "an empty answer (does it answer every method alike?)".to_owned(),
         };
         Err(ReflectionError::Answer { what, problem })
     }
