@@ -3,9 +3,9 @@
 
 Both against `plimsoll serve bolt`, with the echo of 1,098 characters: frames of 1.4 kB
 there and 1.3 kB back. sofaload is in no registry: with SOFALOAD set to its path it takes
-turns with Plimsoll, without it what it is known to cost stands beside. Medians of the
-repetitions. What waking alone costs at 2,000 a second, one byte there and back, stands below:
-a client that sends each request at its time hardly costs less.
+turns with Plimsoll, without it what it is known to cost stands beside (README.md has its
+arguments). Medians of the repetitions. What waking alone costs at 2,000 a second, one byte
+there and back, stands below: a client that sends each request at its time hardly costs less.
 """
 
 import argparse
@@ -36,16 +36,19 @@ def ours(server, name, args, folder):
     return measured.cpu / check(measured, folder, name) * 1e6
 
 
-def theirs(server, name, args):
+def theirs(command, server, name, args):
     load = {
         "saturated": ["-n", args.calls, "-c", 16, "-m", 32],
         "2000/s": ["-D", args.seconds, "--qps=2000", "-c", 200],
     }[name]
-    measured = bench.measure([os.environ["SOFALOAD"], *load, "-t", 1, "-p", "sofarpc", f"sofarpc://{server.address}"])
-    found = re.search(r"(\d+) succeeded", measured.out)
-    if measured.exit != 0 or not found or found.group(1) == "0":
-        sys.exit(f"sofaload, {name}: exit {measured.exit}: {measured.out.strip()} {measured.errors.strip()}")
-    return measured.cpu / int(found.group(1)) * 1e6
+    measured = bench.measure([*command, *load, "-t", 1, "-p", "sofarpc", f"sofarpc://{server.address}"])
+    counts = {what: int(n) for n, what in re.findall(r"(\d+) (succeeded|failed|errored|timeout)\b", measured.out)}
+    ok = counts.pop("succeeded", 0)
+    short = name == "saturated" and ok < args.calls
+    if measured.exit != 0 or not ok or short or any(counts.values()):
+        told = f"{measured.out.strip()} {measured.errors.strip()}".strip()[-600:]
+        sys.exit(f"sofaload, {name}: exit {measured.exit}, {ok} calls ok (`N succeeded` in what it says): {told}")
+    return measured.cpu / ok * 1e6
 
 
 def main():
@@ -57,8 +60,8 @@ def main():
     parser.add_argument("--gate", action="store_true", help="exit 1 when the goal is missed")
     args = parser.parse_args()
     args.flags = ["--spin", args.spin] if args.spin else []
+    peer = bench.program_of("SOFALOAD")
     bench.warn_if_busy()
-    peer = "SOFALOAD" in os.environ
     found = {name: ([], []) for name in KNOWN}
     waking = []
     with bench.Scratch() as scratch, bench.Server(
@@ -68,7 +71,7 @@ def main():
             for name, (mine, other) in found.items():
                 mine.append(ours(server, name, args, scratch / f"{name.replace('/', '-')}-{rep}"))
                 if peer:
-                    other.append(theirs(server, name, args))
+                    other.append(theirs(peer, server, name, args))
             waking.append(bench.waking_cost(2000, args.seconds) * 1e6)
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
 

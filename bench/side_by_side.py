@@ -12,6 +12,7 @@ import pathlib
 import platform
 import re
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -48,6 +49,17 @@ def tool(name):
     if not found:
         sys.exit(f"{name} is missing: run `make setup`")
     return found
+
+
+def program_of(variable):
+    """The command that a variable of the environment names, in words; None where it is not set."""
+    text = os.environ.get(variable)
+    if text is None:
+        return None
+    command = shlex.split(text)
+    if not command or not shutil.which(command[0]):
+        sys.exit(f"{variable}={text!r}: no such program: set it to a command that can be run, or unset it")
+    return command
 
 
 def plimsoll():

@@ -8,18 +8,20 @@ its turn in every repetition; medians are shown. CPU is that of the relays' proc
 the same of the direct path in the same repetition.
 
 MOSN is in no registry. With MOSN set to a command that carries Bolt from
-127.0.0.1:$MOSN_LISTEN to 127.0.0.1:$MOSN_UPSTREAM (two ports that you set too) it takes its
-turns as one hop; without it what it is known to cost stands beside.
+127.0.0.1:$MOSN_LISTEN to 127.0.0.1:$MOSN_UPSTREAM (two free ports that you set too) it takes
+its turns as one hop, with all processes that it starts; without it what it is known to cost
+stands beside.
 """
 
 import argparse
 import contextlib
 import os
 import pathlib
-import shlex
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import side_by_side as bench
@@ -27,6 +29,8 @@ import side_by_side as bench
 # Of MOSN, measured by its users' tools: µs of CPU a request a hop, µs added, bytes.
 KNOWN = {"cpu": "56 to 68", "p50": "60 to 130", "rss": "55 to 61"}
 GOAL_CPU, GOAL_P50, GOAL_RSS = 10.0, 20.0, 15e6
+# Calls of a slow run.
+P99_NEEDS = 400
 TICK = os.sysconf("SC_CLK_TCK")
 
 SIDECAR = """[[route]]
@@ -58,21 +62,31 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def wait_for(port, process, what):
-    for _ in range(200):
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
+def is_open(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def wait_for(port, process, what, said):
+    end = time.monotonic() + 10
+    while not is_open(port):
         if process.poll() is not None:
-            sys.exit(f"{what} ended with {process.returncode} before it listened on 127.0.0.1:{port}")
+            sys.exit(f"{what} ended with {process.returncode} before it listened on 127.0.0.1:{port}{said()}")
+        if time.monotonic() > end:
+            sys.exit(f"{what} does not listen on 127.0.0.1:{port} after ten seconds{said()}")
         time.sleep(0.05)
-    sys.exit(f"{what} does not listen on 127.0.0.1:{port} after ten seconds")
 
 
 class Path:
-    """A way to the service: `relays` are the processes on it, `port` where it begins."""
+    """A way to the service: `relays` are the processes on it, `port` where it begins.
 
-    def __init__(self, name, protocol, port, relays=()):
+    `hops`: where it is not one a process.
+    """
+
+    def __init__(self, name, protocol, port, relays=(), hops=None):
         self.name, self.protocol, self.port, self.pids = name, protocol, port, list(relays)
+        self.hops = hops or max(len(self.pids), 1)
         self.cpu, self.rates, self.p50, self.p99, self.rss = [], [], [], [], 0
 
     def spent(self):
@@ -126,10 +140,39 @@ def sidecar(stack, scratch, name, protocol, upstream, more=""):
     return stack.enter_context(bench.Server([bench.plimsoll(), "relay", "sidecar", file]))
 
 
+def end(started):
+    """Ends a process of a session of its own, with all that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(5)
+
+
+def members(session):
+    """The processes of a session: the one that began it, and what that started."""
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+            if int(fields[3]) == session:
+                found.append(int(stat.parent.name))
+    return found
+
+
 def process(stack, command, port, what):
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    stack.callback(lambda: (started.terminate(), started.wait(10)))
-    wait_for(port, started, what)
+    if is_open(port):
+        sys.exit(f"{what}: somebody listens on 127.0.0.1:{port} already")
+    output = stack.enter_context(tempfile.TemporaryFile())
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+    stack.callback(end, started)
+
+    def said():
+        output.seek(0)
+        text = output.read().decode(errors="replace").strip()
+        return f":\n{text[-600:]}" if text else ""
+
+    wait_for(port, started, what, said)
     return started
 
 
@@ -155,23 +198,32 @@ def paths_of(stack, scratch, certs, protocol, service):
     return paths
 
 
-def mosn(stack):
-    if "MOSN" not in os.environ:
-        return []
-    try:
-        listen, upstream = int(os.environ["MOSN_LISTEN"]), int(os.environ["MOSN_UPSTREAM"])
-    except (KeyError, ValueError):
-        sys.exit("MOSN is set: set MOSN_LISTEN and MOSN_UPSTREAM to the ports of its configuration too")
+def mosn_asked():
+    """MOSN's command and its two ports; None where it is not asked for."""
+    command = bench.program_of("MOSN")
+    if command is None:
+        return None
+    ports = []
+    for variable in ("MOSN_LISTEN", "MOSN_UPSTREAM"):
+        text = os.environ.get(variable)
+        if text is None:
+            sys.exit(f"MOSN is set and {variable} is not: set it to that port of MOSN's configuration")
+        if not text.isdecimal() or not 0 < int(text) < 65536:
+            sys.exit(f"{variable}={text!r} is no port: set it to that port of MOSN's configuration")
+        ports.append(int(text))
+    return command, *ports
+
+
+def mosn(stack, command, listen, upstream):
     stack.enter_context(bench.Server([bench.plimsoll(), "serve", "bolt", "--listen", f"127.0.0.1:{upstream}", "--workers", 1]))
-    started = process(stack, shlex.split(os.environ["MOSN"]), listen, "MOSN")
-    return [Path("bolt: MOSN", "bolt", listen, [started.pid])]
+    started = process(stack, command, listen, "MOSN")
+    return Path("bolt: MOSN", "bolt", listen, members(started.pid), hops=1)
 
 
 def row(path, direct):
-    hops = max(len(path.pids), 1)
-    cpu = bench.median(path.cpu) / hops
-    added = [bench.median([a - b for a, b in zip(mine, other)]) for mine, other in [(path.p50, direct.p50), (path.p99, direct.p99)]]
-    return cpu, added[0] / hops, added[1] / hops
+    cpu = bench.median(path.cpu) / path.hops
+    added = [bench.median([a - b for a, b in zip(mine, other)]) / path.hops for mine, other in [(path.p50, direct.p50), (path.p99, direct.p99)]]
+    return cpu, added[0], added[1]
 
 
 def main():
@@ -186,6 +238,9 @@ def main():
     protocols = args.protocols.split(",")
     if not protocols or set(protocols) - {"bolt", "grpc"}:
         parser.error(f"--protocols: `{args.protocols}`: expected bolt, grpc or bolt,grpc")
+    if args.rate * args.seconds < P99_NEEDS:
+        parser.error(f"--rate {args.rate} for --seconds {args.seconds}: a 99th percentile needs {P99_NEEDS} calls")
+    asked = mosn_asked() if "bolt" in protocols else None
     bench.warn_if_busy()
 
     with bench.Scratch() as scratch, contextlib.ExitStack() as stack:
@@ -195,8 +250,8 @@ def main():
             command = {"bolt": ["bolt"], "grpc": ["fast"]}[protocol]
             service = stack.enter_context(bench.Server([bench.plimsoll(), "serve", *command, "--listen", "127.0.0.1:0", "--workers", 1]))
             groups.append(paths_of(stack, scratch, certs, protocol, service))
-        if "bolt" in protocols:
-            groups[0] += mosn(stack)
+        if asked:
+            groups[protocols.index("bolt")].append(mosn(stack, *asked))
         for rep in range(args.reps):
             for group in groups:
                 for number, path in enumerate(group):
@@ -218,7 +273,7 @@ def main():
             if "sidecar" in path.name and "as TCP" not in path.name:
                 missed += [f"{path.name}: {what}" for what, over in [
                     (f"{cpu:.1f} µs CPU", cpu > GOAL_CPU), (f"{p50:.0f} µs at p50", p50 >= GOAL_P50), (f"{path.rss / 1e6:.1f} MB", path.rss >= GOAL_RSS)] if over]
-    if "bolt" in protocols and "MOSN" not in os.environ:
+    if "bolt" in protocols and not asked:
         rows.append(["bolt: MOSN (known)", "–", KNOWN["cpu"], KNOWN["p50"], "–", KNOWN["rss"]])
     bench.print_table(["path", "requests a second", "CPU a request a hop, µs", "added a hop at p50, µs", "at p99, µs", "RSS, MB"], rows)
     print(f"\ngoals: at most {GOAL_CPU:.0f} µs of CPU a request a hop, less than {GOAL_P50:.0f} µs added a hop at p50, less than {GOAL_RSS / 1e6:.0f} MB: ", end="")

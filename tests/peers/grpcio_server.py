@@ -85,6 +85,27 @@ class Echo(echo_pb2_grpc.EchoServicer):
             yield echo_pb2.EchoResponse(message=request.message)
 
 
+class Guard(grpc.ServerInterceptor):
+    """Lets nobody in, reflection included, without the right authorization."""
+
+    def __init__(self, wanted):
+        self.wanted = wanted
+
+    def intercept_service(self, continuation, call):
+        handler = continuation(call)
+        if dict(call.invocation_metadata).get("authorization") == self.wanted:
+            return handler
+
+        def refuse(_, context):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "authorization is missing or wrong")
+
+        kind = "stream" if handler.request_streaming else "unary"
+        kind += "_stream" if handler.response_streaming else "_unary"
+        return getattr(grpc, f"{kind}_rpc_method_handler")(
+            refuse, handler.request_deserializer, handler.response_serializer
+        )
+
+
 def credentials(args):
     with open(args.tls_key, "rb") as key, open(args.tls_cert, "rb") as cert:
         pair = (key.read(), cert.read())
@@ -106,14 +127,16 @@ def main():
     parser.add_argument("--delay-ms", type=float, default=0.0, help="wait before every score")
     parser.add_argument("--gzip", action="store_true", help="pack every answer, asked for or not")
     parser.add_argument("--threads", type=int, default=8, help="calls answered at a time")
+    parser.add_argument("--authorization", help="refuse calls whose metadata have another one")
     args = parser.parse_args()
     if bool(args.tls_cert) != bool(args.tls_key):
         parser.error("--tls-cert and --tls-key go together")
     if args.tls_client_ca and not args.tls_cert:
         parser.error("--tls-client-ca needs --tls-cert and --tls-key")
 
+    guards = [Guard(args.authorization)] if args.authorization else None
     packing = grpc.Compression.Gzip if args.gzip else None
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=args.threads), compression=packing)
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=args.threads), compression=packing, interceptors=guards)
     score_pb2_grpc.add_ScoreServiceServicer_to_server(Score(args.delay_ms / 1000), server)
     orders_pb2_grpc.add_OrderServiceServicer_to_server(Orders(), server)
     echo_pb2_grpc.add_EchoServicer_to_server(Echo(), server)

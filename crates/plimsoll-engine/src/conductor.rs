@@ -48,7 +48,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// Not one connection came up.
-    #[error("{url}: {detail} [{}]: {}", outcome.code(), outcome.explanation())]
+    #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
     NoConnection {
         url: String,
         outcome: Outcome,
@@ -76,6 +76,14 @@ pub enum RunError {
         of: u32,
         problem: String,
     },
+}
+
+/// What the TLS library says is for those who know TLS; all other details say it all.
+fn explained(outcome: Outcome) -> String {
+    match outcome.code().starts_with("TLS_") {
+        true => format!(": {}", outcome.explanation()),
+        false => String::new(),
+    }
 }
 
 /// What a caller sees of a run while it happens.
@@ -261,6 +269,7 @@ fn carry_out(
     let (tell, told) = mpsc::channel();
     let client = Watched::own();
     let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
+    let (client, server) = (Meter::new(client), server.map(Meter::new));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
     for share in shares(plan, whole, shard, workers) {
@@ -282,8 +291,8 @@ fn carry_out(
         spares,
         clock,
         holding,
-        client: Meter::new(client),
-        server: server.map(Meter::new),
+        client,
+        server,
         shard,
         intervals: InStep::new(workers as usize),
         negotiated: None,
@@ -467,8 +476,10 @@ impl Conductor<'_, '_> {
             }
         };
         // What the connecting took is not the load's.
-        let _ = self.client.read();
-        let _ = self.server.as_mut().and_then(Meter::read);
+        self.client.restart();
+        if let Some(server) = &mut self.server {
+            server.restart();
+        }
         (self.observe)(Observation::Started {
             workers,
             connections: u64::from(established.open),

@@ -25,6 +25,15 @@ pub struct Done {
     pub bytes_received: u32,
 }
 
+/// What a call has exchanged by now, in the units of [`Done`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exchanged {
+    /// Where calls carry several messages.
+    pub messages_sent: u32,
+    pub bytes_sent: u32,
+    pub bytes_received: u32,
+}
+
 /// What a driver tells the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -88,10 +97,9 @@ pub trait Driver {
     /// [`Event::Done`] follows; [`Event::Late`] may.
     fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>);
 
-    /// Messages sent so far on a call in flight, where calls carry several; asked
-    /// before [`Driver::cancel`].
-    fn messages_sent(&self, _call: CallId) -> u32 {
-        0
+    /// What a call in flight has come to so far; asked before [`Driver::cancel`].
+    fn exchanged(&self, _call: CallId) -> Exchanged {
+        Exchanged::default()
     }
 
     /// Bytes that the peer is sure to send before anything else can happen, such as the

@@ -19,5 +19,7 @@ pub use conductor::{
     Finished, Observation, Place, RunError, connections_at_once, connections_of_scripts,
     most_connections, resolve, run, run_scripts,
 };
-pub use driver::{CallId, Direction, Done, Driver, Event, Protocol, ProtocolError, Tracer};
+pub use driver::{
+    CallId, Direction, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+};
 pub use stop::Stop;

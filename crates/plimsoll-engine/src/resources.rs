@@ -8,6 +8,8 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::run::Resources;
 use procfs::net::TcpState;
@@ -16,10 +18,13 @@ use procfs::process::Process;
 /// What a process has used so far, and holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Since the process began, in microseconds. The kernel counts these in ticks of
-    /// 10 ms, so only differences over many ticks mean much.
-    pub cpu_user_us: u64,
-    pub cpu_system_us: u64,
+    /// User and system time since the process began, in nanoseconds: the scheduler's own
+    /// account, exact however short the time.
+    pub cpu_ns: u64,
+    /// The same in ticks, mostly of 10 ms: good for telling how it divides over a longer
+    /// time, and for nothing else.
+    pub user_ticks: u64,
+    pub system_ticks: u64,
     /// Resident set size.
     pub rss_bytes: u64,
     pub descriptors: u64,
@@ -29,8 +34,9 @@ pub struct Usage {
 impl Usage {
     fn plus(self, other: Usage) -> Usage {
         Usage {
-            cpu_user_us: self.cpu_user_us + other.cpu_user_us,
-            cpu_system_us: self.cpu_system_us + other.cpu_system_us,
+            cpu_ns: self.cpu_ns + other.cpu_ns,
+            user_ticks: self.user_ticks + other.user_ticks,
+            system_ticks: self.system_ticks + other.system_ticks,
             rss_bytes: self.rss_bytes + other.rss_bytes,
             descriptors: self.descriptors + other.descriptors,
             threads: self.threads + other.threads,
@@ -111,13 +117,29 @@ impl Watched {
 pub struct Meter {
     watched: Watched,
     last: Option<Usage>,
+    /// What it held when the meter was made, until that is told.
+    before: Option<u64>,
+    /// What it held when the load began, until that is told.
+    began: Usage,
 }
 
 impl Meter {
     /// What was used before now does not count.
     pub fn new(watched: Watched) -> Meter {
         let last = watched.usage();
-        Meter { watched, last }
+        Meter {
+            watched,
+            last,
+            before: last.map(|usage| usage.rss_bytes),
+            began: Usage::default(),
+        }
+    }
+
+    /// The load begins: what was used until now does not count, but what is held now does.
+    /// A short load may be over, and all closed, before the next reading.
+    pub fn restart(&mut self) {
+        self.last = self.watched.usage();
+        self.began = self.last.unwrap_or_default();
     }
 
     pub fn pids(&self) -> &[i32] {
@@ -127,15 +149,32 @@ impl Meter {
     /// What was used since the last reading; `None` when the processes are gone.
     pub fn read(&mut self) -> Option<Resources> {
         let now = self.watched.usage()?;
-        let before = self.last.replace(now).unwrap_or(now);
+        let last = self.last.replace(now).unwrap_or(now);
+        let began = std::mem::take(&mut self.began);
+        let cpu_us = now.cpu_ns.saturating_sub(last.cpu_ns) / 1000;
+        let system_us = (cpu_us as f64 * system_share(last, now)).round() as u64;
         Some(Resources {
-            cpu_user_us: now.cpu_user_us.saturating_sub(before.cpu_user_us),
-            cpu_system_us: Some(now.cpu_system_us.saturating_sub(before.cpu_system_us)),
-            rss_bytes: now.rss_bytes,
-            descriptors: now.descriptors,
-            threads: now.threads,
+            cpu_user_us: cpu_us - system_us,
+            cpu_system_us: Some(system_us),
+            rss_bytes: now.rss_bytes.max(began.rss_bytes),
+            rss_bytes_before: self.before.take(),
+            descriptors: now.descriptors.max(began.descriptors),
+            threads: now.threads.max(began.threads),
         })
     }
+}
+
+/// How much of what was used between two readings was system time, 0 to 1; of all that was
+/// ever used where too few ticks lie between them to tell.
+fn system_share(last: Usage, now: Usage) -> f64 {
+    const ENOUGH: u64 = 20;
+    let user = now.user_ticks.saturating_sub(last.user_ticks);
+    let system = now.system_ticks.saturating_sub(last.system_ticks);
+    let (user, system) = match user + system >= ENOUGH {
+        true => (user, system),
+        false => (now.user_ticks, now.system_ticks),
+    };
+    system as f64 / (user + system).max(1) as f64
 }
 
 /// The server whose resources the plan wants to be read, where it can be found.
@@ -194,10 +233,12 @@ fn same_host(a: IpAddr, b: IpAddr) -> bool {
 fn usage_of(pid: i32) -> Option<Usage> {
     let process = Process::new(pid).ok()?;
     let stat = process.stat().ok()?;
-    let tick_us = 1_000_000 / procfs::ticks_per_second().max(1);
+    let clock = clock_getcpuclockid(Pid::from_raw(pid)).ok()?;
+    let used = clock.now().ok()?;
     Some(Usage {
-        cpu_user_us: stat.utime * tick_us,
-        cpu_system_us: stat.stime * tick_us,
+        cpu_ns: u64::try_from(std::time::Duration::from(used).as_nanos()).ok()?,
+        user_ticks: stat.utime,
+        system_ticks: stat.stime,
         rss_bytes: stat.rss * procfs::page_size(),
         descriptors: process.fd_count().unwrap_or(0) as u64,
         threads: u64::try_from(stat.num_threads).unwrap_or(0),
@@ -219,6 +260,27 @@ mod tests {
         assert!(usage.rss_bytes > 100_000 && usage.descriptors > 3 && usage.threads >= 1);
         drop(listener);
         assert!(Watched::listening_on(address).is_none());
+    }
+
+    #[test]
+    fn cpu_is_told_to_the_microsecond_and_what_was_held_at_the_beginning_counts() {
+        let mut meter = Meter::new(Watched::own());
+        let files: Vec<_> = (0..40).map(|_| fs::File::open("/dev/null")).collect();
+        meter.restart();
+        drop(files);
+        let now = rustix::time::clock_gettime;
+        let end = now(rustix::time::ClockId::ThreadCPUTime).tv_nsec + 3_000_000;
+        let mut turns = 0u64;
+        while now(rustix::time::ClockId::ThreadCPUTime).tv_nsec < end {
+            turns = std::hint::black_box(turns + 1);
+        }
+        let used = meter.read().unwrap();
+        // Far less than a tick, and seen.
+        assert!(used.cpu_us().unwrap() >= 3_000, "{used:?}");
+        assert!(used.descriptors >= 40, "{used:?}");
+        assert!(used.rss_bytes_before.is_some_and(|bytes| bytes > 100_000));
+        let later = meter.read().unwrap();
+        assert!(later.descriptors < used.descriptors && later.rss_bytes_before.is_none());
     }
 
     #[test]

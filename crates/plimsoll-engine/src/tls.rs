@@ -31,6 +31,7 @@ mod lean;
 pub mod limits;
 pub mod record;
 mod secrets;
+pub mod validity;
 
 use bare::{BareError, BareSession};
 use chain::CheckedOnce;
@@ -42,6 +43,13 @@ use secrets::Heard;
 pub use lean::{ServerSession, ServerSessions, SessionError};
 
 use crate::tickets::Tickets;
+use crate::worker::classify_connect;
+
+/// A server that wants a client certificate and gets none may close without a word.
+pub(crate) const UNINVITED: &str =
+    "tls: the server asked for a client certificate, got none and closed the connection";
+pub(crate) const CLOSED_IN_HANDSHAKE: &str =
+    "tls: the server closed the connection during the handshake (is it a plaintext port?)";
 
 /// Why a TLS client can't be made from a plan.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +200,27 @@ impl TlsClient {
         &self.config
     }
 
+    /// What a connection on [`TlsClient::config`] that failed with `error` before its peer said
+    /// anything is counted as, and what to tell a person about it.
+    pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
+        let library = error.get_ref().and_then(|e| e.downcast_ref());
+        match (library, error.kind()) {
+            (Some(error), _) => classify(error, self.has_identity),
+            _ if self.lacks_certificate() => {
+                (Outcome::TlsClientCertificateRequired, UNINVITED.to_owned())
+            }
+            (None, io::ErrorKind::UnexpectedEof) => {
+                (Outcome::TlsFailed, CLOSED_IN_HANDSHAKE.to_owned())
+            }
+            (None, _) => (classify_connect(error), format!("tls: {error}")),
+        }
+    }
+
+    /// A server asked for a client certificate, and there was none to show.
+    pub fn lacks_certificate(&self) -> bool {
+        !self.has_identity && self.asked.0.load(Ordering::Relaxed)
+    }
+
     /// The name that the server's certificate has to be for.
     pub fn server_name(&self) -> &ServerName<'static> {
         &self.server_name
@@ -217,6 +246,11 @@ impl TlsClient {
             client.heard = Some(heard);
         }
         client
+    }
+
+    /// The plan resumes sessions.
+    pub(crate) fn resumes(&self) -> bool {
+        self.resume
     }
 
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
@@ -677,5 +711,5 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
         rustls::Error::InvalidMessage(_) => Outcome::TlsNotTls,
         _ => Outcome::TlsFailed,
     };
-    (outcome, format!("tls: {error}"))
+    (outcome, format!("tls: {}", validity::failure(error)))
 }

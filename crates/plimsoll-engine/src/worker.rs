@@ -33,7 +33,8 @@ mod lifecycle;
 
 use calls::Calls;
 use connection::Connection;
-pub(crate) use connection::{SocketWriter, classify_connect};
+pub(crate) use connection::SocketWriter;
+pub use connection::classify_connect;
 pub use control::{Control, StopLevel, WorkerInterval};
 pub use intervals::INTERVAL_NS;
 pub(crate) use intervals::Intervals;
@@ -126,6 +127,8 @@ pub struct Worker<P: Protocol, N: Network> {
     network: N,
     protocol: Arc<P>,
     tls: Option<TlsClient>,
+    /// The plan resumes sessions, and this worker has had no connection yet.
+    ticketless: bool,
     /// [`Protocol::rests`].
     rests: bool,
     share: Share,
@@ -167,6 +170,8 @@ pub struct Worker<P: Protocol, N: Network> {
     closed_began: bool,
     stage: u8,
     stage_end: Time,
+    /// Open loop: the last arrival stands for the time up to here, so the run lasts as long.
+    schedule_end: Time,
 
     phase: Phase,
     stopped_at: Time,
@@ -218,6 +223,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             network,
             rests: protocol.rests(),
             protocol,
+            ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
             tls,
             address: None,
             connections: Vec::with_capacity(lanes as usize),
@@ -247,6 +253,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             closed_began: false,
             stage: first_counted.unwrap_or(0) as u8,
             stage_end: Time::NEVER,
+            schedule_end: Time(0),
             phase: Phase::Connecting,
             stopped_at: Time::NEVER,
             interrupted: false,
@@ -399,6 +406,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .min(self.clients_wake())
             .min(self.stage_end)
             .min(self.drain_end());
+        if self.phase == Phase::Loading && self.next.is_none() && !self.is_closed_loop() {
+            at = at.min(self.schedule_end);
+        }
         match self.next {
             Some(next) if self.phase == Phase::Loading && self.start.0 + next.at <= at.0 => Wake {
                 at: Time(self.start.0 + next.at),

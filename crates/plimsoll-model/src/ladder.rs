@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::document;
 use crate::limits::{Limits, Work};
+use crate::objective::{self, Conclusion, Judged};
 use crate::run::summary::ResourcesSummary;
 use crate::run::{Run, RunError};
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
@@ -95,6 +96,14 @@ pub struct Slice {
     pub errors: u64,
     /// The run's figures describe the target.
     pub valid: bool,
+    /// Full handshakes are all that makes it invalid, where sessions were to be resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_resumed: bool,
+    /// What the plan's objectives came to; left out where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conclusion: Option<Conclusion>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objectives: Vec<Judged>,
     /// The run directory, relative to the ladder's.
     pub run: String,
     /// What it carried in all, where that is asked for.
@@ -168,6 +177,7 @@ impl Slice {
     /// The figures of `run`, which is kept in `directory`.
     pub fn of(run: &Run, directory: String) -> Slice {
         let total = &run.summary.total;
+        let objectives = objective::judge_run(run);
         Slice {
             p50_us: total.response.and_then(|r| r.p50_us),
             p99_us: total.response.and_then(|r| r.p99_us),
@@ -177,9 +187,17 @@ impl Slice {
             server_bytes_per_connection: None,
             errors: total.errors + total.not_started,
             valid: run.summary.health.valid,
+            not_resumed: objective::only_not_resumed(run),
+            conclusion: objective::conclude(run, &objectives),
+            objectives,
             run: directory,
             volume: None,
         }
+    }
+
+    /// What was measured may be the generator's.
+    pub fn is_generator_limited(&self) -> bool {
+        !self.valid && !self.not_resumed
     }
 
     fn value(&self, metric: Metric) -> Option<f64> {
@@ -254,7 +272,16 @@ impl LadderRecord {
     /// Most slices were generator-limited: the figures may be the generator's.
     pub fn is_generator_limited(&self) -> bool {
         let slices = || self.rungs.iter().flat_map(|r| &r.slices);
-        2 * slices().filter(|s| !s.valid).count() > slices().count()
+        2 * slices().filter(|s| s.is_generator_limited()).count() > slices().count()
+    }
+
+    /// What all slices with objectives come to together: the worst of them.
+    pub fn conclusion(&self) -> Option<Conclusion> {
+        let slices = self.rungs.iter().flat_map(|r| &r.slices);
+        let found: Vec<Conclusion> = slices.filter_map(|s| s.conclusion).collect();
+        [Conclusion::Fail, Conclusion::Invalid, Conclusion::Pass]
+            .into_iter()
+            .find(|conclusion| found.contains(conclusion))
     }
 
     /// How many differences are stated: of every rung to the one below and to the first.
@@ -369,6 +396,9 @@ mod tests {
                     server_bytes_per_connection: None,
                     errors: 0,
                     valid: true,
+                    not_resumed: false,
+                    conclusion: None,
+                    objectives: Vec::new(),
                     run: String::new(),
                     volume: None,
                 });

@@ -3,11 +3,12 @@
 //! A call that failed, or was never started, took longer than any limit: failing fast
 //! does not help a percentile. The binary judges the runs it makes, the report the runs it reads.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::measure::TimeMeasure;
 use crate::plan::{End, Metric, Objective, Statistic, Timed};
 use crate::record::{StageRecord, Times};
+use crate::run::health::ProblemKind;
 use crate::run::memory::MemoryGrowth;
 use crate::run::{MemorySummary, Run, State};
 use crate::spec;
@@ -15,25 +16,33 @@ use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
 /// What became of an objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Met,
     Missed,
-    /// The run has too few calls to tell.
+    /// The run has too few calls, or handshakes, to tell.
     NotSupported,
 }
 
 /// An objective with what was measured.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
+    /// Begins with the metric's name, however it was typed.
     pub objective: String,
     pub verdict: Verdict,
     pub measured: String,
 }
 
+impl Judged {
+    /// Full handshakes, where resumed ones were promised, were found out by this objective.
+    fn is_lost_resumption(&self) -> bool {
+        self.verdict == Verdict::Missed && self.objective.starts_with("resumed")
+    }
+}
+
 /// What a run with objectives comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conclusion {
     /// Every objective was met.
@@ -152,6 +161,9 @@ pub fn conclude(run: &Run, judged: &[Judged]) -> Option<Conclusion> {
     } else if run.state == State::Aborted && lost && any(Verdict::Missed) {
         // Whatever the rest of the run would have shown.
         Conclusion::Fail
+    } else if only_not_resumed(run) && judged.iter().any(Judged::is_lost_resumption) {
+        // What makes the run invalid is the very thing that was promised.
+        Conclusion::Fail
     } else if run.state != State::Complete || any(Verdict::NotSupported) {
         Conclusion::Invalid
     } else if any(Verdict::Missed) {
@@ -159,6 +171,13 @@ pub fn conclude(run: &Run, judged: &[Judged]) -> Option<Conclusion> {
     } else {
         Conclusion::Pass
     })
+}
+
+/// Nothing but full handshakes makes `run` invalid.
+pub(crate) fn only_not_resumed(run: &Run) -> bool {
+    let problems = &run.summary.health.problems;
+    let mut invalidating = problems.iter().filter(|p| p.invalidates);
+    run.state == State::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
 }
 
 /// How the reason ends of a run that was stopped because an objective was lost.
@@ -188,7 +207,8 @@ fn is_lost(objective: &Objective, record: &StageRecord, expected: u64) -> bool {
     let failed = record.errors() + record.not_started;
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
-        Metric::Rate | Metric::Memory(_) => return false,
+        // How many handshakes there will be is not known beforehand.
+        Metric::Rate | Metric::Resumed | Metric::Memory(_) => return false,
         // How many of these there will be is not known beforehand.
         Metric::Time(Timed::Measure(_) | Timed::MessageGap | Timed::Connection, _) => return false,
         Metric::Time(timed, statistic) => (timed, statistic),
@@ -277,6 +297,15 @@ fn measure(metric: Metric, part: &Part) -> (Option<f64>, String) {
                 Rate((rate * 10.0).round() / 10.0).to_string()
             });
             (part.achieved_per_s, text)
+        }
+        Metric::Resumed => {
+            let handshakes = record.connections_resumed + record.connections_full;
+            let share =
+                (handshakes > 0).then(|| record.connections_resumed as f64 / handshakes as f64);
+            let text = share.map_or("no handshake was made".to_owned(), |share| {
+                format!("{:.4}% of {handshakes} handshakes", share * 100.0)
+            });
+            (share, text)
         }
         Metric::Memory(end) => memory_of(end, part.memory.as_ref()),
     }
@@ -403,6 +432,29 @@ mod tests {
         let judged = judge(&usual(), &measured(record(600, 11, 0)));
         let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
         assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
+    }
+
+    #[test]
+    fn a_share_of_resumed_handshakes_needs_handshakes() {
+        let judged = |full, resumed| {
+            let mut r = record(10, 0, 0);
+            (r.connections_full, r.connections_resumed) = (full, resumed);
+            let judged = judge(&objectives(&[("resumed", ">= 99%")]), &measured(r));
+            (judged[0].verdict, judged[0].measured.clone())
+        };
+        let told = |verdict, text: &str| (verdict, text.to_owned());
+        assert_eq!(
+            judged(1, 99),
+            told(Verdict::Met, "99.0000% of 100 handshakes")
+        );
+        assert_eq!(
+            judged(2, 98),
+            told(Verdict::Missed, "98.0000% of 100 handshakes")
+        );
+        assert_eq!(
+            judged(0, 0),
+            told(Verdict::NotSupported, "no handshake was made")
+        );
     }
 
     #[test]

@@ -110,7 +110,7 @@ outcomes! {
     BadAnswer "BAD_ANSWER" Target "the answer is malformed"
     MessageTooLarge "MESSAGE_TOO_LARGE" Target "the answer's message is over the size limit"
     MissingStatus "MISSING_STATUS" Target "the stream ended without a gRPC status"
-    StreamShort "STREAM_SHORT" Target "the stream ended well before all its messages were exchanged"
+    StreamShort "STREAM_SHORT" Target "the stream ended without an error, but before all its messages were exchanged"
     StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects"
     CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered"
     BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for"

@@ -495,6 +495,8 @@ pub enum Metric {
     Errors,
     /// Achieved calls a second.
     Rate,
+    /// Share of TLS handshakes that were resumed from a ticket.
+    Resumed,
     /// Resident bytes a connection.
     Memory(End),
 }

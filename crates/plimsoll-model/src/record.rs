@@ -262,6 +262,9 @@ pub struct StageRecord {
     pub connections_full: u64,
     /// Connections made with a resumed TLS session.
     pub connections_resumed: u64,
+    /// Of those with a full handshake, where sessions are resumed: a worker's first, which
+    /// can't have had a ticket.
+    pub connections_first: u64,
     /// Shared connections that were up and were lost; what replaces them is counted above.
     pub connections_lost: u64,
     /// Attempts at a connection that failed, apart from calls.
@@ -363,6 +366,7 @@ impl StageRecord {
         self.outcomes.merge(&other.outcomes);
         self.connections_full += other.connections_full;
         self.connections_resumed += other.connections_resumed;
+        self.connections_first += other.connections_first;
         self.connections_lost += other.connections_lost;
         self.connect_failures.merge(&other.connect_failures);
         self.bytes_sent += other.bytes_sent;
@@ -392,6 +396,7 @@ impl StageRecord {
         self.outcomes.clear();
         self.connections_full = 0;
         self.connections_resumed = 0;
+        self.connections_first = 0;
         self.connections_lost = 0;
         self.connect_failures.clear();
         self.bytes_sent = 0;

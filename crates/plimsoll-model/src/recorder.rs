@@ -79,6 +79,12 @@ impl Recorder {
         self.current.stage_mut(stage).connection(p);
     }
 
+    /// The connection of the call that was recorded last was a worker's first, in a run that
+    /// resumes sessions.
+    pub fn first_connection(&mut self, stage: u8) {
+        self.current.stage_mut(stage).connections_first += 1;
+    }
+
     /// A connection that several calls used was lost.
     pub fn connection_lost(&mut self, stage: u8) {
         self.current.stage_mut(stage).connections_lost += 1;

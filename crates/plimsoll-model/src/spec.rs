@@ -38,7 +38,8 @@ pub use ladder::{LadderSpec, Network, RungSpec, Secured, Via};
 pub use plugin::PluginSpec;
 pub use read::{locate, read};
 pub use resolve::{
-    EncodedBolt, EncodedCall, EncodedPlugin, Surroundings, group_named, resolve, suite_named,
+    EncodedBolt, EncodedCall, EncodedPlugin, Surroundings, group_named, metadata, resolve,
+    suite_named,
 };
 pub use saved::{is_secret_name, secrets};
 pub use target::{parse_target, section_of, suggest};
@@ -121,6 +122,11 @@ impl Spec {
             .iter()
             .filter_map(|(metric, limit)| objective::parse(metric, limit).ok())
             .collect()
+    }
+
+    /// TLS sessions are to be resumed from tickets.
+    pub fn resumes(&self) -> bool {
+        self.tls.as_ref().and_then(|tls| tls.resume) == Some(true)
     }
 }
 

@@ -115,6 +115,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         cpu_user_us: 20_000,
         cpu_system_us: Some(10_000),
         rss_bytes: 10 << 20,
+        rss_bytes_before: Some(8 << 20),
         descriptors: 12,
         threads: 2,
     };

@@ -92,6 +92,7 @@ impl spec::Surroundings for Nothing {
         _: &str,
         _: &str,
         _: Option<&Rows>,
+        _: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
         Err(Problem::new("call", "not of this plan"))
     }

@@ -300,7 +300,7 @@ fn simulate(seed: u64, stormy: bool) -> Outcomes {
         } else {
             Arrivals::Closed {
                 clients: sessions as u32,
-                think: Duration::ZERO,
+                think: Duration::from_millis(number(13, 0, 30)),
             }
         },
         stages: vec![Stage {

@@ -10,6 +10,7 @@ mod chart;
 mod comparison;
 mod curve;
 mod heatmap;
+mod measures;
 mod memory;
 mod page;
 mod phases;
@@ -20,7 +21,7 @@ mod timeline;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
-use plimsoll_model::objective::{self, Judged, Verdict};
+use plimsoll_model::objective::{self, Conclusion, Judged, Verdict};
 use plimsoll_model::run::{Run, RunError, Source, State};
 use plimsoll_model::search::{Limit, SearchRecord};
 
@@ -67,6 +68,8 @@ pub fn runs(views: &[View]) -> String {
             (heatmap::section(view, views.len() > 1))
         }
         (tables::latency(views))
+        (measures::streams(views))
+        (measures::sessions(views))
         (tables::errors(views))
         (phases::section(views))
         (memory::memory(views))
@@ -117,7 +120,13 @@ pub fn search(record: &SearchRecord, plan: &str) -> String {
 pub fn ladder(record: &LadderRecord, plan: &str) -> String {
     let last = record.rungs.len().saturating_sub(1);
     let added = record.added(last, 0, Metric::P50);
+    let sentences = [
+        ladder_words::objectives(record),
+        ladder_words::notes(record),
+    ]
+    .concat();
     let (tone, label) = match added {
+        _ if record.conclusion() == Some(Conclusion::Fail) => (Tone::Bad, "objective missed"),
         _ if record.interrupted => (Tone::Unsure, "interrupted"),
         _ if record.is_generator_limited() => (Tone::Unsure, "invalid: generator-limited"),
         Added::Clear(_) => (Tone::Good, "differences seen"),
@@ -158,7 +167,7 @@ pub fn ladder(record: &LadderRecord, plan: &str) -> String {
         _ => record.name.clone(),
     };
     let body = html! {
-        (page::verdict(tone, label, &heading, Some(&record.name), &cards, &ladder_words::notes(record)))
+        (page::verdict(tone, label, &heading, Some(&record.name), &cards, &sentences))
         (rungs::section(record))
         (page::section("The rungs", "Slices were measured in rounds: every rung once a round, in random order, so that drift falls on all alike. Differences are taken within rounds.", &html! { div.scroll { (rungs::table(record)) } }))
         (tables::plan(plan, &record.name, "ladder"))
@@ -176,13 +185,17 @@ fn verdict(view: &View, several: bool) -> Markup {
         .iter()
         .any(|j| j.verdict == Verdict::NotSupported);
     let (tone, label) = match (run.state, invalid) {
+        // Even where full handshakes make the run invalid: that they are missed is the finding.
+        _ if objective::conclude(run, &view.judged) == Some(Conclusion::Fail) => {
+            (Tone::Bad, "objective missed")
+        }
         (_, Some(p)) if p.kind.is_generator_limit() => (Tone::Unsure, "invalid: generator-limited"),
         (_, Some(_)) => (Tone::Unsure, "invalid"),
         _ if missed => (Tone::Bad, "objective missed"),
         (State::Aborted, _) => (Tone::Unsure, "stopped before its end"),
         (State::Partial | State::Running, _) => (Tone::Unsure, "partial"),
         _ if total.ok == 0 => (Tone::Bad, "not one call succeeded"),
-        _ if unjudged => (Tone::Unsure, "too few calls to judge"),
+        _ if unjudged => (Tone::Unsure, "objectives can't be judged"),
         _ if view.judged.is_empty() => (Tone::Plain, "no objective"),
         _ => (Tone::Good, "objectives met"),
     };
@@ -199,6 +212,9 @@ fn verdict(view: &View, several: bool) -> Markup {
         cards.extend(response.p50_us.map(|us| Card::new("p50", time(us))));
         cards.extend(response.p99_us.map(|us| Card::new("p99", time(us))));
         cards.extend(response.p99_9_us.map(|us| Card::new("p99.9", time(us))));
+    }
+    if let Some(received) = total.messages.and_then(|m| m.received_per_s) {
+        cards.push(Card::new("messages received", rate(received)));
     }
     if let Some(cpu) = total.client.and_then(|c| c.cpu_us_per_call) {
         cards.push(Card::new("client CPU a call", time(cpu)));

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{Added, LadderRecord, Metric, Unit};
+use plimsoll_model::ladder::{Added, LadderRecord, Metric, Rung, Unit};
+use plimsoll_model::objective::Verdict;
 
 use crate::quantity::{bytes, plural, signed, time};
 use crate::terminal::{Align, Options, Table};
@@ -38,6 +39,30 @@ pub fn added(metric: Metric, added: Added) -> String {
 
 /// What made some slices worth less, in sentences.
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
+    let mut notes = limits(ladder);
+    for rung in &ladder.rungs {
+        let full = rung.slices.iter().filter(|s| s.not_resumed).count();
+        if full > 0 {
+            notes.push(format!(
+                "{}: full handshakes in {full} of {}, though sessions were to be resumed",
+                rung.name,
+                plural(rung.slices.len() as u64, "slice")
+            ));
+        }
+    }
+    let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
+    if slices().any(|s| s.p50_us.is_some()) && slices().all(|s| s.p99_us.is_none()) {
+        notes.push(
+            "a slice has too few calls for a p99: make slices longer, or the rate higher"
+                .to_owned(),
+        );
+    }
+    notes
+}
+
+/// Of these [`notes`], what holds for sweeps too: those have no rate to be late for, bulk no
+/// p99, and they count full handshakes themselves.
+pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
     let all = slices().count();
     let mut notes: Vec<String> = ladder
@@ -45,7 +70,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
         .iter()
         .map(|s| format!("{} was not measured: {}", s.name, s.reason))
         .collect();
-    let invalid = slices().filter(|s| !s.valid).count();
+    let invalid = slices().filter(|s| s.is_generator_limited()).count();
     if invalid > 0 {
         notes.push(format!(
             "{invalid} of {all} slices were generator-limited: give the generator an idle core, or a lower rate"
@@ -57,16 +82,50 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
             notes.push(format!("{}: {} failed", rung.name, plural(errors, "call")));
         }
     }
-    if slices().any(|s| s.p50_us.is_some()) && slices().all(|s| s.p99_us.is_none()) {
-        notes.push(
-            "a slice has too few calls for a p99: make slices longer, or the rate higher"
-                .to_owned(),
-        );
-    }
     if ladder.interrupted {
         notes.push("interrupted: the rounds measured until then are shown".to_owned());
     }
     notes
+}
+
+/// Objectives that slices did not meet, and the verdict on all of them, in sentences; empty
+/// where the plan has none.
+pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
+    let Some(conclusion) = ladder.conclusion() else {
+        return Vec::new();
+    };
+    let mut sentences = vec![format!("verdict on the objectives: {}", conclusion.name())];
+    sentences.extend(ladder.rungs.iter().flat_map(unmet));
+    sentences
+}
+
+fn unmet(rung: &Rung) -> Vec<String> {
+    let all = || rung.slices.iter().flat_map(|s| &s.objectives);
+    let mut seen: Vec<(&str, Verdict)> = Vec::new();
+    for judged in all().filter(|j| j.verdict != Verdict::Met) {
+        let one = (judged.objective.as_str(), judged.verdict);
+        if !seen.contains(&one) {
+            seen.push(one);
+        }
+    }
+    let sentence = |(objective, verdict): (&str, Verdict)| {
+        let measured: Vec<&str> = all()
+            .filter(|j| (j.objective.as_str(), j.verdict) == (objective, verdict))
+            .map(|j| j.measured.as_str())
+            .collect();
+        let word = match verdict {
+            Verdict::Missed => "missed",
+            _ => "not judged",
+        };
+        format!(
+            "{}: {objective} {word} in {} of {} ({})",
+            rung.name,
+            measured.len(),
+            plural(rung.slices.len() as u64, "slice"),
+            measured.first().unwrap_or(&"–")
+        )
+    };
+    seen.into_iter().map(sentence).collect()
 }
 
 /// The metrics that were measured.
@@ -104,6 +163,7 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     let mut head = vec!["rung (medians of its slices)".to_owned()];
     head.extend(metrics.iter().map(|m| m.name().to_owned()));
     table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+    table.unbroken();
     for rung in &ladder.rungs {
         let mut row = vec![rung.name.clone()];
         row.extend(metrics.iter().map(|m| {
@@ -132,7 +192,10 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             }
         }
     }
-    let notes = notes(ladder);
+    let notes: Vec<String> = objectives(ladder)
+        .into_iter()
+        .chain(notes(ladder))
+        .collect();
     if !notes.is_empty() {
         out.push('\n');
         for note in notes {

@@ -15,6 +15,7 @@ pub mod junit;
 pub mod ladder;
 pub mod lines;
 pub mod markdown;
+mod measures;
 mod memory;
 pub mod prometheus;
 pub mod quantity;

@@ -1,4 +1,4 @@
-//! What `openssl s_time` prints, as runs, from OpenSSL 1.1.1 to 3.x.
+//! What `openssl s_time` prints, as runs, from OpenSSL 1.1.1 to 4.0.
 //!
 //! It prints a section for new connections and one for resumed ones, or either alone: a mark
 //! a connection (`r`: resumed; `*`, `t`, `3`: a full handshake), then two lines of figures.
@@ -226,6 +226,9 @@ pub fn import(
         path: path.to_owned(),
         problem,
     })?;
+    // A section without figures has nothing to import; that it began must not be forgotten.
+    let unfinished = text.lines().any(|line| line.trim() == RESUMED)
+        && !sections.iter().any(|section| section.resumed);
     let file = path.file_name().unwrap_or(path.as_os_str());
     let alone = sections.len() == 1;
     let mut runs = Vec::new();
@@ -237,7 +240,13 @@ pub fn import(
             dir.join(kind)
         };
         let name = format!("{}, {kind}", file.to_string_lossy());
-        let header = header(section, name, tool_version, imported_at);
+        let mut header = header(section, name, tool_version, imported_at);
+        if unfinished {
+            header.notes.push(
+                "s_time was stopped before its figures of resumed sessions: they are not here"
+                    .to_owned(),
+            );
+        }
         let mut writer = RunWriter::create(&dir, header, "", false)?;
         writer.interval(&interval(section), &[])?;
         runs.push(writer.finish(Ending::complete())?);

@@ -35,6 +35,7 @@ pub fn render(record: &LadderRecord, options: &Options) -> String {
             3 => Align::Right,
             _ => Align::Left,
         });
+        lines.unbroken();
         for metric in table {
             lines.row(vec![
                 metric.scenario.clone(),
@@ -66,6 +67,7 @@ pub fn document(record: &LadderRecord) -> Value {
     json!({
         "name": record.name,
         "interrupted": record.interrupted,
+        "verdict": record.conclusion(),
         "links": links.iter().map(link).collect::<Vec<_>>(),
         "limits": record.limits,
         "metrics": metrics(record)
@@ -118,6 +120,7 @@ fn carried(links: &[Link], options: &Options) -> Table {
         0 => Align::Left,
         _ => Align::Right,
     });
+    table.unbroken();
     let dash = || "–".to_owned();
     for link in links {
         let gb = |bytes_per_s: f64| format!("{:.2}", bytes_per_s / 1e9);
@@ -161,7 +164,7 @@ fn wall(limits: &Limits, options: &Options) -> String {
 }
 
 fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = ladder::objectives(record);
     for link in links {
         if link.mode == Mode::Resumed && link.full > 0 {
             notes.push(format!(
@@ -177,11 +180,6 @@ fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
             ));
         }
     }
-    notes.extend(
-        ladder::notes(record)
-            .into_iter()
-            // A closed loop has no rate to be late for, and bulk no p99.
-            .filter(|note| !note.contains("p99")),
-    );
+    notes.extend(ladder::limits(record));
     notes
 }

@@ -19,6 +19,7 @@ use plimsoll_model::run::{Run, Source, State, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
 use crate::json::overhead;
+use crate::measures::STREAMS;
 use crate::quantity::{bytes, count, known, plural, rate, share, signed_time, time};
 
 pub use comparison::render_comparison;
@@ -261,18 +262,10 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         }
         row(out, "rate", &text, options);
     }
-    let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
-    if let Some(messages) = &t.messages {
-        let mut text = format!(
-            "{} sent ({sent}), {} received ({received})",
-            count(messages.sent),
-            count(messages.received)
-        );
-        if let Some(received) = messages.received_per_s {
-            let _ = write!(text, " at {}", rate(received));
-        }
-        row(out, "messages", &text, options);
+    if let Some(fact) = crate::measures::messages(run) {
+        row(out, fact.name, &fact.text, options);
     } else if t.bytes_sent + t.bytes_received > 0 {
+        let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
         row(
             out,
             "messages",
@@ -355,6 +348,7 @@ fn times(out: &mut String, run: &Run, options: &Options) {
         vec![
             ("t_connect", phases.and_then(|p| p.connection)),
             ("t_first_rpc", t.service),
+            ("first byte", t.first_byte),
             ("t_total", phases.and_then(|p| p.cold_total)),
             ("response", t.response),
             ("lag", t.lag),
@@ -420,10 +414,7 @@ fn times(out: &mut String, run: &Run, options: &Options) {
     out.push_str(&side_by_side(&rows, &beside, options));
     dash(out, columns[0].1.count, options);
     if t.messages.is_some() {
-        let _ = writeln!(
-            out,
-            "a call is a whole stream: response and service time end with its status"
-        );
+        let _ = writeln!(out, "{STREAMS}");
     }
     if let Some(delay) = options.overhead_over {
         let o = overhead(run, delay);
@@ -628,17 +619,25 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
             time(us as f64)
         );
     }
-    // Below this the process itself outweighs its connections.
+    // Below this the process's own growth outweighs its connections.
     const MANY_CONNECTIONS: u64 = 1_000;
-    if t.connections_open_max >= MANY_CONNECTIONS
-        && let Some(client) = t.client
-    {
-        let _ = writeln!(
-            out,
-            "client memory over {} open: {} each, the process itself included",
-            plural(t.connections_open_max, "connection"),
-            bytes(client.rss_bytes_max / t.connections_open_max)
-        );
+    // Where memory itself was measured, at rest, that is told elsewhere, and better.
+    if t.connections_open_max >= MANY_CONNECTIONS && run.summary.memory.is_none() {
+        let grown = |r: &ResourcesSummary| {
+            Some(r.rss_bytes_max.saturating_sub(r.rss_bytes_before?) / t.connections_open_max)
+        };
+        let each: Vec<String> = ends
+            .iter()
+            .filter_map(|(name, r)| Some(format!("{name} {}", bytes(grown(r)?))))
+            .collect();
+        if !each.is_empty() {
+            let _ = writeln!(
+                out,
+                "memory a connection, of {}: {} (what the process grew by since before the first)",
+                plural(t.connections_open_max, "connection"),
+                each.join(", ")
+            );
+        }
     }
     out.push('\n');
 }

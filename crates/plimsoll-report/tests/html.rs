@@ -2,11 +2,15 @@
 
 mod made;
 mod records;
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod runs;
 
+use plimsoll_model::run::Ending;
 use plimsoll_model::search::{Purpose, Trial};
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, View};
 use plimsoll_report::markdown;
+use runs::{Fixture, finished_in};
 
 fn view(name: &str) -> View {
     let (_dir, run) = made::run(name);
@@ -67,6 +71,51 @@ fn one_run_has_verdict_pictures_and_tables() {
         verdict < page.find("<figure>").expect("found"),
         "verdict first"
     );
+}
+
+#[test]
+fn streams_and_sessions_have_their_own_measures() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let view = |fixture: Fixture, name: &str| {
+        View::of(finished_in(
+            &dir.path().join(name),
+            fixture,
+            Ending::complete(),
+        ))
+        .expect("a view")
+    };
+    let streams = view(Fixture::streams("streams"), "streams");
+    let sessions = view(Fixture::sessions("sessions"), "sessions");
+    let page = html::runs(std::slice::from_ref(&streams));
+    check(&page);
+    for words in [
+        "<h2>Streams</h2>",
+        "800 sent (21.6 kB), 4,000 received (11.2 kB) at 1,000/s",
+        "<th scope=\"row\">first message</th>",
+        "<th scope=\"row\">inter-message</th>",
+        "<th scope=\"row\">whole stream</th>",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("<h2>Sessions</h2>"));
+    let page = html::runs(std::slice::from_ref(&sessions));
+    check(&page);
+    for words in [
+        "<h2>Sessions</h2>",
+        "200 ok, 0 failed",
+        "<td class=\"text missed\">7,992 received once (1,998/s), 8 missing, 8 received twice",
+        "792 of 800 queries (198/s) within first token 2ms",
+        "<th scope=\"row\">first token</th>",
+        "<th scope=\"row\">token gap</th>",
+        "<th scope=\"row\">time per token</th>",
+    ] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("<h2>Streams</h2>"));
+    let page = html::runs(&[streams, sessions]);
+    check(&page);
+    assert!(page.contains("tokens, streamed, first message"));
+    assert!(page.contains("chat, sessions, first token"));
 }
 
 #[test]

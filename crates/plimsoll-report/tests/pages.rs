@@ -71,6 +71,14 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
         ),
         ("cold", html::runs(&[view(Fixture::cold("cold"), "cold")])),
         (
+            "streams",
+            html::runs(&[view(Fixture::streams("streams"), "streams")]),
+        ),
+        (
+            "sessions",
+            html::runs(&[view(Fixture::sessions("sessions"), "sessions")]),
+        ),
+        (
             "runs",
             html::runs(&[
                 view(Fixture::steady("steady"), "one"),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod records;
 mod runs;
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use plimsoll_model::run::{Ending, Run, Timestamp};
 use plimsoll_report::terminal::{Options, render, render_comparison};
-use plimsoll_report::{compare, json, lines};
+use plimsoll_report::{compare, json, ladder, lines, sweep};
 use runs::{Fixture, finished};
 use snapbox::{assert_data_eq, file};
 
@@ -41,6 +42,41 @@ fn narrow_and_in_colour() {
     // Escape codes take 8 characters of the only lines that have them.
     assert!(widest <= 68, "{widest}");
     assert_data_eq!(text, file!["golden/narrow.txt"]);
+}
+
+#[test]
+fn names_in_a_sweeps_metrics_are_never_broken() {
+    let record = records::sweep();
+    let narrow = Options {
+        width: 60,
+        ..Options::default()
+    };
+    let text = sweep::render(&record, &narrow);
+    assert_data_eq!(&text, file!["golden/sweep_narrow.txt"]);
+    // Programs find a line a figure, as it is in the file for programs.
+    for metric in sweep::metrics(&record) {
+        let is_it = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.len() == 4 && words[..3] == [&metric.scenario, metric.name, metric.unit]
+        };
+        assert_eq!(text.lines().filter(|l| is_it(l)).count(), 1, "{metric:?}");
+    }
+}
+
+#[test]
+fn a_ladder_tells_which_objectives_its_slices_missed() {
+    let text = ladder::render(&records::sweep(), &Options::default());
+    assert!(
+        text.contains(
+            "  - verdict on the objectives: fail\n  \
+             - connection resumed, size 10MiB: resumed >= 100% missed in 1 of 1 slice \
+             (0.0000% of 1000 handshakes)\n"
+        ),
+        "{text}"
+    );
+    assert!(!text.contains("generator-limited"), "{text}");
+    let document = sweep::document(&records::sweep());
+    assert_eq!(document["verdict"], "fail");
 }
 
 #[test]
@@ -86,6 +122,18 @@ fn tiny() {
 fn nothing_at_all() {
     let run = finished(Fixture::empty("empty"), Ending::aborted("interrupted"));
     assert_data_eq!(shown(&run), file!["golden/empty.txt"]);
+}
+
+#[test]
+fn streams() {
+    let run = finished(Fixture::streams("streams"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/streams.txt"]);
+}
+
+#[test]
+fn sessions() {
+    let run = finished(Fixture::sessions("sessions"), Ending::complete());
+    assert_data_eq!(shown(&run), file!["golden/sessions.txt"]);
 }
 
 #[test]

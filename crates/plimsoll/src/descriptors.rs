@@ -16,3 +16,8 @@ pub(crate) fn raise_limit() {
         }
     }
 }
+
+/// What this process may have.
+pub(crate) fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, Place, RunError, Stop};
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, Conclusion, Judged};
+use plimsoll_model::objective::{self, Judged};
 use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 
@@ -233,11 +233,9 @@ fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
         return Exit::Error;
     }
     match objective::conclude(run, judged) {
-        // The report says it; without objectives nothing was to be proved.
+        // The report says it.
         None if run.state == State::Partial => Exit::Error,
-        None | Some(Conclusion::Pass) => Exit::Done,
-        Some(Conclusion::Fail) => Exit::ObjectiveMissed,
-        Some(Conclusion::Invalid) => Exit::Invalid,
+        conclusion => Exit::of(conclusion),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use miette::Report;
+use plimsoll_model::objective::Conclusion;
 
 /// The exit codes, the same for every command; of several the last here counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,15 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// What a verdict on objectives means to a script; without one nothing was to be proved.
+    pub(crate) fn of(conclusion: Option<Conclusion>) -> Exit {
+        match conclusion {
+            None | Some(Conclusion::Pass) => Exit::Done,
+            Some(Conclusion::Fail) => Exit::ObjectiveMissed,
+            Some(Conclusion::Invalid) => Exit::Invalid,
+        }
+    }
+
     pub(crate) fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
@@ -70,6 +80,15 @@ impl Failure {
             Exit::Usage,
             miette::miette!(help = help.to_owned(), "{message}"),
         )
+    }
+
+    /// The same with more to do about it.
+    pub(crate) fn with_help(self, more: &str) -> Failure {
+        let help = match self.report.help() {
+            Some(help) => format!("{help}; {more}"),
+            None => more.to_owned(),
+        };
+        Failure::new(self.exit, miette::miette!(help = help, "{}", self.report))
     }
 
     pub(crate) fn exit(&self) -> Exit {

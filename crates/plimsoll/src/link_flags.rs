@@ -4,16 +4,30 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_engine::tls::{TlsClient, TlsSetupError};
+use plimsoll_engine::RunError;
+use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan};
-use plimsoll_model::spec::{Spec, TlsSpec, parse_target, section_of};
-use plimsoll_protocols::grpc::client::{Connection, Server};
+use plimsoll_model::spec::{GrpcSpec, Spec, TlsSpec, parse_target, section_of};
+use plimsoll_model::units::Period;
+use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
 use plimsoll_protocols::grpc::reflection;
 use plimsoll_protocols::grpc::schema::Schema;
 
+use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::planning;
+use crate::protocols::could_not_begin;
+use crate::quick;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why a server's own description could not be had.
+pub(crate) enum Unreflected {
+    /// There is no way to the server.
+    NoWay(Failure),
+    /// It does not say, or can't be asked, in words.
+    Untold(String),
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct LinkFlags {
@@ -57,6 +71,19 @@ pub(crate) struct LinkFlags {
     /// The :authority to send [default: host:port of the target].
     #[arg(long, env = "PLIMSOLL_AUTHORITY")]
     authority: Option<String>,
+
+    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment.
+    #[arg(long, env = "PLIMSOLL_METADATA", value_name = "NAME: VALUE")]
+    metadata: Vec<String>,
+
+    /// How long TCP, TLS and the server's greeting may take together.
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONNECT_TIMEOUT",
+        value_name = "TIME",
+        default_value = "10s"
+    )]
+    connect_timeout: Period,
 }
 
 impl LinkFlags {
@@ -64,7 +91,7 @@ impl LinkFlags {
     ///
     /// # Errors
     /// When the URL is none, or a file of the TLS flags is not what it should be.
-    fn server(&self) -> Result<Server, Failure> {
+    fn server(&self, environment: &Environment) -> Result<Server, Failure> {
         let (target, secured) = grpc_target(&self.target).map_err(|problem| {
             Failure::usage(
                 problem,
@@ -85,7 +112,15 @@ impl LinkFlags {
             server_name: self.server_name.clone(),
             ..TlsSpec::default()
         });
-        server(target, tls, self.authority.clone()).map_err(Failure::error)
+        let call = GrpcSpec {
+            metadata: quick::metadata(&self.metadata)?,
+            ..GrpcSpec::default()
+        };
+        let metadata = planning::metadata(&call, environment)?;
+        let mut server = server(&target, tls, self.authority.clone()).map_err(could_not_begin)?;
+        server.metadata = metadata;
+        server.connect_timeout = self.connect_timeout.0;
+        Ok(server)
     }
 
     /// Does `work` on a connection to the server.
@@ -94,14 +129,27 @@ impl LinkFlags {
     /// When there is no way to the server, and those of `work`.
     pub(crate) fn with_connection<T>(
         &self,
+        environment: &Environment,
         work: impl AsyncFnOnce(Connection) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let server = self.server()?;
+        let server = self.server(environment)?;
         let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(Failure::error)?;
         runtime.block_on(async {
-            let connection = Connection::open(&server).await.map_err(Failure::error)?;
-            work(connection).await
+            let opened = Connection::open(&server).await;
+            work(opened.map_err(|e| no_way(&self.target, e))?).await
         })
+    }
+}
+
+/// A link that did not come up, as a load tells it.
+fn no_way(url: &str, error: ConnectError) -> Failure {
+    match error {
+        ConnectError::Link { outcome, detail } => could_not_begin(RunError::NoConnection {
+            url: url.to_owned(),
+            outcome,
+            detail,
+        }),
+        other => Failure::error(other),
     }
 }
 
@@ -119,10 +167,10 @@ fn grpc_target(url: &str) -> Result<(Target, bool), String> {
 
 /// A target with what a spec says of its link; `tls`: `None` for plaintext.
 fn server(
-    target: Target,
+    target: &Target,
     tls: Option<TlsSpec>,
     authority: Option<String>,
-) -> Result<Server, TlsSetupError> {
+) -> Result<Server, RunError> {
     let tls = match tls {
         None => None,
         Some(tls) => {
@@ -138,7 +186,7 @@ fn server(
                 records: RecordLayer::Own,
                 chain: ChainCheck::Each,
             };
-            Some(TlsClient::new(&plan, &target, Some(b"h2"))?)
+            Some(TlsClient::new(&plan, target, Some(b"h2"))?)
         }
     };
     let host = match target.host.contains(':') {
@@ -147,31 +195,43 @@ fn server(
     };
     Ok(Server {
         authority: authority.unwrap_or_else(|| format!("{host}:{}", target.port)),
-        host: target.host,
-        port: target.port,
+        address: plimsoll_engine::resolve(target)?,
         tls,
+        metadata: Vec::new(),
         connect_timeout: CONNECT_TIMEOUT,
     })
 }
 
-/// What the server of `spec` says that `service` is.
+/// What the server of `spec` says that `service` is, to someone with the call's `metadata`.
 ///
 /// # Errors
-/// In words, when the spec names no server, there is no way to it, or it does not say.
-pub(crate) fn reflected(spec: &Spec, service: &str) -> Result<Schema, String> {
-    let url = spec.target.as_deref().ok_or("there is no target to ask")?;
-    let (target, secured) = grpc_target(url)?;
+/// When the spec names no server, there is no way to it, or it does not say.
+pub(crate) fn reflected(
+    spec: &Spec,
+    service: &str,
+    metadata: &[(String, String)],
+) -> Result<Schema, Unreflected> {
+    let untold = |why: &dyn std::fmt::Display| Unreflected::Untold(why.to_string());
+    let url = spec.target.as_deref();
+    let url = url.ok_or_else(|| untold(&"there is no target to ask"))?;
+    let (target, secured) = grpc_target(url).map_err(|e| untold(&e))?;
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
-    let authority = spec
-        .call
-        .grpc
-        .as_ref()
-        .and_then(|call| call.authority.clone());
-    let server = server(target, tls, authority).map_err(|e| e.to_string())?;
-    let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(|e| e.to_string())?;
+    let call = spec.call.grpc.as_ref();
+    let authority = call.and_then(|call| call.authority.clone());
+    let server = server(&target, tls, authority);
+    let mut server = server.map_err(|e| Unreflected::NoWay(could_not_begin(e)))?;
+    server.metadata = metadata.to_vec();
+    if let Some(limit) = spec.load.connect_timeout {
+        server.connect_timeout = limit.0;
+    }
+    let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(|e| untold(&e))?;
     runtime.block_on(async {
-        let connection = Connection::open(&server).await.map_err(|e| e.to_string())?;
-        let schema = reflection::schema(&connection, Some(service)).await;
-        schema.map_err(|e| e.to_string())
+        let opened = Connection::open(&server).await;
+        let connection = opened.map_err(|e| Unreflected::NoWay(no_way(url, e)))?;
+        let asked = reflection::schema(&connection, Some(service)).await;
+        asked.map_err(|e| match e.advice() {
+            Some(advice) => untold(&format_args!("{e}; {advice}")),
+            None => untold(&e),
+        })
     })
 }

@@ -129,7 +129,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) drain: Option<Period>,
 
-    /// An objective, such as "p99 < 10ms", "errors < 0.1%", "ttft.p99 < 1s", "lag.p99 < 100us"
+    /// An objective, such as "p99 < 10ms", "errors < 0.1%", "ttft.p99 < 1s", "resumed >= 100%"
     /// or, of one stage, "p99 at step 2 < 20ms"; may be given again.
     #[arg(
         long,

@@ -24,6 +24,7 @@ mod processor;
 mod progress;
 mod protocols;
 mod quick;
+mod row_flags;
 mod settling;
 mod spread;
 mod stopping;

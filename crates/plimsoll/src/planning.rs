@@ -1,9 +1,12 @@
 //! Spec → plan, with what the world adds: variables, files and message schemas.
 
+use std::cell::RefCell;
 use std::io;
 use std::path::Path;
 
+use plimsoll_engine::resources::Watched;
 use plimsoll_model::Plan;
+use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{
     self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, PluginSpec, Problem, Spec,
     Surroundings,
@@ -16,7 +19,7 @@ use plimsoll_protocols::plugin::{Content, frame_of};
 
 use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::link_flags::reflected;
+use crate::link_flags::{Unreflected, reflected};
 use crate::problems::{self, Source};
 
 /// Resolves `spec`.
@@ -28,7 +31,13 @@ pub(crate) fn plan(
     environment: &Environment,
     source: &Source<'_>,
 ) -> Result<Plan, Failure> {
-    spec::resolve(spec, &World { environment, spec }).map_err(|mut found| {
+    let world = World::new(environment, spec);
+    let resolved = spec::resolve(spec, &world).and_then(watchable);
+    resolved.map_err(|mut found| {
+        // Without the server nobody knows whether the rest of the plan is right.
+        if let Some(lost) = world.lost.take() {
+            return lost;
+        }
         if let Source::File { text, .. } = source {
             spec::locate(text, &mut found);
         }
@@ -36,10 +45,49 @@ pub(crate) fn plan(
     })
 }
 
+/// `plan`, if the process that it wants to be watched is there.
+fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
+    match plan.watch {
+        Watch::Pid(pid) if Watched::pid(pid).usage().is_none() => {
+            let problem = format!("there is no process {pid}, or this user may not look into it");
+            let problem = Problem::new("watch.pid", problem);
+            Err(vec![problem.help(
+                "give the id of a running process of your own (pgrep NAME finds it), or leave it out",
+            )])
+        }
+        _ => Ok(plan),
+    }
+}
+
+/// The metadata that flags name.
+///
+/// # Errors
+/// Every one that can't be sent.
+pub(crate) fn metadata(
+    call: &GrpcSpec,
+    environment: &Environment,
+) -> Result<Vec<(String, String)>, Failure> {
+    let none = Spec::default();
+    let world = World::new(environment, &none);
+    spec::metadata(call, &world).map_err(|found| problems::failure(found, &Source::Flags))
+}
+
 struct World<'a> {
     environment: &'a Environment,
     /// For servers that have to be asked.
     spec: &'a Spec,
+    /// There was no way to a server that had to be asked.
+    lost: RefCell<Option<Failure>>,
+}
+
+impl<'a> World<'a> {
+    fn new(environment: &'a Environment, spec: &'a Spec) -> World<'a> {
+        World {
+            environment,
+            spec,
+            lost: RefCell::new(None),
+        }
+    }
 }
 
 impl Surroundings for World<'_> {
@@ -57,6 +105,7 @@ impl Surroundings for World<'_> {
         method: &str,
         json: &str,
         rows: Option<&Rows>,
+        metadata: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
         let wrong = |key: &str| {
             let key = format!("call.grpc.{key}");
@@ -70,7 +119,7 @@ impl Surroundings for World<'_> {
             (None, Some(path)) => {
                 Schema::from_descriptor_set(path).map_err(wrong("descriptor_set"))?
             }
-            (None, None) => self.undescribed(call, method)?,
+            (None, None) => self.undescribed(call, method, metadata)?,
         };
         let method = schema.method(method).map_err(|e| {
             let problem = wrong("method")(e);
@@ -163,7 +212,12 @@ impl Surroundings for World<'_> {
 impl World<'_> {
     /// The schema of a method that no file describes: one of the built-in services, or
     /// what the server says.
-    fn undescribed(&self, call: &GrpcSpec, method: &str) -> Result<Schema, Problem> {
+    fn undescribed(
+        &self,
+        call: &GrpcSpec,
+        method: &str,
+        metadata: &[(String, String)],
+    ) -> Result<Schema, Problem> {
         let bare = method.strip_prefix('/').unwrap_or(method);
         let service = bare
             .rsplit_once(['/', '.'])
@@ -176,15 +230,30 @@ impl World<'_> {
         {
             return Ok(builtin);
         }
-        reflected(self.spec, service).map_err(|why| {
-            if asked_for {
-                return Problem::new("call.grpc.reflection", why);
-            }
+        let unknown = || {
             let unknown = builtin.method(method).err().map(|e| e.to_string());
-            Problem::new("call.grpc.method", unknown.unwrap_or_default()).help(format!(
+            Problem::new("call.grpc.method", unknown.unwrap_or_default())
+        };
+        match reflected(self.spec, service, metadata) {
+            Ok(schema) => Ok(schema),
+            Err(Unreflected::NoWay(lost)) => {
+                let told = match asked_for {
+                    true => lost,
+                    false => lost.with_help(&format!(
+                        "the server was asked what {method} is: --proto or --descriptor-set say it \
+                         without it"
+                    )),
+                };
+                *self.lost.borrow_mut() = Some(told);
+                Err(unknown())
+            }
+            Err(Unreflected::Untold(why)) if asked_for => {
+                Err(Problem::new("call.grpc.reflection", why))
+            }
+            Err(Unreflected::Untold(why)) => Err(unknown().help(format!(
                 "for a service of your own give its .proto files (proto) or a descriptor set \
                  (descriptor_set); asking the server did not help: {why}"
-            ))
-        })
+            ))),
+        }
     }
 }

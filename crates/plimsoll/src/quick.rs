@@ -1,9 +1,10 @@
 //! What the quick forms of a plan have in common: one call, with the load that it is put
 //! under, typed as flags.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use plimsoll_model::spec::{CallSpec, Spec};
+use plimsoll_model::spec::{CallSpec, MetadataSpec, Spec};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
@@ -53,6 +54,22 @@ pub(crate) fn text_or_file(typed: Option<&str>) -> (Option<String>, Option<PathB
         Some((_, Some(path))) => (None, Some(path.into())),
         Some((text, None)) => (Some(text.to_owned()), None),
     }
+}
+
+/// What `--metadata` was given.
+///
+/// # Errors
+/// As [`named`].
+pub(crate) fn metadata(typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Failure> {
+    let entry = |typed: &String| {
+        let (name, value) = named("--metadata", typed, "x-tenant: 7")?;
+        let value = match value.strip_prefix('$') {
+            Some(variable) => MetadataSpec::Env(variable.into()),
+            None => MetadataSpec::Text(value.into()),
+        };
+        Ok((name.to_owned(), value))
+    };
+    typed.iter().map(entry).collect()
 }
 
 /// The name and the value of `NAME: VALUE`.

@@ -11,7 +11,7 @@ use std::thread;
 use plimsoll_protocols::grpc::h2::{self, flags, kind, write};
 use plimsoll_protocols::grpc::hpack::Encoder;
 use serde_json::Value;
-use support::{Place, SCORE, told};
+use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, told};
 
 /// How often each error happened.
 fn errors(run: &Value) -> Vec<(&str, u64)> {
@@ -53,6 +53,49 @@ fn each_call_has_its_own_row() {
     assert_eq!(run(2, "unique", "4"), Some(2));
     let (_, said) = server.stop();
     assert!(said.contains("scored 22, invalid 11"), "{said}");
+}
+
+#[test]
+fn rows_that_are_typed_win_over_those_of_a_plan() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let plan = format!(
+        r#"
+target = "{}"
+objective = {{ p50 = "< 10s" }}
+[rows]
+file = "own.csv"
+order = "random"
+[call.grpc]
+method = "score.ScoreService/GetScore"
+message = {{ json = "{{{{row.vector}}}}" }}
+[load]
+rate = "300/s"
+calls = 6
+[ladder]
+"load.connections" = [1, 2]
+"#,
+        server.plaintext()
+    );
+    fs::write(place.path("plan.toml"), plan).expect("writable");
+    fs::write(place.path("own.csv"), "vector\n[3]\n").expect("writable");
+    fs::write(place.path("typed.jsonl"), "{\"vector\": \"none\"}\n").expect("writable");
+    let run = |more: &[&str]| {
+        let arguments = ["run", "plan.toml", "-q", "--json"];
+        place.run(&[&arguments, more].concat()).status.code()
+    };
+    assert_eq!(run(&[]), Some(0));
+    assert_eq!(run(&["--rows", "typed.jsonl"]), Some(1));
+    // The order stays the plan's until it is typed, too.
+    let order = ["--rows-order", "unique"];
+    assert_eq!(run(&order), Some(2));
+    for command in ["run", "ladder", "find"] {
+        let output = place.run(&[command, "plan.toml", "--rows", "gone.csv"]);
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(told(&output).contains("can't read gone.csv"), "{command}");
+    }
+    let (_, said) = server.stop();
+    assert!(said.contains("scored 6, invalid 6"), "{said}");
 }
 
 #[test]
@@ -426,4 +469,31 @@ fn a_server_that_is_asked_what_it_is_and_never_says() {
         told.contains("its services: no answer within 10 s"),
         "{told}"
     );
+}
+
+// --- connections ---------------------------------------------------------------------
+
+/// A worker's first handshake can't have had a ticket; one more that is full is a failure.
+#[test]
+fn cold_calls_resume_but_for_the_first_of_each_worker() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["score", "--delay", "1ms"], &SERVER_TLS[..]].concat());
+    let url = server.tls();
+    let flags = ["--cold", "--resume", "--rate", "20/s", "--calls", "10"];
+    let flags = [&["grpc", &url, "-q"], &SCORE[..], &flags, &CLIENT_TLS].concat();
+    let objective = ["--objective", "errors < 1%", "--out", "run"];
+    place.expect(0, &[&flags[..], &objective].concat());
+    let run = place.run_json("run");
+    let total = &run["total"];
+    let count = |key: &str| total[key].as_u64().expect("counted");
+    let full = count("connections_full");
+    assert!((1..=2).contains(&full), "{run}");
+    assert_eq!(full + count("connections_resumed"), 10, "{run}");
+    assert_eq!(run["health"]["valid"], true, "{run}");
+    let problem = &run["health"]["problems"];
+    let problem = problem.as_array().expect("a list").iter();
+    let kinds: Vec<_> = problem.map(|p| &p["kind"]).collect();
+    assert!(kinds.contains(&&"not_resumed".into()), "{run}");
+    assert!(place.expect(0, &["report", "run"]).contains("first byte"));
 }

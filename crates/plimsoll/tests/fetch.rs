@@ -135,6 +135,190 @@ fn a_server_without_tickets_makes_a_resumed_run_invalid() {
 }
 
 #[test]
+fn a_promise_of_resumption_is_judged() {
+    let place = Place::new();
+    place.certificates();
+    let asked = [
+        "--mode",
+        "resumed",
+        "--clients",
+        "2",
+        "--calls",
+        "20",
+        "--warmup",
+        "200ms",
+        "--objective",
+        "resumed >= 100%",
+    ];
+    let judged = |run: &Value| {
+        let one = &run["objectives"][0];
+        assert_eq!(one["objective"], "resumed >= 100%");
+        let text = |value: &Value| value.as_str().expect("text").to_owned();
+        (text(&one["verdict"]), text(&one["measured"]))
+    };
+    let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    let run = fetch(&place, 0, &url(&server, "/bytes/1"), &asked);
+    assert_eq!(run["verdict"], "pass");
+    assert_eq!(
+        judged(&run),
+        ("met".into(), "100.0000% of 20 handshakes".into())
+    );
+    // Kept connections are made before the first step: none is left to be judged in the second.
+    let kept = format!(
+        "target = \"{}\"\n[call.fetch]\n[tls]\nca = \"certs/ca.crt\"\nresume = true\n\
+         [load]\nconnections = 1\nsteps = [{{ rate = \"50/s\", for = \"200ms\" }}, {{ rate = \"60/s\", for = \"200ms\" }}]\n\
+         [objective]\n\"resumed at step 2\" = \">= 100%\"",
+        url(&server, "/bytes/1")
+    );
+    fs::write(place.path("kept.toml"), kept).expect("a plan");
+    let run = place.expect_json(90, &["run", "kept.toml", "-q", "--json", "--out", "kept"]);
+    assert_eq!(run["objectives"][0]["verdict"], "not_supported");
+    assert_eq!(run["objectives"][0]["measured"], "no handshake was made");
+    let new = [&asked[2..], &["--mode", "new"]].concat();
+    let args = ["fetch", &url(&server, "/bytes/1"), "-q", "--out", "none"];
+    let wrong = place.run(&[&args[..], &CLIENT_TLS[..], &new].concat());
+    assert_eq!(wrong.status.code(), Some(2));
+    let why = told(&wrong);
+    assert!(why.contains("nothing is to be resumed"), "{why}");
+
+    let silent = place.serve(&[&["files", "--no-tickets"], &SERVER_TLS[..]].concat());
+    let run = fetch(&place, 99, &url(&silent, "/bytes/1"), &asked);
+    assert_eq!(run["verdict"], "fail");
+    assert_eq!(
+        judged(&run),
+        ("missed".into(), "0.0000% of 20 handshakes".into())
+    );
+    let junit = place.expect(0, &["report", "run", "--junit", "-"]);
+    assert!(
+        junit.contains("failures=\"1\"") && junit.contains("measured 0.0000% of 20"),
+        "{junit}"
+    );
+    let shown = place.expect(0, &["report", "run"]);
+    assert!(
+        shown.contains("verdict: FAIL") && shown.contains("resumed >= 100%: MISSED"),
+        "{shown}"
+    );
+    let page = place.read("run/report.html");
+    assert!(page.contains("objective missed"));
+
+    // New and resumed in turn: the promise is the resumed ones'.
+    for (server, code, verdict) in [(&server, 0, "pass"), (&silent, 99, "fail")] {
+        let _ = fs::remove_dir_all(place.path("both"));
+        let args = ["fetch", &url(server, "/bytes/1"), "--mode", "both", "-q"];
+        let load = ["--duration", "400ms", "--clients", "2", "--warmup", "200ms"];
+        let rest = [&load[..], &asked[8..], &["--json", "--out", "both"]].concat();
+        let sweep = place.expect_json(code, &[&args[..], &CLIENT_TLS[..], &rest].concat());
+        assert_eq!(sweep["verdict"], verdict, "{sweep}");
+    }
+}
+
+#[test]
+fn early_data_is_answered_before_the_handshake_is_over() {
+    let place = Place::new();
+    place.certificates();
+    let early = [&["files", "--early-data", "16384"], &SERVER_TLS[..]].concat();
+    let server = place.serve(&early);
+    let flags = ["--mode", "resumed", "--early-data", "--clients", "2"];
+    let load = ["--calls", "40", "--warmup", "300ms"];
+    let run = fetch(
+        &place,
+        0,
+        &url(&server, "/bytes/100KiB"),
+        &[&flags[..], &load].concat(),
+    );
+    assert_eq!(run["total"]["bytes_received"], 40 * 102_400);
+    // A client that leaves with its answer gets no ticket; a full handshake gives it two.
+    let resumed = run["total"]["connections_resumed"].as_u64();
+    let counts = &run["total"]["measures"]["counts"];
+    let taken = counts["early_data_accepted"].as_u64().expect("counted");
+    assert_eq!((resumed, taken >= 20), (Some(taken), true), "{run}");
+    assert_eq!(counts["early_data_rejected"], 0, "{counts}");
+    // Who does not wish it is served as ever.
+    let plain = ["--mode", "resumed", "--calls", "20", "--clients", "2"];
+    let run = fetch(&place, 0, &url(&server, "/bytes/1"), &plain);
+    assert_eq!(run["total"]["connections_resumed"], 20);
+    let (code, told_at_end) = server.stop();
+    assert_eq!(code, 0);
+    assert!(
+        counted(&told_at_end, "early requests") >= taken,
+        "{told_at_end}"
+    );
+    for (more, why) in [
+        (&SERVER_TLS[..0], "needs TLS"),
+        (&[&SERVER_TLS[..], &["--no-tickets"]].concat(), "tickets"),
+        (
+            &[&SERVER_TLS[..], &["--processes", "2"]].concat(),
+            "one process",
+        ),
+    ] {
+        let args = ["serve", "files", "--listen", "127.0.0.1:0", "--early-data"];
+        let refused = place.run(&[&args[..], &["1"], more].concat());
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(told(&refused).contains(why), "{}", told(&refused));
+    }
+}
+
+#[test]
+fn a_method_that_may_do_harm_is_not_answered_early() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["files", "--early-data", "1000"], &SERVER_TLS[..]].concat());
+    let address = server.address();
+    let request = "GET /bytes/3 HTTP/1.1\r\nConnection: close\r\n\r\n";
+    fs::write(place.path("request"), request).expect("a file");
+    let said = |early: &str| {
+        fs::write(place.path("early"), early).expect("a file");
+        let known = match early {
+            "" => "-sess_out session",
+            _ => "-sess_in session -early_data early",
+        };
+        let fixed = format!("openssl s_client -connect {address} -ign_eof -quiet -alpn http/1.1");
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", &format!("{fixed} {known} <request")])
+            .current_dir(place.path(""));
+        text(&output(&mut command, LONGEST).stdout)
+    };
+    assert!(said("").contains("200 OK"));
+    let get = said("GET /bytes/5 HTTP/1.1\r\n\r\n");
+    assert!(get.contains("200 OK") && get.contains("xxxxx"), "{get}");
+    // A ticket is taken once: the same one again is a full handshake, and nothing is early.
+    let again = said("GET /bytes/5 HTTP/1.1\r\n\r\n");
+    assert!(!again.contains("xxxxx"), "{again}");
+    assert!(said("").contains("200 OK"));
+    let head = said("HEAD /bytes/5 HTTP/1.1\r\n\r\n");
+    assert!(head.contains("425 Too Early"), "{head}");
+    let (_, told) = server.stop();
+    assert_eq!(counted(&told, "early requests"), 2, "{told}");
+}
+
+#[test]
+fn processes_of_one_server_take_each_others_tickets() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["files", "--processes", "2"], &SERVER_TLS[..]].concat());
+    let asked = [
+        "--mode",
+        "resumed",
+        "--clients",
+        "4",
+        "--calls",
+        "60",
+        "--warmup",
+        "300ms",
+        "--objective",
+        "resumed >= 100%",
+    ];
+    let run = fetch(&place, 0, &url(&server, "/bytes/1KiB"), &asked);
+    assert_eq!(run["total"]["connections_resumed"], 60, "{run}");
+    let (ours_full, ours_resumed) = handshakes(&run);
+    let (code, told) = server.stop();
+    assert_eq!(code, 0);
+    assert_eq!(counted(&told, "full handshakes"), ours_full, "{told}");
+    assert_eq!(counted(&told, "resumed handshakes"), ours_resumed, "{told}");
+}
+
+#[test]
 fn a_wrong_status_a_wrong_length_and_a_missing_file_are_failures() {
     let place = Place::new();
     place.certificates();

@@ -164,10 +164,34 @@ fn keepalives_use_every_connection_as_often_and_leave_nothing_behind() {
     );
     assert_eq!(run["total"]["ok"], 30, "{run}");
     assert_eq!(run["memory"]["held"]["connections"], 30, "{run}");
+    for moment in ["before", "held", "last"] {
+        let server = &run["memory"][moment]["server"]["rss_bytes"];
+        assert!(server.as_u64() > Some(1 << 20), "{moment}: {run}");
+    }
     let (code, told) = server.stop();
     assert_eq!(code, 0, "{told}");
     assert_eq!(counted(&told, "resumed handshakes"), with_tickets, "{told}");
     assert_eq!(counted(&told, "connections broken"), 0, "{told}");
+}
+
+#[test]
+fn a_servers_memory_is_told_where_the_load_is_several_processes() {
+    let place = Place::new();
+    place.certificates();
+    let grown = |processes: &str| {
+        let server = place.serve(&[&["hold"], &SERVER_TLS[..]].concat());
+        let many = ["--connections", "600", "--for", "1500ms", "--processes"];
+        let limit = ["--objective", "server.memory < 1MB"];
+        let flags = [&many[..], &[processes], &limit, &CLIENT_TLS].concat();
+        let run = hold(&place, 0, &tls(server.port), &flags);
+        assert_eq!(run["objectives"][0]["verdict"], "met", "{run}");
+        let each = &run["memory"]["per_connection"]["server"]["rss_bytes"];
+        each.as_f64().unwrap_or_else(|| panic!("{run}"))
+    };
+    // The same connections, of which the server knows nothing else: within its own growth.
+    let (one, two) = (grown("1"), grown("2"));
+    assert!(one > 500.0 && two > 500.0, "{one} {two}");
+    assert!((one - two).abs() < one.max(two), "{one} {two}");
 }
 
 #[test]

@@ -103,9 +103,30 @@ fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
     assert_ne!(run["details"][0]["text"], "", "{run}");
 }
 
+/// Whoever asks a server something is told the same as whoever wants to load it.
+#[track_caller]
+fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
+    let load = ["grpc", url, "-m", "a.B/C", "--clients", "1", "--calls", "1"];
+    for arguments in [
+        &["grpc", "list", url][..],
+        &["grpc", "describe", url, "a.B"],
+        &["check", "echo", url],
+        &load,
+    ] {
+        let output = attempt(&mut place.command(&[arguments, flags].concat()));
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(&format!("[{code}]")), "{code}: {told}");
+        assert!(told.contains(url), "{url}: {told}");
+        let help = told.split("help: ").nth(1).unwrap_or_default();
+        assert!(help.contains(advice), "{advice:?}: {told}");
+    }
+}
+
 #[track_caller]
 fn fails_as(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     cannot_begin(place, url, flags, code, advice);
+    cannot_be_asked(place, url, flags, code, advice);
     each_cold_call_fails(place, url, flags, code);
 }
 
@@ -230,6 +251,42 @@ fn an_expired_certificate() {
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
     let code = "TLS_CERTIFICATE_EXPIRED";
     fails_as(&place, &server.tls(), &CLIENT_TLS, code, "renew");
+}
+
+/// Checked anew for each connection, or once for all that show the same: what has expired
+/// is taken by neither.
+#[test]
+fn a_certificate_that_expires_while_the_load_runs() {
+    let place = Place::new();
+    place.certificates_for(Duration::from_secs(5));
+    let server = place.serve(&[&["score"], &SERVER_MTLS[..]].concat());
+    let url = server.tls();
+    let runs: Vec<Output> = thread::scope(|scope| {
+        let started = ["each", "once"].map(|chain| {
+            let mut arguments = score(&url, &["--cold", "--rate", "20/s", "--duration", "8s"]);
+            arguments.extend(CLIENT_MTLS);
+            arguments.extend(["--chain", chain, "--out", chain, "--json"]);
+            let mut command = place.command(&arguments);
+            scope.spawn(move || attempt(&mut command))
+        });
+        started.map(|run| run.join().expect("a run")).into()
+    });
+    for (chain, output) in ["each", "once"].into_iter().zip(runs) {
+        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        let run = place.run_json(chain);
+        assert_eq!(run["count_check"]["matches"], true, "{run}");
+        let total = &run["total"];
+        let [(code, failed)] = errors(&run)[..] else {
+            panic!("one kind of error: {run}");
+        };
+        assert_eq!(code, "TLS_CERTIFICATE_EXPIRED", "{run}");
+        let ok = total["ok"].as_u64().expect("a count");
+        // Five seconds of eight, less what the server took to come up.
+        assert!((1..=105).contains(&ok), "{ok} and {failed}");
+        assert_eq!(ok + failed, 160, "{run}");
+        let said = run["details"][0]["text"].as_str().expect("a text");
+        assert!(said.contains("the certificate expired at 20"), "{said}");
+    }
 }
 
 #[test]
@@ -778,6 +835,12 @@ fn too_few_descriptors_are_told_before_the_load() {
             1,
             "1,000 connections need 500 processes",
         ),
+        (
+            "ulimit -n 60",
+            &fleet[..],
+            1,
+            "no process may have even one of 1,000 connections",
+        ),
     ] {
         let arguments = score("grpc://127.0.0.1:1", flags);
         let output = attempt(&mut limited(&place, limit, &arguments));
@@ -786,6 +849,20 @@ fn too_few_descriptors_are_told_before_the_load() {
         assert!(told.contains(words) && told.contains("ulimit -n"), "{told}");
         assert!(!place.path("never").exists());
     }
+}
+
+#[test]
+fn a_process_to_watch_that_is_not_there() {
+    let place = Place::new();
+    let flags = ["--clients", "1", "--calls", "1", "--out", "never", "--pid"];
+    let arguments = [&score("grpc://127.0.0.1:1", &flags)[..], &["999999999"]].concat();
+    let output = attempt(&mut place.command(&arguments));
+    let told = told(&output);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    for word in ["`--pid`", "no process 999999999", "help: "] {
+        assert!(told.contains(word), "{word:?}: {told}");
+    }
+    assert!(!place.path("never").exists());
 }
 
 /// How many connections cold calls need is not known beforehand.

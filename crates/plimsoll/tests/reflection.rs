@@ -1,4 +1,4 @@
-//! Services that a server itself describes: grpc-go (grpc.reflection.v1) and grpcio
+//! Services that a server itself describes: our own, grpc-go (grpc.reflection.v1) and grpcio
 //! (v1alpha only), listed, described and called without any file. `make setup` builds both.
 
 mod support;
@@ -24,10 +24,41 @@ fn go_health(reflection: bool) -> Server {
     Server::start(command.stderr(Stdio::null()))
 }
 
-fn grpcio() -> Server {
+fn grpcio(flags: &[&str]) -> Server {
     let mut command = Command::new(peer("venv/bin/python"));
     command.arg(root().join("tests/peers/grpcio_server.py"));
+    command.args(flags);
     Server::start(&mut command)
+}
+
+#[test]
+fn our_own_servers_tell_what_they_are_but_for_the_fast_one() {
+    let place = Place::new();
+    for (name, method) in [
+        ("score", "score.ScoreService/GetScore"),
+        ("orders", "orders.OrderService/Submit"),
+        ("echo", "grpc.examples.echo.Echo/UnaryEcho"),
+    ] {
+        let server = place.serve(&[name]);
+        let url = server.plaintext();
+        let listed = place.expect(0, &["grpc", "list", &url]);
+        let service = method.split('/').next().expect("a service");
+        for line in listed.lines() {
+            assert!(line.starts_with(service), "{listed}");
+        }
+        assert!(listed.contains(method), "{listed}");
+        place.expect(0, &["grpc", "describe", &url, method]);
+        let call = ["grpc", &url, "-m", method, "--reflection", "--dry-run"];
+        place.expect(
+            0,
+            &[&call[..], &["--clients", "1", "--calls", "1"]].concat(),
+        );
+    }
+    let server = place.serve(&["fast"]);
+    let said = place.run(&["grpc", "list", &server.plaintext()]);
+    assert_eq!(said.status.code(), Some(1));
+    let said = told(&said);
+    assert!(said.contains("the server has no reflection"), "{said}");
 }
 
 #[test]
@@ -85,7 +116,7 @@ fn a_server_of_grpc_go_tells_what_it_is() {
 #[test]
 fn a_server_of_grpcio_is_asked_in_the_older_version_and_answers_every_kind_of_call() {
     let place = Place::new();
-    let server = grpcio();
+    let server = grpcio(&[]);
     let url = server.plaintext();
     let listed = place.expect(0, &["grpc", "list", &url]);
     for kind in [
@@ -131,6 +162,44 @@ fn a_server_of_grpcio_is_asked_in_the_older_version_and_answers_every_kind_of_ca
         );
     }
     place.expect(0, &["check", "echo", &url]);
+}
+
+/// `list`, `describe`, `check` and the question before a load say who asks.
+#[test]
+fn a_server_that_wants_authorization_is_asked_with_metadata() {
+    let place = Place::new();
+    let server = grpcio(&["--authorization", "Bearer 7"]);
+    let url = server.plaintext();
+    let method = "grpc.examples.echo.Echo/UnaryEcho";
+    let load = ["grpc", &url, "-m", method, "--reflection", "--clients", "1"];
+    let load = [&load[..], &["--calls", "3", "-q"]].concat();
+    for (exit, arguments) in [
+        (1, &["grpc", "list", &url][..]),
+        (1, &["grpc", "describe", &url, method]),
+        (2, &load),
+    ] {
+        let bare = place.run(arguments);
+        let said = told(&bare);
+        assert_eq!(bare.status.code(), Some(exit), "{said}");
+        for part in ["status UNAUTHENTICATED", "--metadata"] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+        let known = place
+            .command(&[arguments, &["--metadata", "authorization: $TOKEN"]].concat())
+            .env("TOKEN", "Bearer 7")
+            .output()
+            .expect("plimsoll runs");
+        assert_eq!(known.status.code(), Some(0), "{}", told(&known));
+    }
+    let check = ["check", "echo", &url];
+    let document = place.expect_json(1, &[&check[..], &["--json"]].concat());
+    assert_eq!(document["cases"][0]["status"], "UNAUTHENTICATED");
+    let metadata = ["--metadata", "authorization: Bearer 7", "--json"];
+    let document = place.expect_json(0, &[&check[..], &metadata].concat());
+    assert_eq!(document["cases"][3]["status"], "OK");
+    let wrong = place.run(&["grpc", "list", &url, "--metadata", "a b: 1"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", told(&wrong));
+    assert!(told(&wrong).contains("`--metadata`"), "{}", told(&wrong));
 }
 
 #[test]

@@ -4,7 +4,10 @@
 mod support;
 
 use std::fs;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use support::peers::{peer, python, succeeds};
 use support::{ORDER, Place, SCORE, Server};
@@ -129,6 +132,105 @@ fn cryptography_leaves_wide_vectors_alone_unless_told() {
     let told = Server::start(command.env("OPENSSL_ia32cap", ""));
     assert_eq!(variable(&told).as_deref(), Some(""));
     assert_eq!(told.stop().0, 0);
+}
+
+/// Certificates of both sidecars expire: what is open lives on, what is new is refused and
+/// told of, and files in their place heal it.
+#[test]
+fn certificates_that_expire_in_use() {
+    let place = Place::new();
+    place.certificates_for(Duration::from_secs(6));
+    let service = place.serve(&["score"]);
+    let sidecar = |name: &str, upstream: u16, tls: &str| {
+        let file = format!("{name}.toml");
+        let text = format!(
+            "admin = \"127.0.0.1:0\"\n[[route]]\nname = \"{name}\"\nprotocol = \"tcp\"\n\
+             listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{upstream}\"]\n{tls}\n"
+        );
+        fs::write(place.path(&file), text).expect("writable");
+        let log = fs::File::create(place.path(&format!("{name}.log"))).expect("writable");
+        let mut sidecar = Server::start(place.command(&["relay", "sidecar", &file]).stderr(log));
+        let admin = sidecar.next_address();
+        (sidecar, admin)
+    };
+    let tls = |key: &str, who: &str| {
+        format!(
+            "{key} = {{ ca = \"certs/ca.crt\", cert = \"certs/{who}.crt\", \
+             key = \"certs/{who}.key\", server_name = \"localhost\" }}"
+        )
+    };
+    let (inner, inner_admin) = sidecar(
+        "inner",
+        service.port,
+        &tls("listen_tls", "server").replace(", server_name = \"localhost\"", ""),
+    );
+    let (outer, outer_admin) = sidecar("outer", inner.port, &tls("upstream_tls", "client"));
+    let url = outer.plaintext();
+    let run = |out: &str, load: &[&str]| {
+        let flags = ["grpc", &url, "-q", "--json", "--out", out];
+        place.command(&[&flags, &SCORE[..], load].concat())
+    };
+    // New connections, again and again, until all or none come through.
+    let until = |errors: u64| {
+        for _ in 0..60 {
+            let _ = fs::remove_dir_all(place.path("cold"));
+            let load = ["--cold", "--rate", "50/s", "--calls", "10"];
+            support::output(&mut run("cold", &load), Duration::from_secs(20));
+            let run = place.run_json("cold");
+            assert_eq!(run["count_check"]["matches"], true, "{run}");
+            if run["total"]["errors"] == errors {
+                return;
+            }
+        }
+        panic!("not {errors} errors");
+    };
+    let mut kept = run("kept", &["--rate", "50/s", "--duration", "11s"]);
+    let mut kept = kept.stdout(Stdio::null()).spawn().expect("plimsoll runs");
+    until(0);
+    until(10);
+    // Each looks at its own file every two seconds.
+    let own = |name: &str, file: &str| {
+        let words = format!("route {name}: the certificate certs/{file}.crt expired at 20");
+        place.read(&format!("{name}.log")).matches(&words).count()
+    };
+    while own("outer", "client") + own("inner", "server") < 2 {
+        until(10);
+    }
+    for admin in [inner_admin, outer_admin] {
+        assert!(metric(&admin, "handshakes_failed_total") >= 10);
+    }
+    place.certificates_for(Duration::from_secs(3600));
+    until(0);
+    assert_eq!(support::wait(&mut kept), 0);
+    let run = place.run_json("kept");
+    assert_eq!(run["total"]["errors"], 0, "{run}");
+    assert_eq!(run["total"]["ok"], 550, "{run}");
+    for (sidecar, name, file, other) in [
+        (outer, "outer", "client", "upstream"),
+        (inner, "inner", "server", "client"),
+    ] {
+        assert_eq!(sidecar.stop().0, 0);
+        let log = place.read(&format!("{name}.log"));
+        assert_eq!(own(name, file), 1, "{log}");
+        // Which of the two refuses first is chance, with a session that is resumed.
+        let told = format!("route {name}: no TLS with the {other} 127.0.0.1:");
+        assert!(log.contains(&told), "{log}");
+        assert!(log.lines().count() < 20, "{log}");
+    }
+}
+
+/// What a sidecar's admin page says of its only route.
+fn metric(admin: &str, name: &str) -> u64 {
+    let mut page = TcpStream::connect(admin).expect("an admin page");
+    page.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .expect("asked");
+    let mut said = String::new();
+    page.read_to_string(&mut said).expect("text");
+    let line = said
+        .lines()
+        .find(|line| line.contains(name) && !line.starts_with('#'));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {said}"))
 }
 
 #[test]

@@ -85,6 +85,14 @@ fn messages_keep_their_pace() {
             >= 4_000.0
     );
 
+    // Single messages are late on a busy machine, but their lateness does not add up.
+    let long = place.serve(&["echo", "--pace", "5ms", "--messages", "40"]);
+    let all = ["--expect", "40"];
+    let down = total(&place, &long, 0, "ServerStreamingEcho", &all);
+    let mean = &down["messages"]["inter_message"]["mean_us"];
+    let mean = mean.as_f64().expect("mean");
+    assert!((4_900.0..5_900.0).contains(&mean), "{mean} us");
+
     let paced = ["--messages", "10", "--pace", "5ms", "--expect", "10"];
     let both = total(&place, &server, 0, "BidirectionalStreamingEcho", &paced);
     assert!(both["response"]["min_us"].as_f64().expect("min") >= 44_000.0);
@@ -141,6 +149,8 @@ fn a_stream_that_ends_early_late_or_never_is_told() {
     let (sent, received) = messages(&never);
     assert_eq!(sent, 40);
     assert!((40..400).contains(&received), "{received}");
+    assert_eq!(never["bytes_sent"], sent * 9);
+    assert_eq!(never["bytes_received"], received * 9);
 
     let cancelled = total(
         &place,

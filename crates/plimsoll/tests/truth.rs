@@ -566,3 +566,29 @@ fn arrivals_are_even() {
         f64::MAX,
     );
 }
+
+/// The last arrival stands for the time up to the next, which would be due then: a rate
+/// over a shorter time flatters.
+#[test]
+fn a_rate_is_of_the_time_that_its_arrivals_stand_for() {
+    let _alone = alone();
+    let server = Exact::start(MS, 0..0, None);
+    let place = Place::new();
+    let url = format!("grpc://127.0.0.1:{}", server.port);
+    for (name, length, calls, rate) in [
+        ("time", ["--rate", "1/s", "--duration", "2s"], 2, 1.0),
+        ("calls", ["--rate", "10/s", "--calls", "3"], 3, 10.0),
+        ("less", ["--rate", "0.5/s", "--duration", "1s"], 1, 1.0),
+    ] {
+        let mut arguments = vec!["grpc", &url, "--out", name, "--json", "-q"];
+        arguments.extend(length);
+        arguments.extend(SCORE);
+        let run = place.expect_json(0, &arguments);
+        assert_eq!(run["total"]["ok"], calls, "{name}: {run}");
+        let achieved = run["total"]["achieved_per_s"].as_f64().unwrap_or(0.0);
+        assert!(
+            (rate * 0.9..rate * 1.001).contains(&achieved),
+            "{name}: {achieved}/s, not {rate}/s"
+        );
+    }
+}

@@ -3,6 +3,7 @@
 //! Time moves only in [`Network::wait`]. Bytes between the worker and a [`Server`] take
 //! the latency that the [`Weather`] gives, arrive in pieces of its choosing, in order,
 //! and meet its faults: refused and unanswered connects, resets, stalls, full buffers.
+//! A low-water mark is honoured to the letter: who waits for more than comes, waits.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -105,6 +106,8 @@ pub struct SimulatedSocket(u64);
 struct Link {
     token: u64,
     inbox: VecDeque<u8>,
+    /// Bytes that make it readable; 0 as 1.
+    low_water: usize,
     /// Bytes written and not yet at the server.
     outbound: usize,
     wants_room: bool,
@@ -126,6 +129,8 @@ enum Happening {
     DownEnd,
     Reset,
     Timer(u64),
+    /// The low-water mark was moved.
+    Marked,
 }
 
 /// A network of one worker and one server.
@@ -139,7 +144,12 @@ pub struct SimulatedNetwork<S> {
     agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
     sequence: u64,
     resolving: VecDeque<Token>,
+    /// Turns in a row in which nothing happened and nobody waited.
+    idle_turns: u32,
 }
+
+/// A loop that turns so often for nothing burns a core.
+const MOST_IDLE_TURNS: u32 = 1_000;
 
 impl<S: Server> SimulatedNetwork<S> {
     pub fn new(server: S, weather: Weather) -> SimulatedNetwork<S> {
@@ -153,6 +163,7 @@ impl<S: Server> SimulatedNetwork<S> {
             agenda: BinaryHeap::new(),
             sequence: 0,
             resolving: VecDeque::new(),
+            idle_turns: 0,
         }
     }
 
@@ -270,7 +281,11 @@ impl<S: Server> SimulatedNetwork<S> {
             }
             Happening::Down(bytes) => {
                 state.inbox.extend(bytes);
-                signal.readable = true;
+                signal.readable = state.inbox.len() >= state.low_water;
+            }
+            Happening::Marked => {
+                let waiting = state.inbox.len();
+                signal.readable = waiting > 0 && waiting >= state.low_water;
             }
             Happening::DownEnd => {
                 state.ended = true;
@@ -356,6 +371,14 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         Ok(size)
     }
 
+    fn low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
+        if let Some(link) = self.links.get_mut(&socket.0) {
+            link.low_water = bytes;
+            // Linux looks at once whether enough is there.
+            self.schedule(self.now, socket.0, Happening::Marked);
+        }
+    }
+
     fn write(&mut self, socket: &mut SimulatedSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let send_buffer = self.weather.send_buffer;
         let Some(link) = self.links.get_mut(&socket.0) else {
@@ -411,6 +434,13 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         if ready.is_empty() {
             if until == Time::NEVER {
                 return Err(io::Error::other("the simulation waits for nothing"));
+            }
+            self.idle_turns = match until <= self.now {
+                true => self.idle_turns + 1,
+                false => 0,
+            };
+            if self.idle_turns > MOST_IDLE_TURNS {
+                return Err(io::Error::other("the loop turns and never waits"));
             }
             self.now = self.now.max(until);
         }

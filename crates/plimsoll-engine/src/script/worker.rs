@@ -86,6 +86,8 @@ pub struct ScriptWorker<C: Scripts, N: Network> {
     begun: u64,
     stage: u8,
     stage_end: Time,
+    /// Open loop: the last arrival stands for the time up to here, so the run lasts as long.
+    schedule_end: Time,
     phase: Phase,
     stopped_at: Time,
     interrupted: bool,
@@ -126,6 +128,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             begun: 0,
             stage: 0,
             stage_end: Time::NEVER,
+            schedule_end: Time(0),
             phase: Phase::Loading,
             stopped_at: Time::NEVER,
             interrupted: false,
@@ -150,6 +153,8 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
                 let mut arrivals = self.share.schedule.share(self.share.index, self.share.of);
                 self.next = arrivals.next();
                 self.arrivals = Some(arrivals);
+                let length = self.share.schedule.end().unwrap_or(0);
+                self.schedule_end = start.plus_nanos(length);
             }
             ArrivalsPlan::Closed { .. } => self.enter_stage(start),
         }
@@ -208,9 +213,6 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         if let Some(Reverse((when, ..))) = self.timers.peek() {
             at = at.min(*when);
         }
-        if let Some(Reverse(when)) = self.pausing.peek() {
-            at = at.min(*when);
-        }
         if let Some((when, _)) = self.connect_deadlines.front() {
             at = at.min(*when);
         }
@@ -222,6 +224,13 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
         if self.phase == Phase::Loading {
             at = at.min(self.stage_end);
+            // Once no more scripts begin, nobody takes users out of their pauses.
+            if let Some(Reverse(when)) = self.pausing.peek() {
+                at = at.min(*when);
+            }
+            if self.arrivals.is_some() && self.next.is_none() {
+                at = at.min(self.schedule_end);
+            }
             if self.arrivals.is_none() && self.idle > 0 && self.scripts_left != Some(0) {
                 at = at.min(self.start);
             }

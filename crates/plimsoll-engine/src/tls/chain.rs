@@ -12,7 +12,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// How long a verdict holds, in seconds: certificates expire by the second.
+use super::validity::not_after;
+
+/// How long a verdict holds at most, in seconds.
 const HOLDS: u64 = 60;
 
 /// What was found good, and when.
@@ -21,6 +23,8 @@ struct Checked {
     chain: Vec<CertificateDer<'static>>,
     name: ServerName<'static>,
     at: u64,
+    /// The verdict holds before this second: no certificate is taken that has expired.
+    until: u64,
 }
 
 #[derive(Debug)]
@@ -47,7 +51,7 @@ impl Checked {
         now: u64,
     ) -> bool {
         let chain = std::iter::once(end_entity).chain(intermediates);
-        (self.at..self.at + HOLDS).contains(&now)
+        (self.at..self.until).contains(&now)
             && self.name == *name
             && self.chain.len() == 1 + intermediates.len()
             && self
@@ -84,10 +88,13 @@ impl ServerCertVerifier for CheckedOnce {
             now,
         )?;
         let chain = std::iter::once(end_entity).chain(intermediates);
+        let ends = chain.clone().filter_map(|c| not_after(c)).min();
+        let until = ends.map_or(seconds, |last| (last + 1).min(seconds + HOLDS));
         *last = Some(Checked {
             chain: chain.map(|c| c.clone().into_owned()).collect(),
             name: server_name.to_owned(),
             at: seconds,
+            until,
         });
         Ok(verdict)
     }
@@ -129,6 +136,7 @@ mod tests {
             chain: vec![der(1), der(2)],
             name: name("a.test"),
             at: 1000,
+            until: 1060,
         };
         let is = |leaf, above: &[CertificateDer<'_>], host, now| known.is(&leaf, above, &host, now);
         assert!(is(der(1), &[der(2)], name("a.test"), 1000));

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::driver::{Direction, Driver, Event, ProtocolError, Tracer};
 use crate::network::Network;
-use crate::tls::TlsSession;
+use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession, UNINVITED};
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -442,9 +442,7 @@ impl<D: Driver, S> Connection<D, S> {
         match self.state {
             State::Resolving | State::Connecting | State::Handshaking => Loss {
                 outcome: Outcome::TlsFailed,
-                detail: "tls: the server closed the connection during the handshake \
-                         (is it a plaintext port?)"
-                    .to_owned(),
+                detail: CLOSED_IN_HANDSHAKE.to_owned(),
             },
             State::Greeting | State::Open | State::Draining => {
                 match self.driver.receive_end(now, events) {
@@ -463,9 +461,7 @@ impl<D: Driver, S> Connection<D, S> {
     fn uninvited(&self, session: &TlsSession) -> Option<Loss> {
         (self.state == State::Greeting && session.lacks_certificate()).then(|| Loss {
             outcome: Outcome::TlsClientCertificateRequired,
-            detail:
-                "tls: the server asked for a client certificate, got none and closed the connection"
-                    .to_owned(),
+            detail: UNINVITED.to_owned(),
         })
     }
 
@@ -629,7 +625,7 @@ impl<N: Network> io::Write for SocketWriter<'_, N> {
 }
 
 /// What a failure to get a connection is counted as.
-pub(crate) fn classify_connect(e: &io::Error) -> Outcome {
+pub fn classify_connect(e: &io::Error) -> Outcome {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => Outcome::ConnectRefused,
         io::ErrorKind::ConnectionReset => Outcome::Reset,

@@ -56,12 +56,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 let mut arrivals = self.share.schedule.share(self.share.index, self.share.of);
                 self.next = arrivals.next();
                 self.arrivals = Some(arrivals);
+                let length = self.share.schedule.end().unwrap_or(0);
+                self.schedule_end = self.start.plus_nanos(length);
             }
             ArrivalsPlan::Closed { .. } => self.enter_stage(self.start),
         }
     }
 
-    fn is_closed_loop(&self) -> bool {
+    pub(super) fn is_closed_loop(&self) -> bool {
         self.arrivals.is_none()
     }
 
@@ -385,9 +387,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             Role::Attempt(_) => {
                 self.attempts -= 1;
                 self.recorder.cold_call(&sample, &phases);
+                self.note_first(call.stage, phases);
             }
         }
         self.client_free(role, !outcome.is_ok(), now);
+    }
+
+    /// A worker has no ticket before its first connection.
+    fn note_first(&mut self, stage: u8, phases: ConnectPhases) {
+        if self.ticketless && phases.ready_ns > 0 {
+            self.ticketless = false;
+            if !phases.resumed {
+                self.recorder.first_connection(stage);
+            }
+        }
     }
 
     /// The call's deadline has passed: it ends here, and is cancelled on the wire.
@@ -399,8 +412,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let sent = connection.driver.messages_sent(id);
-        self.recorder.messages_sent(call.stage, u64::from(sent));
+        let exchanged = connection.driver.exchanged(id);
+        self.recorder
+            .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.driver.cancel(id, now, &mut connection.out);
         if !connection.dirty {
             connection.dirty = true;
@@ -411,8 +425,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             call: id,
             outcome: Outcome::DeadlineExceeded,
             first_byte: Time::NEVER,
-            bytes_sent: 0,
-            bytes_received: 0,
+            bytes_sent: exchanged.bytes_sent,
+            bytes_received: exchanged.bytes_received,
         };
         self.call_ended(&done, role, phases, now);
         self.after_service(control, index, now);
@@ -512,7 +526,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                             .is_some_and(|last| !last.warmup)
                         && !self.share.load.stages[self.stage as usize].warmup
                 } else {
-                    self.next.is_none()
+                    self.next.is_none() && now >= self.schedule_end
                 };
                 if exhausted || level != StopLevel::Run {
                     self.stop_issuing(now);

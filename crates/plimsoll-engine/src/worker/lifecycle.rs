@@ -603,7 +603,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 fn connect_loss(address: SocketAddr, e: &io::Error) -> Loss {
     let outcome = classify_connect(e);
     let advice = match outcome {
-        Outcome::ConnectRefused => " (nothing listens there)",
         Outcome::NoDescriptors => {
             " (this process may have no more descriptors: raise `ulimit -n`, or use fewer connections)"
         }

@@ -70,15 +70,20 @@ pub struct HealthProblem {
 }
 
 impl HealthProblem {
-    pub(super) fn not_resumed(full: u64, resumed: u64) -> HealthProblem {
-        let advice = if resumed == 0 {
+    /// `first`: those of `full` that were a worker's first.
+    pub(super) fn not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
+        // Where nothing was resumed nobody knows whether the server would have.
+        let unavoidable = full == first && resumed > 0;
+        let advice = if unavoidable {
+            "the first of each worker, which can't have had a ticket; a warm-up keeps it out of the figures"
+        } else if resumed == 0 {
             "the server sends no tickets, or does not take them back"
         } else {
             "a longer warm-up gives every connection in flight a ticket; otherwise the server refuses some"
         };
         HealthProblem {
             kind: ProblemKind::NotResumed,
-            invalidates: true,
+            invalidates: !unavoidable,
             text: format!(
                 "{full} of {} handshakes were full ones, though sessions were to be resumed: {advice}",
                 full + resumed
@@ -256,7 +261,7 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
             ProblemKind::NotStarted,
             false,
             format!(
-                "{} of {} calls that were due were never sent: no connection took them before the run ended",
+                "{} of {} calls that were due were never sent: until the run ended no connection was up that could carry one more call (gRPC: the server's limit of concurrent streams); raise that limit, or use more connections",
                 record.not_started, record.due
             ),
         );

@@ -15,7 +15,8 @@ use crate::record::{Counts, MessageRecord, StageRecord, Times};
 
 use super::memory::MemoryReading;
 
-/// What a process used in one interval, and had at its end.
+/// What a process used in one interval, and had at its end; in a run's first one, the most
+/// it had at its two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     pub cpu_user_us: u64,
@@ -23,6 +24,9 @@ pub struct Resources {
     pub cpu_system_us: Option<u64>,
     /// 0, as the next two: not known.
     pub rss_bytes: u64,
+    /// Before the first connection; in a run's first interval only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_bytes_before: Option<u64>,
     pub descriptors: u64,
     pub threads: u64,
 }
@@ -89,6 +93,9 @@ struct StageLine {
     outcomes: BTreeMap<String, u64>,
     connections_full: u64,
     connections_resumed: u64,
+    /// Left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    connections_first: Option<u64>,
     #[serde(default)]
     connections_lost: u64,
     connect_failures: BTreeMap<String, u64>,
@@ -273,6 +280,7 @@ impl IntervalRecord {
                     outcomes: counts_to_map(&r.outcomes),
                     connections_full: r.connections_full,
                     connections_resumed: r.connections_resumed,
+                    connections_first: (r.connections_first > 0).then_some(r.connections_first),
                     connections_lost: r.connections_lost,
                     connect_failures: counts_to_map(&r.connect_failures),
                     bytes_sent: r.bytes_sent,
@@ -313,6 +321,7 @@ impl IntervalRecord {
                 outcomes: counts_from_map(&s.outcomes)?,
                 connections_full: s.connections_full,
                 connections_resumed: s.connections_resumed,
+                connections_first: s.connections_first.unwrap_or(0),
                 connections_lost: s.connections_lost,
                 connect_failures: counts_from_map(&s.connect_failures)?,
                 bytes_sent: s.bytes_sent,
@@ -420,6 +429,7 @@ mod tests {
                 cpu_user_us: 1,
                 cpu_system_us: Some(2),
                 rss_bytes: 3,
+                rss_bytes_before: Some(2),
                 descriptors: 4,
                 threads: 5,
             }),

@@ -68,6 +68,10 @@ impl Resources {
                 .zip(other.cpu_system_us)
                 .map(|(a, b)| a + b),
             rss_bytes: self.rss_bytes + other.rss_bytes,
+            rss_bytes_before: match (self.rss_bytes_before, other.rss_bytes_before) {
+                (Some(a), Some(b)) => Some(a + b),
+                (a, b) => a.or(b),
+            },
             descriptors: self.descriptors + other.descriptors,
             threads: self.threads + other.threads,
         }

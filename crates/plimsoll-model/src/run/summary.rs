@@ -193,6 +193,9 @@ pub struct ResourcesSummary {
     pub cpu_us_per_call: Option<f64>,
     /// 0, as the next two: not known.
     pub rss_bytes_max: u64,
+    /// Before the first connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rss_bytes_before: Option<u64>,
     pub descriptors_max: u64,
     pub threads_max: u64,
 }
@@ -379,6 +382,11 @@ impl Summary {
                 measured.merge(&t);
             }
         }
+        // Known since before the warm-up, and as good for what follows it.
+        (
+            measured.client.rss_bytes_before,
+            measured.server.rss_bytes_before,
+        ) = totals.rss_before;
         let accounted =
             check.ok + check.errors + check.not_started + check.in_flight + check.backlog;
         check.matches = check.due == accounted;
@@ -402,7 +410,11 @@ impl Summary {
         }
         let full = judged.connections_full;
         if header.cold && header.resume && full > 0 {
-            problems.push(HealthProblem::not_resumed(full, judged.connections_resumed));
+            problems.push(HealthProblem::not_resumed(
+                full,
+                judged.connections_first,
+                judged.connections_resumed,
+            ));
         }
         if !check.matches {
             problems.push(HealthProblem::counts_differ(check.due, accounted));
@@ -439,6 +451,7 @@ struct ResourceTotals {
     cpu_user_us: f64,
     cpu_system_us: f64,
     rss_bytes_max: u64,
+    rss_bytes_before: Option<u64>,
     descriptors_max: u64,
     threads_max: u64,
 }
@@ -472,6 +485,7 @@ impl ResourceTotals {
             cpu_us_per_call: (calls > 0 && !self.system_unknown)
                 .then(|| rounded((self.cpu_user_us + self.cpu_system_us) / calls as f64)),
             rss_bytes_max: self.rss_bytes_max,
+            rss_bytes_before: self.rss_bytes_before,
             descriptors_max: self.descriptors_max,
             threads_max: self.threads_max,
         })
@@ -495,13 +509,16 @@ struct StageTotals {
 
 impl StageTotals {
     /// The window: from the stage's beginning to its planned end, or to where the run
-    /// ended before it. Where no end was planned, to the last call's end.
+    /// ended before it. Where no end was planned, an open loop's run lasts as long as its
+    /// arrivals stand for; a closed loop's window ends with its last call.
     fn with_window(&self, header: &RunHeader, stage: u8, run_end: Duration) -> StageTotals {
         let (begin, planned_end) = header.span(stage);
         let end = match planned_end {
             // A stretch without calls has no rate.
             Some(_) if header.is_silent(stage) => begin,
-            planned => planned.map_or(self.last_end, |end| end.min(run_end)),
+            Some(end) => end.min(run_end),
+            None if header.is_open() => run_end,
+            None => self.last_end,
         };
         StageTotals {
             window: end.saturating_sub(begin),
@@ -533,6 +550,8 @@ pub struct Totals {
     observed: Observed,
     /// What client and server used in intervals in which no call began or ended.
     carried: (Option<Resources>, Option<Resources>),
+    /// Their resident memory before the first connection.
+    rss_before: (Option<u64>, Option<u64>),
 }
 
 /// What was used in two intervals; what was held is of the later one.
@@ -568,6 +587,9 @@ impl Totals {
             // Calls longer than an interval: what they cost meanwhile belongs to their end.
             self.carried = (client, server);
         }
+        let before = |of: Option<Resources>| of.and_then(|r| r.rss_bytes_before);
+        self.rss_before.0 = self.rss_before.0.or(before(interval.client));
+        self.rss_before.1 = self.rss_before.1.or(before(interval.server));
         let mut measured = false;
         for (stage, record) in &interval.stages {
             let (_, planned_end) = header.span(*stage);

@@ -132,6 +132,14 @@ impl Spec {
             }
             rungs = next;
         }
+        // Where some rungs resume, a promise about resumption is theirs alone.
+        if rungs.iter().any(|rung| rung.spec.resumes()) {
+            for rung in rungs.iter_mut().filter(|rung| !rung.spec.resumes()) {
+                rung.spec
+                    .objective
+                    .retain(|metric, _| !metric.trim_start().starts_with("resumed"));
+            }
+        }
         if !(2..=MOST_RUNGS).contains(&rungs.len()) {
             return Err(Problem::new(
                 "ladder",
@@ -341,6 +349,14 @@ mod tests {
         let found = rungs("connection = [\"reused\", \"new\"]").unwrap();
         assert_eq!(found[0].spec.load.reuse.as_deref(), Some("always"));
         assert_eq!(found[1].spec.load.reuse.as_deref(), Some("never"));
+    }
+
+    #[test]
+    fn a_promise_about_resumption_is_kept_by_the_rungs_that_resume() {
+        let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 1\n[objective]\nresumed = \">= 100%\"\nerrors = \"< 1%\"\n[ladder]\nconnection = [\"new\", \"resumed\"]";
+        let found = read(text).unwrap().rungs().unwrap();
+        let promised: Vec<usize> = found.iter().map(|r| r.spec.objective.len()).collect();
+        assert_eq!(promised, [1, 2]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::measure::TimeMeasure;
 use crate::plan::{End, Metric, Objective, Statistic, Timed};
 use crate::units::{Period, Rate, Size};
 
-const METRICS: &str = "p50 … p99.99, mean, errors, rate, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
+const METRICS: &str = "p50 … p99.99, mean, errors, rate, resumed, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// The times by the names they have in an objective, besides those of [`TimeMeasure`].
 const TIMES: [(&str, Timed); 7] = [
@@ -35,6 +35,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let parsed = match metric {
         "errors" => Metric::Errors,
         "rate" => Metric::Rate,
+        "resumed" => Metric::Resumed,
         "client.memory" | "client memory" => Metric::Memory(End::Client),
         "server.memory" | "server memory" => Metric::Memory(End::Server),
         _ => {
@@ -62,10 +63,14 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
             ));
         }
     };
-    // "<=" is understood: with measured values the two are the same.
-    let value = value.strip_prefix('=').unwrap_or(value).trim();
+    // "<=" is understood: judged they are the same, and shown as typed.
+    let (or_equal, value) = match value.strip_prefix('=') {
+        Some(value) => ("=", value.trim()),
+        None => ("", value.trim()),
+    };
     let number = match parsed {
-        Metric::Errors => share(value)?,
+        Metric::Errors => share(value, "calls: write \"< 0.1%\"")?,
+        Metric::Resumed => share(value, "handshakes: write \">= 100%\"")?,
         Metric::Rate => value.parse::<Rate>().map_err(|e| e.to_string())?.0,
         Metric::Memory(_) => value.parse::<Size>().map_err(|e| e.to_string())?.0 as f64,
         _ => value
@@ -80,7 +85,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         limit: number,
         stage: stage.map(str::to_owned),
         text: format!(
-            "{}{} {} {value}",
+            "{}{} {}{or_equal} {value}",
             metric.split_whitespace().collect::<Vec<_>>().join("."),
             stage.map_or_else(String::new, |stage| format!(" at {stage}")),
             if below { '<' } else { '>' }
@@ -141,8 +146,9 @@ pub(super) fn percent(text: &str) -> Option<f64> {
         .map(|percent| percent / 100.0)
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    percent(text).ok_or_else(|| format!("`{text}` is not a share of the calls: write \"< 0.1%\""))
+/// `of`: what it is a share of, and what would be right.
+fn share(text: &str, of: &str) -> Result<f64, String> {
+    percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
 }
 
 #[cfg(test)]
@@ -168,6 +174,12 @@ mod tests {
             (rate.metric, rate.below, rate.limit),
             (Metric::Rate, false, 950.0)
         );
+        let resumed = parse("resumed", ">= 100%").expect("right");
+        assert_eq!(
+            (resumed.metric, resumed.below, resumed.limit),
+            (Metric::Resumed, false, 1.0)
+        );
+        assert_eq!(resumed.text, "resumed >= 100%");
         for typed in ["client.memory", "client memory"] {
             let memory = parse(typed, "< 2.1kB").expect("right");
             assert_eq!(
@@ -232,6 +244,7 @@ mod tests {
             ("p99", "< 10", "has no unit"),
             ("errors", "< 0.1", "write \"< 0.1%\""),
             ("rate", "> 100", "has no unit"),
+            ("resumed", "> 1", "write \">= 100%\""),
         ] {
             let error = parse(metric, limit).expect_err(metric);
             assert!(error.contains(needle), "{metric} {limit}: {error}");

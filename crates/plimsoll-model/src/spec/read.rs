@@ -163,6 +163,8 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
             };
             let mut problem = Problem::new(here, format!("unknown key {table}"));
             problem.help = Some(match suggest(name, known) {
+                // The load's own length has another name than that of its steps.
+                _ if path == "load.steps" && name == "duration" => "did you mean `for`?".to_owned(),
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => match elsewhere(name) {
                     Some((section, key)) if key == name => {
@@ -254,10 +256,11 @@ mod tests {
         );
         assert_eq!(
             problems(
-                "[load]\nsteps = [{ rate = \"1/s\", fro = \"10s\" }]\nrate = { form = \"1/s\" }"
+                "[load]\nsteps = [{ rate = \"1/s\", fro = \"10s\", duration = \"1s\" }]\nrate = { form = \"1/s\" }"
             ),
             [
                 "`load.rate.form`: unknown key in [load.rate] [form] did you mean `from`?",
+                "`load.steps.duration`: unknown key in [load.steps] [duration] did you mean `for`?",
                 "`load.steps.fro`: unknown key in [load.steps] [fro] did you mean `for`?",
             ]
         );

@@ -16,6 +16,7 @@ mod load;
 mod objectives;
 mod plugin;
 mod rows;
+pub use grpc::metadata;
 pub(super) use load::stage;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,8 @@ pub trait Surroundings {
     /// As the file system tells them.
     fn read(&self, path: &Path) -> std::io::Result<String>;
     /// Finds the method and encodes its message (JSON text, which may have the fields of a
-    /// [`crate::template::Template`], those of `rows` among them).
+    /// [`crate::template::Template`], those of `rows` among them). `metadata` are the call's,
+    /// for a server that has to be asked.
     ///
     /// # Errors
     /// A problem that names its key below `call.grpc`.
@@ -48,6 +50,7 @@ pub trait Surroundings {
         method: &str,
         json: &str,
         rows: Option<&Rows>,
+        metadata: &[(String, String)],
     ) -> Result<EncodedCall, Problem>;
     /// Encodes class, header map and content of a Bolt call.
     ///

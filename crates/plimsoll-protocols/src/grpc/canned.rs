@@ -35,6 +35,10 @@ use super::request::stream_id_places;
 pub struct CannedOptions {
     /// The answer's message, without gRPC's prefix. Not sent if `status` is not 0.
     pub message: Vec<u8>,
+    /// How many of them an answer has: at least 1.
+    pub messages: u32,
+    /// Requests may have any number of messages, packed or not; otherwise one, not packed.
+    pub streams: bool,
     /// `grpc-status`.
     pub status: u8,
     /// `grpc-message`, percent-encoded; empty: none.
@@ -66,6 +70,8 @@ impl Default for CannedOptions {
     fn default() -> CannedOptions {
         CannedOptions {
             message: vec![9, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f],
+            messages: 1,
+            streams: false,
             status: 0,
             status_message: String::new(),
             max_concurrent_streams: None,
@@ -102,7 +108,7 @@ struct Prepared {
     head: Blocks,
     /// Absent where the head says it all ("Trailers-Only").
     trailers: Option<Blocks>,
-    /// The message with its prefix; empty in a Trailers-Only answer.
+    /// The messages with their prefixes; empty in a Trailers-Only answer.
     body: Vec<u8>,
     table_needed: usize,
     /// A whole answer of steady blocks, and where its stream ids go.
@@ -143,9 +149,11 @@ impl Canned {
         let steady_head = encoder.encode(head.iter().copied());
         write::header_block(&mut steady, 0, &steady_head, trailers_only);
         if !trailers_only {
-            body.push(0);
-            body.extend_from_slice(&(options.message.len() as u32).to_be_bytes());
-            body.extend_from_slice(&options.message);
+            for _ in 0..options.messages.max(1) {
+                body.push(0);
+                body.extend_from_slice(&(options.message.len() as u32).to_be_bytes());
+                body.extend_from_slice(&options.message);
+            }
             for chunk in body.chunks(DEFAULT_MAX_FRAME as usize) {
                 write::data(&mut steady, 0, chunk, false);
             }

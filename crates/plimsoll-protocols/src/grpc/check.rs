@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use plimsoll_model::Outcome;
 use serde::Serialize;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -11,7 +12,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::client::Connection;
+use super::client::{Connection, outcome_of};
 use super::target::generated::echo::{EchoRequest, EchoResponse};
 
 /// What to ask of an echo server.
@@ -35,8 +36,8 @@ pub struct CaseResult {
     pub header_location: Option<String>,
     pub messages: Vec<String>,
     pub trailer_timestamp: Option<String>,
-    /// The gRPC status by its number, with what was said.
-    pub status: u16,
+    /// The gRPC status by its name, with what was said.
+    pub status: &'static str,
     pub status_message: String,
     /// What is wrong; empty: nothing.
     pub problems: Vec<String>,
@@ -60,6 +61,7 @@ pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck)
     };
     let mut result = CaseResult {
         case,
+        status: Outcome::Ok.code(),
         ..CaseResult::default()
     };
     let mut grpc = connection.grpc();
@@ -67,14 +69,20 @@ pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck)
     match tokio::time::timeout(check.deadline, asked).await {
         Ok(Ok(())) => {}
         Ok(Err(status)) => {
-            result.status = status.code() as u16;
+            let outcome = outcome_of(status.code());
+            result.status = outcome.code();
             result.status_message = status.message().to_owned();
-            let said = format!("status {:?}: {}", status.code(), status.message());
-            result.problems.push(said);
+            let said = match status.message() {
+                "" => outcome.explanation(),
+                message => message,
+            };
+            let problem = format!("status {}: {said}", result.status);
+            result.problems.push(problem);
             return result;
         }
         Err(_) => {
             let limit = check.deadline;
+            result.status = Outcome::DeadlineExceeded.code();
             result.problems.push(format!("not ended within {limit:?}"));
             return result;
         }

@@ -6,51 +6,64 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll_engine::ProtocolError;
 use plimsoll_engine::tls::TlsClient;
-use tokio::io::{AsyncRead, AsyncWrite};
+use plimsoll_engine::worker::classify_connect;
+use plimsoll_model::Outcome;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tonic::Code;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic::codegen::Service;
-use tonic::codegen::http::{Request, Response, Uri};
+use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
+
+use super::driver::{closed, not_http2};
+use super::h2::FrameHead;
 
 /// Why a server can't be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("connect to {address}: {source}")]
-    Connect { address: String, source: io::Error },
-    #[error("connect to {address}: no answer within {limit:?}")]
-    Slow { address: String, limit: Duration },
-    #[error("TLS with {address}: {source}")]
-    Tls { address: String, source: io::Error },
-    #[error("HTTP/2 with {address}: {source}")]
-    Http2 {
-        address: String,
-        source: hyper::Error,
-    },
+    /// There is no way to it: as a load counts that.
+    #[error("{detail} [{}]", outcome.code())]
+    Link { outcome: Outcome, detail: String },
     #[error("authority {authority:?} is not a host or host:port")]
     Authority { authority: String },
+    #[error("metadata {name:?}: not a name and a value that HTTP/2 can carry")]
+    Metadata { name: String },
+}
+
+impl From<ProtocolError> for ConnectError {
+    fn from(error: ProtocolError) -> ConnectError {
+        ConnectError::Link {
+            outcome: error.outcome,
+            detail: error.detail,
+        }
+    }
 }
 
 /// Where the server is, and how the link is secured.
 #[derive(Clone, Debug)]
 pub struct Server {
-    pub host: String,
-    pub port: u16,
+    pub address: SocketAddr,
     /// Made with ALPN `h2`; `None`: plaintext.
     pub tls: Option<TlsClient>,
     /// `:authority`.
     pub authority: String,
-    /// For TCP, TLS and HTTP/2 together.
+    /// Sent with every call; `-bin` values in base64.
+    pub metadata: Vec<(String, String)>,
+    /// For TCP, TLS and the server's greeting together.
     pub connect_timeout: Duration,
 }
 
@@ -59,6 +72,7 @@ pub struct Server {
 pub struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
+    metadata: HeaderMap,
 }
 
 impl Connection {
@@ -67,48 +81,34 @@ impl Connection {
     /// # Errors
     /// When the link can't be made, with what was in its way.
     pub async fn open(server: &Server) -> Result<Connection, ConnectError> {
-        let address = format!("{}:{}", server.host, server.port);
-        let limit = server.connect_timeout;
-        match timeout(limit, Connection::open_to(server, &address)).await {
-            Ok(opened) => opened,
-            Err(_) => Err(ConnectError::Slow { address, limit }),
-        }
-    }
-
-    async fn open_to(server: &Server, address: &str) -> Result<Connection, ConnectError> {
-        let scheme = if server.tls.is_some() {
-            "https"
-        } else {
-            "http"
-        };
-        let origin = Uri::builder()
-            .scheme(scheme)
-            .authority(server.authority.as_str())
-            .path_and_query("/")
-            .build()
-            .map_err(|_| ConnectError::Authority {
-                authority: server.authority.clone(),
-            })?;
-        let host = server.host.trim_start_matches('[').trim_end_matches(']');
-        let tcp = TcpStream::connect((host, server.port))
-            .await
-            .map_err(|source| ConnectError::Connect {
-                address: address.to_owned(),
-                source,
-            })?;
+        let until = Instant::now() + server.connect_timeout;
+        let origin = origin(server)?;
+        let metadata = metadata(server)?;
+        let tcp = TcpStream::connect(server.address);
+        let tcp = within(server, until, "the TCP connection", tcp).await?;
+        let tcp = tcp.map_err(|e| ConnectError::Link {
+            outcome: classify_connect(&e),
+            detail: format!("connect to {}: {e}", server.address),
+        })?;
         let sender = match &server.tls {
-            None => greet(tcp, address).await?,
+            None => {
+                let greeted = greet(tcp, None);
+                within(server, until, "the server's greeting", greeted).await??
+            }
             Some(tls) => {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls.config()));
-                let secured = connector.connect(tls.server_name().clone(), tcp).await;
-                let secured = secured.map_err(|source| ConnectError::Tls {
-                    address: address.to_owned(),
-                    source,
-                })?;
-                greet(secured, address).await?
+                let shaken = connector.connect(tls.server_name().clone(), tcp);
+                let secured = within(server, until, "the TLS handshake", shaken).await?;
+                let secured = secured.map_err(|e| tls_lost(tls, &e))?;
+                let greeted = greet(secured, Some(tls));
+                within(server, until, "the server's greeting", greeted).await??
             }
         };
-        Ok(Connection { sender, origin })
+        Ok(Connection {
+            sender,
+            origin,
+            metadata,
+        })
     }
 
     /// A client of any service.
@@ -117,19 +117,150 @@ impl Connection {
     }
 }
 
-async fn greet<S>(stream: S, address: &str) -> Result<SendRequest<Body>, ConnectError>
+/// What a load counts a status as.
+pub(super) fn outcome_of(code: Code) -> Outcome {
+    Outcome::from_grpc_status(code as u32)
+}
+
+fn origin(server: &Server) -> Result<Uri, ConnectError> {
+    let secured = server.tls.is_some();
+    let origin = Uri::builder()
+        .scheme(if secured { "https" } else { "http" })
+        .authority(server.authority.as_str())
+        .path_and_query("/");
+    origin.build().map_err(|_| ConnectError::Authority {
+        authority: server.authority.clone(),
+    })
+}
+
+fn metadata(server: &Server) -> Result<HeaderMap, ConnectError> {
+    let mut fields = HeaderMap::new();
+    for (name, value) in &server.metadata {
+        let field = HeaderName::try_from(name)
+            .ok()
+            .zip(HeaderValue::try_from(value).ok());
+        let (key, value) = field.ok_or_else(|| ConnectError::Metadata { name: name.clone() })?;
+        fields.append(key, value);
+    }
+    Ok(fields)
+}
+
+/// Waits for `what` as long as a connection may take.
+async fn within<T>(
+    server: &Server,
+    until: Instant,
+    what: &str,
+    work: impl Future<Output = T>,
+) -> Result<T, ConnectError> {
+    timeout_at(until, work)
+        .await
+        .map_err(|_| ConnectError::Link {
+            outcome: Outcome::ConnectTimeout,
+            detail: format!(
+                "waited {:?} (load.connect_timeout) for {what}",
+                server.connect_timeout
+            ),
+        })
+}
+
+fn tls_lost(tls: &TlsClient, error: &io::Error) -> ConnectError {
+    let (outcome, detail) = tls.failure(error);
+    ConnectError::Link { outcome, detail }
+}
+
+/// Begins HTTP/2, and waits for the server's first frame: before it nobody knows whether
+/// there is a gRPC server at all, and the library's own errors don't say what there is.
+async fn greet<S>(stream: S, tls: Option<&TlsClient>) -> Result<SendRequest<Body>, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
-        .await
-        .map_err(|source| ConnectError::Http2 {
-            address: address.to_owned(),
-            source,
-        })?;
-    // Its errors reach whoever has a call on it.
-    tokio::spawn(connection);
-    Ok(sender)
+    let (tell, told) = oneshot::channel();
+    let stream = Overheard {
+        stream,
+        start: Vec::new(),
+        tell: Some(tell),
+    };
+    let begun = handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let sender = begun.ok().map(|(sender, connection)| {
+        // Its errors reach whoever has a call on it.
+        tokio::spawn(connection);
+        sender
+    });
+    let gone = || Err(io::ErrorKind::ConnectionReset.into());
+    match (told.await.unwrap_or_else(|_| gone()), sender) {
+        (Ok(start), Some(sender)) if start.len() >= FrameHead::LEN => {
+            not_http2(&start).map_or(Ok(sender), |other| Err(other.into()))
+        }
+        (Ok(start), _) => Err(match (not_http2(&start), tls) {
+            (None, Some(tls)) if tls.lacks_certificate() => {
+                tls_lost(tls, &io::ErrorKind::UnexpectedEof.into())
+            }
+            (other, _) => other
+                .unwrap_or_else(|| closed("before the server's SETTINGS"))
+                .into(),
+        }),
+        (Err(e), _) => Err(match tls {
+            Some(tls) => tls_lost(tls, &e),
+            None => ConnectError::Link {
+                outcome: classify_connect(&e),
+                detail: format!("{e} before the server's SETTINGS"),
+            },
+        }),
+    }
+}
+
+/// A stream whose first bytes, as many as a frame's head, or whose end before that are told.
+struct Overheard<S> {
+    stream: S,
+    start: Vec<u8>,
+    tell: Option<oneshot::Sender<io::Result<Vec<u8>>>>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
+        let Some(tell) = this.tell.take() else {
+            return Poll::Ready(read);
+        };
+        if let Err(e) = read {
+            let kind = e.kind();
+            // Nobody listens where the connection was given up meanwhile.
+            let _ = tell.send(Err(e));
+            return Poll::Ready(Err(kind.into()));
+        }
+        let new = &buffer.filled()[before..];
+        this.start.extend_from_slice(new);
+        if new.is_empty() || this.start.len() >= FrameHead::LEN {
+            let _ = tell.send(Ok(std::mem::take(&mut this.start)));
+        } else {
+            this.tell = Some(tell);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Overheard<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
 }
 
 impl Service<Request<Body>> for Connection {
@@ -141,7 +272,10 @@ impl Service<Request<Body>> for Connection {
         self.sender.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        for (name, value) in &self.metadata {
+            request.headers_mut().append(name, value.clone());
+        }
         Box::pin(self.sender.send_request(request))
     }
 }

@@ -22,10 +22,12 @@ mod varying;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError, Tracer};
+use plimsoll_engine::driver::{
+    CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+};
 use plimsoll_model::{Outcome, Time};
 
-use self::control::{closed, not_http2};
+pub(super) use self::control::{closed, not_http2};
 use self::messages::end_exchange;
 use super::exchange::{self, Exchanges};
 use super::h2::{
@@ -308,14 +310,12 @@ impl Driver for GrpcDriver {
         }
     }
 
-    fn messages_sent(&self, call: CallId) -> u32 {
-        let (Some(script), Some(exchanges)) = (&self.prepared.script, &self.exchanges) else {
-            return 0;
+    fn exchanged(&self, call: CallId) -> Exchanged {
+        let id = self.streams.find_call(call, self.next_id);
+        let Some(stream) = id.and_then(|id| self.streams.get(id)) else {
+            return Exchanged::default();
         };
-        self.streams
-            .find_call(call, self.next_id)
-            .and_then(|id| exchanges.get(self.streams.exchange_of(id)))
-            .map_or(0, |exchange| exchange.messages_sent(script))
+        exchanged(stream, self.exchanges.as_deref(), &self.prepared)
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -431,6 +431,25 @@ fn send_body(body: &[u8], stream: &mut Stream, connection_window: &mut u32, out:
         *connection_window -= length;
         write::data(out, stream.id, &rest[..length as usize], stream.unsent == 0);
     }
+}
+
+/// What a stream has come to so far.
+fn exchanged(stream: &Stream, exchanges: Option<&Exchanges>, prepared: &Prepared) -> Exchanged {
+    let alone = done(stream, Outcome::Ok);
+    let mut exchanged = Exchanged {
+        messages_sent: 0,
+        bytes_sent: alone.bytes_sent,
+        bytes_received: alone.bytes_received,
+    };
+    let exchange = exchanges.and_then(|all| all.get(stream.exchange));
+    if let (Some(script), Some(exchange)) = (&prepared.script, exchange) {
+        exchanged.messages_sent = exchange.messages_sent(script);
+        exchanged.bytes_sent = exchange.bytes_sent();
+        if exchange.received_much {
+            exchanged.bytes_received = u32::MAX;
+        }
+    }
+    exchanged
 }
 
 #[inline]

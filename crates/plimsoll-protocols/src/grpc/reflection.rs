@@ -16,7 +16,7 @@ use tonic::codegen::tokio_stream;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::client::Connection;
+use super::client::{Connection, outcome_of};
 use super::schema::Schema;
 
 /// Files that a server's services may be described in.
@@ -31,12 +31,27 @@ pub enum ReflectionError {
         "the server has no reflection (neither grpc.reflection.v1 nor v1alpha): describe the service with .proto files or a descriptor set"
     )]
     Off,
-    #[error("asking the server for {what}: status {:?}: {}", status.code(), status.message())]
+    #[error("asking the server for {what}: status {}: {}", outcome_of(status.code()).code(), status.message())]
     Refused { what: String, status: Box<Status> },
     #[error("asking the server for {what}: {problem}")]
     Answer { what: String, problem: String },
     #[error("the server's services are described in more than {MOST_FILES} files")]
     TooMany,
+}
+
+impl ReflectionError {
+    /// What to do about it, where that is known.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            ReflectionError::Refused { status, .. } => match status.code() {
+                Code::Unauthenticated | Code::PermissionDenied => Some(
+                    "give what the server wants to see with --metadata 'authorization: $VARIABLE' (call.grpc.metadata)",
+                ),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

@@ -7,6 +7,7 @@
 
 mod describe;
 mod message;
+mod right;
 mod varying;
 
 use std::io;
@@ -79,18 +80,25 @@ pub enum SchemaError {
     },
     #[error("message of {message}: not valid JSON: {problem}")]
     Json { message: String, problem: String },
-    #[error("message of {message}: no field {path:?}{}", nearest(near))]
+    #[error(
+        "message of {message}: no field {path:?}{}",
+        nearest_or_all(near, fields)
+    )]
     NoField {
         message: String,
         /// From the message's top, as `legs[2].price`.
         path: String,
         near: Vec<String>,
+        /// Those that there are, with their types.
+        fields: String,
     },
-    #[error("message of {message}: {}{problem}", at(path))]
+    #[error("message of {message}: {}{problem}{}", at(path), instead(right))]
     Value {
         message: String,
         path: String,
         problem: String,
+        /// What belongs there; empty where that is not known.
+        right: String,
     },
     #[error("{file}, row {row}, column {column:?}: {problem}")]
     Row {
@@ -109,6 +117,20 @@ fn nearest(names: &[String]) -> String {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
         several => format!("; nearest are {}", several.join(", ")),
+    }
+}
+
+fn nearest_or_all(near: &[String], fields: &str) -> String {
+    match near {
+        [] => format!("; there is {fields}"),
+        near => nearest(near),
+    }
+}
+
+fn instead(right: &str) -> String {
+    match right {
+        "" => String::new(),
+        right => format!("; write {right}"),
     }
 }
 

@@ -102,11 +102,10 @@ impl Streams {
         }
     }
 
-    /// [`Stream::exchange`] of the stream, if it is remembered.
-    pub(super) fn exchange_of(&self, id: u32) -> u32 {
+    /// [`Streams::find`] for who only looks.
+    pub(super) fn get(&self, id: u32) -> Option<&Stream> {
         let mut all = self.ring.get(self.place(id)).into_iter().chain(&self.aside);
         all.find(|stream| stream.id == id)
-            .map_or(super::exchange::NONE, |stream| stream.exchange)
     }
 
     /// Adds a stream whose call begins. Its id is above all before it.

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Make, Match, Sender};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::serving::accepting::{self, Serve};
+use crate::serving::early::Link;
 use crate::serving::{Bound, ConnectionStats, ServeError};
 
 const READ_AT_ONCE: usize = 64 << 10;
@@ -95,7 +96,7 @@ pub fn check(codec: &Codec) -> Result<(), ServeError> {
 }
 
 impl Serve for Arc<Server> {
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    async fn serve<S: Link>(
         self,
         mut stream: S,
         mut stopped: watch::Receiver<()>,

@@ -12,12 +12,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use rustls::ServerConnection;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use super::early::{EarlyStream, Link};
 use super::{Bound, ConnectionStats, ServeError};
 
 /// From accept to the end of the TLS handshake.
@@ -30,13 +31,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// What is done with a connection. Cloned for each.
 pub(crate) trait Serve: Clone + Send + 'static {
     /// Serves until the client closes, or `stopped` and nothing is in progress any more.
-    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    fn serve<S: Link>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,
     ) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// A TLS handshake was completed.
+    /// A TLS handshake was completed, or its client has sent early data.
     fn secured(&self, _session: &ServerConnection) {}
 }
 
@@ -134,6 +135,9 @@ async fn connection(
     let Some(acceptor) = acceptor else {
         return ended(peer, server.serve(stream, stopped).await);
     };
+    if acceptor.config().max_early_data_size > 0 {
+        return Box::pin(early(stream, peer, &acceptor, server, stopped)).await;
+    }
     let handshake = acceptor.accept(stream).into_fallible();
     let handshake = tokio::select! {
         result = tokio::time::timeout(HANDSHAKE_LIMIT, handshake) => result,
@@ -155,6 +159,31 @@ async fn connection(
             Ended::HandshakeFailed
         }
     }
+}
+
+/// A connection that is served before its handshake is over, where the client wishes.
+async fn early(
+    stream: TcpStream,
+    peer: SocketAddr,
+    acceptor: &TlsAcceptor,
+    server: impl Serve,
+    mut stopped: watch::Receiver<()>,
+) -> Ended {
+    let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_LIMIT)
+    else {
+        return Ended::HandshakeFailed;
+    };
+    let ready = tokio::select! {
+        ready = stream.ready() => ready,
+        _ = stopped.changed() => return Ended::Well,
+    };
+    if let Err(e) = ready {
+        tracing::debug!("{peer}: tls handshake failed: {e}");
+        let _ = tokio::time::timeout(LINGER, linger(stream.into_tcp())).await;
+        return Ended::HandshakeFailed;
+    }
+    server.secured(stream.session());
+    ended(peer, server.serve(stream, stopped).await)
 }
 
 fn ended(peer: SocketAddr, served: io::Result<()>) -> Ended {

@@ -13,12 +13,12 @@ use std::task::{Context, Waker};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
 
 use super::accepting::{self, Serve};
+use super::early::Link;
 use super::{Bound, ConnectionStats, ServeError};
 
 /// What clients may send on all streams of a connection before it is read. Bytes.
@@ -72,11 +72,7 @@ where
         + 'static,
     S::Future: Send + 'static,
 {
-    async fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        self,
-        stream: I,
-        mut stopped: watch::Receiver<()>,
-    ) -> io::Result<()> {
+    async fn serve<I: Link>(self, stream: I, mut stopped: watch::Receiver<()>) -> io::Result<()> {
         let serving = self
             .http
             .serve_connection(TokioIo::new(stream), self.service);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{ServeError, Tls};
+use super::{ServeError, TicketSeed, Tls};
 
 /// Where and how a reference server listens.
 #[derive(Clone, Debug)]
@@ -22,6 +22,9 @@ pub struct Listen {
     pub backlog: u16,
     /// `None`: plaintext.
     pub tls: Option<Tls>,
+    /// What processes that share the port share to take each other's session tickets; `None`:
+    /// each server takes its own only.
+    pub tickets: Option<TicketSeed>,
     /// HTTP/2 streams a connection may have open (RFC 9113 §6.5.2); `None`: no limit.
     pub max_concurrent_streams: Option<u32>,
     /// How long calls in flight may take once the server was told to stop.
@@ -35,6 +38,7 @@ impl Default for Listen {
             reuse_port: false,
             backlog: 16384,
             tls: None,
+            tickets: None,
             max_concurrent_streams: Some(1000),
             drain: Duration::from_secs(10),
         }
@@ -47,7 +51,11 @@ impl Listen {
     /// # Errors
     /// When a file can't be used or the address can't be listened on.
     pub fn bind(&self) -> Result<Bound, ServeError> {
-        let tls = self.tls.as_ref().map(Tls::server_config).transpose()?;
+        let tls = self
+            .tls
+            .as_ref()
+            .map(|tls| tls.server_config(self.tickets.as_ref()))
+            .transpose()?;
         let listener = self.socket().map_err(|source| ServeError::Address {
             address: self.address,
             problem: explain(&source),

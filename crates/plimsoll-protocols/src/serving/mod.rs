@@ -7,15 +7,19 @@
 
 pub(crate) mod accepting;
 pub(crate) mod delay;
+pub(crate) mod early;
 pub(crate) mod http2;
 mod listener;
 mod names;
+mod tickets;
 mod tls;
 
 use std::io;
 use std::path::PathBuf;
 
 pub use listener::{Bound, Listen, Reserved};
+pub use tickets::TicketSeed;
+pub(crate) use tls::Resumption;
 pub use tls::Tls;
 
 /// Why a reference server can't be started or go on.

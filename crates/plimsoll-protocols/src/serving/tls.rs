@@ -12,11 +12,12 @@ use plimsoll_model::plan::{Group, Suite};
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
 use super::names::ByName;
-use super::{Bound, ServeError};
+use super::tickets::SharedTickets;
+use super::{Bound, ServeError, TicketSeed};
 
 /// How a server secures its links. Paths, not contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,10 @@ pub struct Tls {
 
 impl Tls {
     /// TLS 1.3 only (RFC 8446), ALPN `h2` only (RFC 9113 §3.2).
-    pub(crate) fn server_config(&self) -> Result<Arc<ServerConfig>, ServeError> {
+    pub(crate) fn server_config(
+        &self,
+        tickets: Option<&TicketSeed>,
+    ) -> Result<Arc<ServerConfig>, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
         // The library's first random bytes take tens of milliseconds, which the first
         // client would otherwise see.
@@ -77,7 +81,45 @@ impl Tls {
                     },
                 })?;
         config.alpn_protocols = vec![b"h2".to_vec()];
+        if let Some(seed) = tickets {
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.ticketer = Arc::new(SharedTickets::new(seed));
+        }
         Ok(Arc::new(config))
+    }
+}
+
+/// Sessions that are kept for clients that may send early data; beyond that the oldest are
+/// forgotten. A session is some hundred bytes, a kilobyte with a client's certificate.
+const SESSIONS: usize = 1 << 16;
+
+/// What clients may do with sessions that they had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resumption {
+    /// Nothing: no tickets are sent.
+    Off,
+    On,
+    /// Resume, and send so many bytes before the handshake is over.
+    Early(u32),
+}
+
+impl Resumption {
+    /// # Errors
+    /// When early data is to be sent without tickets.
+    pub(crate) fn of(no_tickets: bool, early_data: u32) -> Result<Resumption, ServeError> {
+        match (no_tickets, early_data) {
+            (true, 0) => Ok(Resumption::Off),
+            (false, 0) => Ok(Resumption::On),
+            (false, bytes) => Ok(Resumption::Early(bytes)),
+            (true, _) => Err(early_data_needs("tickets, and they are switched off")),
+        }
+    }
+}
+
+fn early_data_needs(what: &str) -> ServeError {
+    ServeError::Option {
+        option: "early data",
+        problem: format!("needs {what}"),
     }
 }
 
@@ -85,17 +127,22 @@ impl Bound {
     /// The TLS side of a server whose clients may resume sessions, and may ask for one of
     /// several names; `None`: plaintext. `alpn`: what it speaks, where that has a name.
     /// `certificates`: a folder of NAME.crt and NAME.key. Tickets hold the session
-    /// themselves, so the server keeps nothing for them.
+    /// themselves, so the server keeps nothing for them; but with early data it does, so that
+    /// each is taken once (RFC 8446 §8.1).
     ///
     /// # Errors
-    /// When the folder can't be used: the file is named.
+    /// When the folder can't be used: the file is named. When early data is asked for without
+    /// TLS, or in one of several processes.
     pub(crate) fn presenting(
         &self,
         alpn: &[u8],
         certificates: Option<&Path>,
-        no_tickets: bool,
+        resumption: Resumption,
     ) -> Result<Option<ServerConfig>, ServeError> {
         let Some(config) = &self.tls else {
+            if let Resumption::Early(_) = resumption {
+                return Err(early_data_needs("TLS: give a certificate and its key"));
+            }
             return match certificates {
                 None => Ok(None),
                 Some(_) => Err(ServeError::Option {
@@ -109,11 +156,25 @@ impl Bound {
             .filter(|name| !name.is_empty())
             .into_iter()
             .collect();
+        let shared = config.ticketer.enabled();
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        if no_tickets {
-            config.send_tls13_tickets = 0;
-        } else {
-            config.ticketer = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
+        match resumption {
+            Resumption::Off => config.send_tls13_tickets = 0,
+            Resumption::On if shared => {}
+            Resumption::On => {
+                config.ticketer = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
+            }
+            Resumption::Early(_) if shared => {
+                return Err(early_data_needs(
+                    "one process: another would not know which tickets were taken",
+                ));
+            }
+            Resumption::Early(bytes) => {
+                config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+                config.max_early_data_size = bytes;
+                // Otherwise the answer would wait for the handshake, and nothing be won.
+                config.send_half_rtt_data = true;
+            }
         }
         if let Some(folder) = certificates {
             let others = Arc::clone(&config.cert_resolver);

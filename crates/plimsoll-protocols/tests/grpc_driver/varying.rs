@@ -167,7 +167,7 @@ fn every_message_of_a_stream_is_its_own() {
             rest = &rest[5 + length..];
         }
         assert_eq!((rest.len(), ends), (0, 1), "{count} {window}");
-        assert_eq!(client.driver.messages_sent(CallId(0)), count);
+        assert_eq!(client.driver.exchanged(CallId(0)).messages_sent, count);
     }
 }
 

@@ -70,6 +70,7 @@ fn options() -> impl Strategy<Value = CannedOptions> {
                     hold,
                     ignore_resets,
                     check_requests: true,
+                    ..CannedOptions::default()
                 }
             },
         )

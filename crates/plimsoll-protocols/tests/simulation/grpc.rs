@@ -1,11 +1,13 @@
 //! gRPC: the driver, and a server that checks what it is sent.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server};
-use plimsoll_model::plan::GrpcCall;
+use plimsoll_model::plan::{Compression, GrpcCall, MethodKind, Pace, StreamPlan};
 use plimsoll_model::record::Interval;
+use plimsoll_model::template::{Moment, Order, Render, Variation, Varying};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use plimsoll_protocols::grpc::h2::ErrorCode;
@@ -99,7 +101,114 @@ impl Server for Moody {
     }
 }
 
+/// Numbers of call and message, which get longer.
+#[derive(Debug)]
+struct Numbers;
+
+impl Render for Numbers {
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        let text = format!("{}/{}", moment.number, moment.message);
+        out.extend_from_slice(text.as_bytes());
+    }
+    fn most(&self) -> usize {
+        50
+    }
+}
+
+/// A call of the seed's choice: of every kind, paced or not, packed or not, its messages
+/// the same or not.
+fn any_call(seed: u64, answers: u32) -> GrpcCall {
+    let pick = |name, from, to| choose(seed, name, from, to);
+    let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
+    let kind = kind_of(seed);
+    let message = |name| vec![7; pick(name, 0, 700) as usize];
+    let varying = chance(43, 3).then(|| Varying {
+        variation: Variation::new(seed, 1, 1, Order::RoundRobin),
+        messages: vec![Arc::new(Numbers)],
+    });
+    let stream = (kind != MethodKind::Unary).then(|| StreamPlan {
+        kind,
+        messages: vec![message(36), message(44)],
+        count: match kind.client_streams() {
+            true => pick(45, 0, 40) as u32,
+            false => 1,
+        },
+        pace: match pick(46, 0, 3) {
+            0 if kind == MethodKind::Bidirectional => Pace::Answers,
+            1 => Pace::Every(Duration::from_micros(pick(47, 1, 20_000))),
+            _ => Pace::None,
+        },
+        expect: (kind.server_streams() && chance(48, 2))
+            .then(|| answers + pick(49, 0, 2) as u32 - 1),
+        cancel_after: chance(50, 5).then(|| pick(51, 0, 4) as u32),
+    });
+    GrpcCall {
+        message: message(36),
+        stream,
+        varying,
+        compression: chance(52, 3).then_some(Compression::Gzip),
+        ..unary(seed)
+    }
+}
+
+fn kind_of(seed: u64) -> MethodKind {
+    [
+        MethodKind::Unary,
+        MethodKind::ServerStreaming,
+        MethodKind::ClientStreaming,
+        MethodKind::Bidirectional,
+    ][choose(seed, 41, 0, 3) as usize]
+}
+
+fn unary(seed: u64) -> GrpcCall {
+    GrpcCall {
+        method: "score.ScoreService/GetScore".to_owned(),
+        message: vec![7; choose(seed, 36, 0, 700) as usize],
+        metadata: vec![("x-run".to_owned(), "simulated".to_owned())],
+        max_message: 4 << 20,
+        ..GrpcCall::default()
+    }
+}
+
+/// Calls of every kind; what was counted of their messages has to fit together.
+fn simulate_any(seed: u64) -> (Interval, Vec<String>) {
+    let answers = match kind_of(seed).server_streams() {
+        true => choose(seed, 42, 1, 6) as u32,
+        false => 1,
+    };
+    let options = CannedOptions {
+        messages: answers,
+        streams: true,
+        ..CannedOptions::default()
+    };
+    let length = options.message.len() as u64 + 5;
+    let (mut total, mut broken) = simulate_call(seed, &any_call(seed, answers), options);
+    let record = total.stage_mut(0);
+    if let Some(messages) = &record.messages {
+        let most = u64::from(answers) * record.ended();
+        let (sent, received) = (record.bytes_sent, record.bytes_received);
+        for (wrong, what) in [
+            (messages.received > most, "more messages than were sent"),
+            (
+                received < messages.received * length,
+                "messages without bytes",
+            ),
+            (received > most * length, "more bytes than were sent"),
+            (sent < messages.sent * 5, "messages sent without bytes"),
+        ] {
+            if wrong {
+                broken.push(format!("{what}: {messages:?}, {sent} B, {received} B"));
+            }
+        }
+    }
+    (total, broken)
+}
+
 fn simulate(seed: u64) -> (Interval, Vec<String>) {
+    simulate_call(seed, &unary(seed), CannedOptions::default())
+}
+
+fn simulate_call(seed: u64, call: &GrpcCall, answer: CannedOptions) -> (Interval, Vec<String>) {
     let pick = |name, from, to| choose(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let goaway_after = chance(5, 4).then(|| pick(6, 1, 60));
@@ -116,7 +225,7 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         ignore_resets: chance(9, 2),
         header_table_size: [0, 64, 4096][pick(10, 0, 2) as usize],
         status: if chance(11, 5) { 14 } else { 0 },
-        ..CannedOptions::default()
+        ..answer
     };
     let mut server = Moody {
         canned: Canned::new(options),
@@ -132,15 +241,8 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         broken: Vec::new(),
     };
     let load = load(seed);
-    let call = GrpcCall {
-        method: "score.ScoreService/GetScore".to_owned(),
-        message: vec![7; pick(36, 0, 700) as usize],
-        metadata: vec![("x-run".to_owned(), "simulated".to_owned())],
-        max_message: 4 << 20,
-        ..GrpcCall::default()
-    };
     let protocol = GrpcProtocol::new(&GrpcRequest {
-        call: &call,
+        call,
         authority: "localhost:1",
         secure: false,
         deadline: load.deadline,
@@ -166,8 +268,22 @@ fn two_thousand_seeds() {
 }
 
 #[test]
+fn two_thousand_seeds_of_every_kind_of_call() {
+    let expected = [
+        Outcome::Ok,
+        Outcome::DeadlineExceeded,
+        Outcome::Goaway,
+        Outcome::StreamRefused,
+        Outcome::StreamShort,
+        Outcome::StreamLong,
+    ];
+    every_seed(simulate_any, &expected);
+}
+
+#[test]
 fn a_seed_is_a_run() {
     for seed in [3, 17, 400] {
+        assert_eq!(simulate_any(seed), simulate_any(seed));
         assert_eq!(simulate(seed), simulate(seed));
     }
 }

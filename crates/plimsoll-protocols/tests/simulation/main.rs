@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod bolt;
+mod fetch;
 mod grpc;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::Protocol;
 use plimsoll_engine::network::simulated::{Server, SimulatedNetwork, Weather};
+use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
 use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
 use plimsoll_model::record::{Interval, StageRecord};
@@ -118,6 +120,17 @@ fn load(seed: u64) -> Load {
 
 /// What a worker records of `load` on `server`, in the seed's weather.
 fn run<P: Protocol, S: Server>(seed: u64, load: Load, server: &mut S, protocol: P) -> Interval {
+    run_in(weather(seed), load, server, protocol, None)
+}
+
+/// The same in a weather of the caller's, over TLS or not.
+fn run_in<P: Protocol, S: Server>(
+    weather: Weather,
+    load: Load,
+    server: &mut S,
+    protocol: P,
+    tls: Option<TlsClient>,
+) -> Interval {
     let share = Share {
         index: 0,
         of: 1,
@@ -127,13 +140,13 @@ fn run<P: Protocol, S: Server>(seed: u64, load: Load, server: &mut S, protocol: 
             Arrivals::Open(_) => 0,
         },
         calls: load.calls,
-        schedule: Schedule::new(&load, seed),
+        schedule: Schedule::new(&load, weather.seed),
         load: Arc::new(load),
         keep_requests: false,
         trace: false,
     };
-    let network = SimulatedNetwork::new(server, weather(seed));
-    let mut worker = Worker::new(share, network, Arc::new(protocol), None);
+    let network = SimulatedNetwork::new(server, weather);
+    let mut worker = Worker::new(share, network, Arc::new(protocol), tls);
     let mut control = Alone {
         start: None,
         total: Interval::default(),

@@ -3,6 +3,9 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
+use plimsoll_engine::tls::validity;
+use rustls::HandshakeKind;
+
 /// Buffers larger than this are given back when they are empty. Bytes.
 const KEPT: usize = 16 << 10;
 
@@ -84,9 +87,13 @@ impl Link {
             if session.read_tls(&mut records)? == 0 {
                 break;
             }
-            let state = session
-                .process_new_packets()
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+            let was_handshaking = session.is_handshaking();
+            let state = session.process_new_packets().map_err(invalid)?;
+            if was_handshaking && session.handshake_kind() == Some(HandshakeKind::Resumed) {
+                // The library takes a resumed peer by the certificates it once showed.
+                let shown = session.peer_certificates().unwrap_or_default();
+                validity::check_not_expired(shown.iter().map(AsRef::as_ref)).map_err(invalid)?;
+            }
             let plain = state.plaintext_bytes_to_read();
             if plain > 0 {
                 let start = self.input.len();
@@ -150,6 +157,15 @@ impl Link {
         }
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// What of TLS an error of [`Link::read`] is; `None` where it is the socket's.
+pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 fn clear(out: &mut Vec<u8>, written: &mut usize) {

@@ -2,13 +2,14 @@
 //!
 //! A change that can't be used (half of it written, a key of another certificate) leaves
 //! what was there in use, and is tried again. Connections that are open keep what they
-//! were opened with.
+//! were opened with. A certificate of ours that expires in use is told of once.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use plimsoll_engine::tls::validity;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -27,8 +28,13 @@ fn stamp(files: &TlsFiles) -> Stamp {
     })
 }
 
-#[derive(Clone)]
-enum Made {
+struct Made {
+    config: Config,
+    /// The last second, since 1970, in which the whole chain that is shown is valid.
+    not_after: Option<u64>,
+}
+
+enum Config {
     Server(Arc<ServerConfig>),
     Client(Arc<ClientConfig>),
 }
@@ -40,6 +46,7 @@ pub(super) struct Identity {
     files: TlsFiles,
     stamp: Stamp,
     made: Made,
+    expiry_told: bool,
 }
 
 impl Identity {
@@ -75,6 +82,7 @@ impl Identity {
             alpn,
             stamp,
             made: make(files, alpn).map_err(|bad| bad.told(route))?,
+            expiry_told: false,
         })
     }
 
@@ -84,14 +92,15 @@ impl Identity {
         if seen == self.stamp {
             return None;
         }
-        let make = match self.made {
-            Made::Server(_) => server,
-            Made::Client(_) => client,
+        let make = match self.made.config {
+            Config::Server(_) => server,
+            Config::Client(_) => client,
         };
         match make(&self.files, self.alpn) {
             Ok(made) => {
                 self.made = made;
                 self.stamp = seen;
+                self.expiry_told = false;
                 tracing::info!(route = self.route, "certificates read again");
                 Some(true)
             }
@@ -105,11 +114,33 @@ impl Identity {
         }
     }
 
+    /// Tells, once, that the certificate in use has expired: the other sides see it before
+    /// whoever looks after this one does.
+    pub(super) fn tell_expiry(&mut self) {
+        if !self.expiry_told
+            && let Some(last) = self.made.not_after
+            && last < validity::now()
+        {
+            self.expiry_told = true;
+            tracing::warn!(
+                "route {}: the certificate {} expired at {}: new connections will be refused until the file is replaced",
+                self.route,
+                self.files.cert.display(),
+                validity::told(last)
+            );
+        }
+    }
+
+    /// The file of the certificate that is shown.
+    pub(super) fn certificate(&self) -> &Path {
+        &self.files.cert
+    }
+
     /// `name` is what the upstream's certificate must be for, unless the file says another.
     pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
-        match &self.made {
-            Made::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
-            Made::Client(config) => {
+        match &self.made.config {
+            Config::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
+            Config::Client(config) => {
                 let name = self.files.server_name.as_deref().unwrap_or(name);
                 let name = ServerName::try_from(name.to_owned()).map_err(|_| {
                     rustls::Error::General(format!(
@@ -180,30 +211,45 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Bad> {
         .map_err(|e| Bad::new("key", path, format!("holds no PEM private key: {e}")))
 }
 
+/// The chain to show, and when the first of it ends.
+fn shown(files: &TlsFiles) -> Result<(Vec<CertificateDer<'static>>, Option<u64>), Bad> {
+    let chain = certificates("certificate", &files.cert)?;
+    let not_after = chain.iter().filter_map(|c| validity::not_after(c)).min();
+    Ok((chain, not_after))
+}
+
 fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let verifier =
         WebPkiClientVerifier::builder_with_provider(roots(&files.ca)?, Arc::clone(&provider))
             .build()
             .map_err(|e| Bad::new("CA", &files.ca, e))?;
+    let (shown, not_after) = shown(files)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates("certificate", &files.cert)?, key(&files.key)?)
+        .with_single_cert(shown, key(&files.key)?)
         .map_err(|e| Bad::new("key", &files.key, e))?;
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Ok(Made::Server(Arc::new(config)))
+    Ok(Made {
+        config: Config::Server(Arc::new(config)),
+        not_after,
+    })
 }
 
 fn client(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
+    let (shown, not_after) = shown(files)?;
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
         .with_root_certificates(roots(&files.ca)?)
-        .with_client_auth_cert(certificates("certificate", &files.cert)?, key(&files.key)?)
+        .with_client_auth_cert(shown, key(&files.key)?)
         .map_err(|e| Bad::new("key", &files.key, e))?;
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Ok(Made::Client(Arc::new(config)))
+    Ok(Made {
+        config: Config::Client(Arc::new(config)),
+        not_after,
+    })
 }

@@ -35,6 +35,8 @@ use upstream::Endpoint;
 
 const TICK: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
+/// Handshakes that fail are told of this often, for each route.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// For TCP and TLS together, either side.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Unsent bytes for a connection beyond which its sources are not read, and below which
@@ -130,6 +132,26 @@ struct RouteState {
     /// The connections that take new calls, for each layout of frames in turn.
     lanes: Vec<Option<u64>>,
     next_lane: usize,
+    failures: Failures,
+}
+
+/// Handshakes that failed: told of, but not one by one, since whoever connects can make many.
+#[derive(Default)]
+struct Failures {
+    told: Option<Time>,
+    untold: u64,
+}
+
+impl Failures {
+    /// How many were not told of before this one; `None`: nor is this one.
+    fn tell(&mut self, now: Time) -> Option<u64> {
+        if self.told.is_some_and(|told| now < told + TELL_EVERY) {
+            self.untold += 1;
+            return None;
+        }
+        self.told = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
 }
 
 pub(super) struct Worker {
@@ -199,6 +221,7 @@ impl Worker {
                 next_endpoint: 0,
                 lanes: vec![None; route.connections() * layouts],
                 next_lane: 0,
+                failures: Failures::default(),
                 codec,
                 route: route.clone(),
             });
@@ -238,6 +261,7 @@ impl Worker {
         let (mut events, mut ready) = (Events::new(), Vec::new());
         self.learn_names();
         let mut next_tick = self.shared.clock.now() + TICK;
+        self.reload();
         let mut next_reload = self.shared.clock.now() + RELOAD_EVERY;
         let mut drain_until = None;
         loop {
@@ -296,11 +320,15 @@ impl Worker {
         for (place, state) in self.routes.iter_mut().enumerate() {
             let counters = &self.shared.counters[place].1;
             for identity in [&mut state.listen_tls, &mut state.upstream_tls] {
-                match identity.as_mut().and_then(Identity::reload) {
+                let Some(identity) = identity else {
+                    continue;
+                };
+                match identity.reload() {
                     Some(true) => count(&counters.reloads, 1),
                     Some(false) => count(&counters.reload_failures, 1),
                     None => {}
                 }
+                identity.tell_expiry();
             }
         }
     }

@@ -41,6 +41,14 @@ impl Table {
         }
     }
 
+    /// Breaks no cell of any column, however narrow the terminal is: for names that people
+    /// search for and programs read.
+    pub(crate) fn unbroken(&mut self) {
+        for column in self.0.column_iter_mut() {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.0.add_row(cells);
     }

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::ladder::{LadderRecord, Rung, Slice};
+use plimsoll_model::ladder::{LadderRecord, Rung, Slice, Volume};
+use plimsoll_model::objective::{Conclusion, Judged, Verdict as Became};
 use plimsoll_model::run::SCHEMA_VERSION;
 use plimsoll_model::search::{Goal, SearchRecord, Step, Trial, Verdict, next};
 
@@ -86,6 +87,9 @@ pub(crate) fn ladder() -> LadderRecord {
                     server_bytes_per_connection: Some(18_100.0 + 40.0 * added + wave),
                     errors: 0,
                     valid: true,
+                    not_resumed: false,
+                    conclusion: None,
+                    objectives: Vec::new(),
                     run: format!("rung-{name}/slice-{round}"),
                     volume: None,
                 }
@@ -108,5 +112,60 @@ pub(crate) fn ladder() -> LadderRecord {
         skipped: Vec::new(),
         interrupted: false,
         limits: None,
+    }
+}
+
+/// Two links, one of them with an objective that it missed.
+pub(crate) fn sweep() -> LadderRecord {
+    let volume = Volume {
+        elapsed_s: 2.0,
+        ok: 1_000,
+        connections_full: 1_000,
+        connections_resumed: 0,
+        bytes_received: 1_000 * (10 << 20),
+        client_cpu_us: Some(1_500_000.0),
+        server_cpu_us: Some(1_600_000.0),
+        suite: Some("TLS_CHACHA20_POLY1305_SHA256".to_owned()),
+        group: Some("X25519".to_owned()),
+        client_floor_us: Some(900.0),
+        server_floor_us: None,
+    };
+    let rung = |connection: &str| {
+        let resumed = connection == "resumed";
+        let settings = [
+            ("connection", connection),
+            ("size", "10MiB"),
+            ("suite", "TLS_CHACHA20_POLY1305_SHA256"),
+        ];
+        Rung {
+            name: format!("connection {connection}, size 10MiB"),
+            settings: settings
+                .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
+                .into(),
+            slices: vec![Slice {
+                p50_us: None,
+                p99_us: None,
+                client_cpu_us_per_call: None,
+                server_cpu_us_per_call: None,
+                sidecar_cpu_us_per_call: None,
+                server_bytes_per_connection: None,
+                errors: 0,
+                valid: !resumed,
+                not_resumed: resumed,
+                conclusion: resumed.then_some(Conclusion::Fail),
+                objectives: Vec::from_iter(resumed.then(|| Judged {
+                    objective: "resumed >= 100%".to_owned(),
+                    verdict: Became::Missed,
+                    measured: "0.0000% of 1000 handshakes".to_owned(),
+                })),
+                run: "rung/slice".to_owned(),
+                volume: Some(volume.clone()),
+            }],
+        }
+    };
+    LadderRecord {
+        name: "links".to_owned(),
+        rungs: vec![rung("new"), rung("resumed")],
+        ..ladder()
     }
 }

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
 use plimsoll_model::run::{Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source};
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
@@ -28,6 +29,17 @@ pub(crate) struct Fixture {
     failing: bool,
     in_flight: u64,
     server: bool,
+    of: Of,
+}
+
+/// What a made-up run's calls are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Calls,
+    /// Streams of five messages.
+    Streams,
+    /// Queries of ten tokens, four a session.
+    Queries,
 }
 
 impl Fixture {
@@ -78,21 +90,47 @@ impl Fixture {
             failing: false,
             in_flight: 0,
             server: true,
+            of: Of::Calls,
+        }
+    }
+
+    pub(crate) fn streams(name: &str) -> Fixture {
+        let mut f = Fixture::steady(name).at_rate(200);
+        f.header.name = "tokens, streamed".to_owned();
+        f.header.call = Some("llm.Generator/Generate".to_owned());
+        Fixture {
+            of: Of::Streams,
+            ..f
+        }
+    }
+
+    pub(crate) fn sessions(name: &str) -> Fixture {
+        let mut f = Fixture::steady(name).at_rate(200);
+        f.header.name = "chat, sessions".to_owned();
+        f.header.target = Some("wss://localhost:8443".to_owned());
+        f.header.protocol = Some("session".to_owned());
+        f.header.call = Some("4 queries a session".to_owned());
+        Fixture {
+            of: Of::Queries,
+            ..f
         }
     }
 
     pub(crate) fn cold(name: &str) -> Fixture {
-        let mut f = Fixture::steady(name);
+        let mut f = Fixture::steady(name).at_rate(10);
         f.header.name = "score, cold".to_owned();
         f.header.cold = true;
         f.header.connections = None;
-        f.calls = 10;
-        f.header.planned_stages[0].rate_from_per_s = Some(10.0);
-        for stage in &mut f.header.planned_stages {
-            stage.rate_from_per_s = Some(10.0);
-            stage.rate_to_per_s = Some(10.0);
-        }
         f
+    }
+
+    fn at_rate(mut self, calls: u64) -> Fixture {
+        self.calls = calls;
+        for stage in &mut self.header.planned_stages {
+            stage.rate_from_per_s = Some(calls as f64);
+            stage.rate_to_per_s = Some(calls as f64);
+        }
+        self
     }
 
     pub(crate) fn fleet(name: &str) -> Fixture {
@@ -226,6 +264,7 @@ impl Fixture {
             } else {
                 recorder.call(&sample);
             }
+            self.measures(recorder, stage, i, took);
             match outcome {
                 Outcome::DeadlineExceeded if i == 3 => recorder.late(stage),
                 Outcome::Unavailable => {
@@ -237,10 +276,47 @@ impl Fixture {
         recorder.due(stage, self.in_flight);
     }
 
+    /// What is measured of a call besides; every hundredth query loses a token, and gets
+    /// another twice.
+    fn measures(&self, recorder: &mut Recorder, stage: u8, i: u64, took: u64) {
+        match self.of {
+            Of::Calls => {}
+            Of::Streams => {
+                recorder.messages_sent(stage, 1);
+                recorder.first_message(stage, took / 5);
+                for message in 1..5 {
+                    recorder.inter_message(stage, took / 5 + message * 10 * US);
+                }
+            }
+            Of::Queries => {
+                let astray = u64::from(i % 100 == 99);
+                recorder.count(stage, Count::TokensReceived, 10 - astray);
+                recorder.count(stage, Count::TokensMissing, astray);
+                recorder.count(stage, Count::TokensDuplicated, astray);
+                recorder.count(stage, Count::QueriesGood, 1 - astray);
+                recorder.time(stage, TimeMeasure::FirstToken, took / 4);
+                for token in 1..10 {
+                    recorder.time(stage, TimeMeasure::TokenGap, took / 12 + token * US);
+                }
+                recorder.time(stage, TimeMeasure::TokenMean, took / 12);
+                if i.is_multiple_of(4) {
+                    recorder.count(stage, Count::SessionsOk, 1);
+                    recorder.time(stage, TimeMeasure::SessionCreate, 700 * US + i * US);
+                    recorder.time(stage, TimeMeasure::SocketOpen, 900 * US + i * US);
+                }
+            }
+        }
+    }
+
     /// Write the run to `dir` with a warm-up of one second, where one is planned.
     pub(crate) fn write(&self, dir: &Path, ending: Ending) -> Run {
         const PLAN: &str = "name = \"score\"\n[load]\nrate = \"1000/s\"\nconnections = 1\n";
-        let mut writer = RunWriter::create(dir, self.header.clone(), PLAN, true).unwrap();
+        const GOODPUT: &str = "[call.session]\nqueries = 4\ngoodput = { first_token = \"2ms\" }\n";
+        let plan = match self.of {
+            Of::Queries => format!("{PLAN}{GOODPUT}"),
+            _ => PLAN.to_owned(),
+        };
+        let mut writer = RunWriter::create(dir, self.header.clone(), &plan, true).unwrap();
         let warmup = u64::from(self.header.planned_stages[0].warmup);
         let last = self.header.planned_stages.len() as u8 - 1;
         let mut recorder = Recorder::new(2, true);
@@ -271,6 +347,7 @@ impl Fixture {
                 cpu_user_us: self.calls * per_call,
                 cpu_system_us: Some(self.calls * per_call / 2),
                 rss_bytes: 9_400_000,
+                rss_bytes_before: Some(4_100_000),
                 descriptors: 12 + u64::from(connections),
                 threads: 2,
             };

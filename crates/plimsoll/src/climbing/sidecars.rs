@@ -73,7 +73,7 @@ impl Sidecars {
     pub(super) fn cpu_us(&self, rung: usize) -> Option<u64> {
         let way = self.by_rung.get(rung)?.as_ref()?;
         let usage = |sidecar: &Sidecar| Watched::pid(sidecar.child.id()).usage();
-        let used = |usage: Usage| usage.cpu_user_us + usage.cpu_system_us;
+        let used = |usage: Usage| usage.cpu_ns / 1000;
         self.ways
             .get(way)?
             .iter()

@@ -8,6 +8,7 @@ use plimsoll_protocols::grpc::check::{self, CaseResult, EchoCheck};
 
 use crate::arguments::Json;
 use crate::console;
+use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;
 
@@ -73,7 +74,7 @@ struct EchoArguments {
 
 /// # Errors
 /// When there is no way to the server.
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
     let What::Echo(arguments) = &arguments.what;
     let check = EchoCheck {
         message: arguments.message.clone(),
@@ -81,13 +82,15 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         sent: arguments.messages,
         deadline: arguments.deadline.0,
     };
-    let results = arguments.link.with_connection(async |connection| {
-        let mut results = Vec::new();
-        for case in check::CASES {
-            results.push(check::run(&connection, case, &check).await);
-        }
-        Ok(results)
-    })?;
+    let results = arguments
+        .link
+        .with_connection(environment, async |connection| {
+            let mut results = Vec::new();
+            for case in check::CASES {
+                results.push(check::run(&connection, case, &check).await);
+            }
+            Ok(results)
+        })?;
     let failed = results.iter().filter(|r| !r.problems.is_empty()).count();
     if arguments.json.json {
         let document = serde_json::json!({ "passed": failed == 0, "cases": results });

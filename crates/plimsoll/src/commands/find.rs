@@ -33,6 +33,7 @@ use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::{Progress, Series};
+use crate::row_flags::RowFlags;
 use judging::{drain, judge};
 
 /// Find the load line: the highest rate that meets the objectives.
@@ -131,6 +132,9 @@ pub(crate) struct Arguments {
     json: bool,
 
     #[command(flatten)]
+    rows: RowFlags,
+
+    #[command(flatten)]
     load: LoadFlags,
 }
 
@@ -214,6 +218,7 @@ impl Arguments {
         if let Some(target) = &self.target {
             spec.target = Some(target.clone());
         }
+        self.rows.lay_over(spec);
         self.load.lay_over(spec, origins)?;
         let find = spec.find.get_or_insert_default();
         macro_rules! lay_over {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, MetadataSpec, PaceSpec, RowsSpec};
+use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, PaceSpec};
 use plimsoll_model::units::Size;
-use plimsoll_protocols::grpc::reflection;
+use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
 use crate::arguments::{Origins, boolish};
 use crate::console;
@@ -15,6 +15,7 @@ use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;
 use crate::load_flags::LoadFlags;
 use crate::quick;
+use crate::row_flags::RowFlags;
 
 /// Put load on a gRPC method: the same as a plan, typed as flags.
 #[derive(Debug, Args)]
@@ -57,23 +58,8 @@ pub(crate) struct Arguments {
     )]
     data: Option<String>,
 
-    /// A file of rows for {{row.NAME}} in --data: CSV with a line of names, or a JSON object a line.
-    #[arg(
-        long,
-        env = "PLIMSOLL_ROWS",
-        value_name = "FILE",
-        help_heading = "Call"
-    )]
-    rows: Option<PathBuf>,
-
-    /// Which row a call has: round-robin, random or unique (none twice) [default: round-robin].
-    #[arg(
-        long,
-        env = "PLIMSOLL_ROWS_ORDER",
-        value_name = "ORDER",
-        help_heading = "Call"
-    )]
-    rows_order: Option<String>,
+    #[command(flatten)]
+    rows: RowFlags,
 
     /// A .proto file that describes the method; may be given again.
     #[arg(
@@ -196,7 +182,7 @@ enum Question {
 /// The services and methods of a server, a line each (server reflection).
 #[derive(Debug, Args)]
 #[command(before_help = "Example: over TLS\n  \
-    plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt")]
+    plimsoll grpc list grpcs://localhost:50051 --ca certs/ca.crt --metadata 'authorization: $TOKEN'")]
 struct ListArguments {
     #[command(flatten)]
     link: LinkFlags,
@@ -215,14 +201,21 @@ struct DescribeArguments {
     what: String,
 }
 
-fn answer(question: &Question) -> Result<Exit, Failure> {
+fn untold(error: ReflectionError) -> Failure {
+    match error.advice() {
+        Some(advice) => Failure::error_with_help(error, advice),
+        None => Failure::error(error),
+    }
+}
+
+fn answer(question: &Question, environment: &Environment) -> Result<Exit, Failure> {
     let (link, what) = match question {
         Question::List(arguments) => (&arguments.link, None),
         Question::Describe(arguments) => (&arguments.link, Some(&arguments.what)),
     };
-    let schema = link.with_connection(async |connection| {
+    let schema = link.with_connection(environment, async |connection| {
         let asked = reflection::schema(&connection, None).await;
-        asked.map_err(Failure::error)
+        asked.map_err(untold)
     })?;
     console::result(match what {
         None => schema.list(),
@@ -238,26 +231,18 @@ pub(crate) fn execute(
     session: &Session,
 ) -> Result<Exit, Failure> {
     if let Some(question) = &arguments.question {
-        return answer(question);
+        return answer(question, environment);
     }
     let call = CallSpec {
         grpc: Some(arguments.call()?),
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
-    spec.rows = arguments.rows();
+    arguments.rows.lay_over(&mut spec);
     quick::run(&spec, &arguments.output, environment, session)
 }
 
 impl Arguments {
-    fn rows(&self) -> Option<RowsSpec> {
-        let rows = RowsSpec {
-            file: self.rows.clone(),
-            order: self.rows_order.clone(),
-        };
-        (rows != RowsSpec::default()).then_some(rows)
-    }
-
     fn call(&self) -> Result<GrpcSpec, Failure> {
         let mut call = GrpcSpec {
             method: self.method.clone(),
@@ -277,14 +262,7 @@ impl Arguments {
         };
         let (message, file) = quick::text_or_file(self.data.as_deref());
         (call.message, call.message_file) = (message.map(MessageSpec), file);
-        for typed in &self.metadata {
-            let (name, value) = quick::named("--metadata", typed, "x-tenant: 7")?;
-            let value = match value.strip_prefix('$') {
-                Some(variable) => MetadataSpec::Env(variable.into()),
-                None => MetadataSpec::Text(value.into()),
-            };
-            call.metadata.insert(name.into(), value);
-        }
+        call.metadata = quick::metadata(&self.metadata)?;
         Ok(call)
     }
 }

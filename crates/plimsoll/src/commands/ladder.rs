@@ -17,6 +17,7 @@ use crate::execution::Session;
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
+use crate::row_flags::RowFlags;
 
 /// Measure variants of a plan in turn, and tell what each adds.
 ///
@@ -29,6 +30,9 @@ Example: what TLS and client certificates add, with a server of ours for each
 pub(crate) struct Arguments {
     #[command(flatten)]
     climb: ClimbFlags,
+
+    #[command(flatten)]
+    rows: RowFlags,
 }
 
 pub(crate) fn execute(
@@ -38,7 +42,8 @@ pub(crate) fn execute(
     session: &Session,
 ) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
-    let (spec, text) = flags.spec(origins)?;
+    let (mut spec, text) = flags.spec(origins)?;
+    arguments.rows.lay_over(&mut spec);
     let source = Source::File {
         name: flags.plan.display().to_string(),
         text: &text,
@@ -78,6 +83,6 @@ fn conclude(record: &LadderRecord, dir: &Path, json: bool) -> Result<Exit, Failu
     Ok(if record.interrupted {
         Exit::Interrupted
     } else {
-        Exit::Done
+        Exit::of(record.conclusion())
     })
 }

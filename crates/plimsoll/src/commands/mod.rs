@@ -72,7 +72,7 @@ pub(crate) fn execute(
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Serve(arguments) => serve::execute(arguments, environment),
         Chosen::Relay(arguments) => relay::execute(&arguments, environment),
-        Chosen::Check(arguments) => check::execute(&arguments),
+        Chosen::Check(arguments) => check::execute(&arguments, environment),
         Chosen::Certs(arguments) => certs::execute(&arguments),
         Chosen::Payload(arguments) => payload::execute(&arguments),
     }

@@ -12,13 +12,16 @@ use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::{self, Source};
+use crate::row_flags::RowFlags;
 
 /// Carry out plan files. Flags win over what the files say.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a plan as it is, and with another rate and no load yet
   plimsoll run plans/score-steady.toml
-  plimsoll run plans/score-steady.toml --rate 500/s --dry-run",
+  plimsoll run plans/score-steady.toml --rate 500/s --dry-run
+Example: a plan with other data than its own
+  plimsoll run plans/orders-varied.toml --rows plans/instruments.csv --rows-order unique --calls 5",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
     #[arg(value_name = "PLAN", required = true)]
@@ -27,6 +30,9 @@ pub(crate) struct Arguments {
     /// Another target than the plan's: grpc://HOST:PORT or grpcs://HOST:PORT.
     #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
     target: Option<String>,
+
+    #[command(flatten)]
+    rows: RowFlags,
 
     #[command(flatten)]
     load: LoadFlags,
@@ -51,6 +57,7 @@ pub(crate) fn execute(
         if let Some(target) = &arguments.target {
             spec.target = Some(target.clone());
         }
+        arguments.rows.lay_over(&mut spec);
         arguments.load.lay_over(&mut spec, origins)?;
         let source = Source::File {
             name: path.display().to_string(),

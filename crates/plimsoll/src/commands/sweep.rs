@@ -165,9 +165,13 @@ fn show(record: &LadderRecord, dir: &Path, json: bool) -> Result<(), Failure> {
     ))
 }
 
-/// A sweep in which nothing succeeded is an error.
+/// A sweep in which nothing succeeded is an error, whatever its objectives.
 fn verdict(record: &LadderRecord) -> Exit {
     let volumes = record.rungs.iter().flat_map(|r| &r.slices);
     let ok = volumes.filter_map(|s| s.volume.as_ref()).any(|v| v.ok > 0);
-    if ok { Exit::Done } else { Exit::Error }
+    if ok {
+        Exit::of(record.conclusion())
+    } else {
+        Exit::Error
+    }
 }

@@ -427,6 +427,7 @@ mod tests {
                 cpu_user_us: us,
                 cpu_system_us: Some(us / 2),
                 rss_bytes: 9_400_000,
+                rss_bytes_before: None,
                 descriptors: 13,
                 threads: 2,
             })

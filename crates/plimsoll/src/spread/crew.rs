@@ -24,6 +24,7 @@ use plimsoll_model::spec::secrets;
 use plimsoll_model::{Plan, Time};
 
 use super::Spread;
+use super::server_memory::ServerMemory;
 use super::wire::{End, Ready, Said, Told};
 use crate::console;
 use crate::execution::Session;
@@ -49,6 +50,7 @@ pub(crate) fn run(
 ) -> Result<Finished, RunError> {
     let address = plimsoll_engine::resolve(&plan.target)?;
     let server = server_of(plan.watch, address);
+    let memory = ServerMemory::before(server.as_ref());
     let clock = Clock::new();
     let (tell, heard) = mpsc::channel();
     let mut members = Vec::new();
@@ -68,6 +70,7 @@ pub(crate) fn run(
         clock,
         client: Meter::new(Watched::own()),
         server: server.map(Meter::new),
+        memory,
         told: StopLevel::Run,
         told_at: Time::NEVER,
         last_end: Duration::ZERO,
@@ -232,6 +235,7 @@ struct Crew<'a, 'o> {
     clock: Clock,
     client: Meter,
     server: Option<Meter>,
+    memory: ServerMemory,
     /// What the processes were told of the run's end, and when.
     told: StopLevel,
     told_at: Time,
@@ -293,6 +297,7 @@ impl Crew<'_, '_> {
     }
 
     fn begin(&mut self, workers: u32, established: &Established) {
+        self.memory.held();
         // What the connecting took is not the load's.
         let _ = self.client.read();
         let _ = self.server.as_mut().and_then(Meter::read);
@@ -438,6 +443,7 @@ impl Crew<'_, '_> {
             let own = self.client.read().unwrap_or_default();
             record.client = Some(record.client.unwrap_or_default().plus(own));
             record.server = self.server.as_mut().and_then(Meter::read);
+            self.memory.add(&mut record.memory);
             (self.observe)(Observation::Interval(&record, &part.requests));
         }
     }

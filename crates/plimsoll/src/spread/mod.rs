@@ -6,6 +6,7 @@
 //! measured it, and [`wire`] is what they say to each other. Nothing here knows a protocol.
 
 mod crew;
+mod server_memory;
 pub(crate) mod wire;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,6 +14,7 @@ use std::thread;
 
 use plimsoll_model::Plan;
 
+use crate::descriptors;
 use crate::failure::Failure;
 use crate::protocols::{self, Needs};
 use plimsoll_report::quantity::count as thousands;
@@ -39,6 +41,8 @@ pub(crate) struct Spread {
 struct Limits {
     /// Connections that a process has descriptors for.
     connections: u64,
+    /// Descriptors that a process may have.
+    descriptors: u64,
     /// Ports that connections from one address to one server may have.
     ports: u64,
     cores: u32,
@@ -50,6 +54,7 @@ impl Limits {
     fn of_this_machine() -> Limits {
         Limits {
             connections: plimsoll_engine::most_connections(),
+            descriptors: descriptors::limit(),
             ports: ports(),
             cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
             number: std::process::id(),
@@ -103,6 +108,16 @@ fn decide(
             ));
         }
         Some(asked) => asked,
+        None if limits.connections == 0 && needs.connections > 0 => {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "no process may have even one of {} connections: it may have {} descriptors (ulimit -n), and needs those for itself",
+                    thousands(needs.connections),
+                    thousands(limits.descriptors),
+                ),
+                "raise the limit of open files, for example with `ulimit -n 4096`",
+            ));
+        }
         None if needed > MOST_PROCESSES => {
             return Err(Failure::error_with_help(
                 format_args!(

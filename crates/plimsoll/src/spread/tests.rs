@@ -19,6 +19,7 @@ impl Surroundings for Nothing {
         _: &str,
         _: &str,
         _: Option<&Rows>,
+        _: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
         Err(Problem::new("call.grpc", "not here"))
     }
@@ -32,6 +33,7 @@ impl Surroundings for Nothing {
 
 const LIMITS: Limits = Limits {
     connections: 19_936,
+    descriptors: 20_000,
     ports: 28_232,
     cores: 2,
     number: 4_711,

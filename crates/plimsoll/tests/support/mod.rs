@@ -20,6 +20,8 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use plimsoll_model::run::Timestamp;
+use plimsoll_stack::certificates::{Options, Validity, make_certificates};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -100,6 +102,21 @@ impl Place {
     }
 
     /// Makes `certs/` with a certificate authority, a server and a client of its own.
+    /// Certificates in `certs/` that are valid for as long from now on, to the second, in the
+    /// place of those that are there.
+    pub(crate) fn certificates_for(&self, time: Duration) {
+        let now = Timestamp::now();
+        let options = Options {
+            validity: Validity::Between {
+                not_before: now - Duration::from_secs(3600),
+                not_after: now + time,
+            },
+            force: true,
+            ..Options::default()
+        };
+        make_certificates(&self.path("certs"), &options).expect("certificates");
+    }
+
     pub(crate) fn certificates(&self) {
         self.expect(0, &["certs", "certs"]);
     }

@@ -130,7 +130,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let running = self.slots.len() - self.free.len();
         if self.phase == Phase::Loading {
             let exhausted = match self.arrivals {
-                Some(_) => self.next.is_none(),
+                Some(_) => self.next.is_none() && now >= self.schedule_end,
                 None => self.scripts_left == Some(0),
             };
             if exhausted || self.interrupted {

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 
-use super::{EncodedCall, GrpcSpec, Problems, Spec, Surroundings, is_visible};
+use super::{EncodedCall, GrpcSpec, Problem, Problems, Spec, Surroundings, is_visible};
 use crate::plan::{CallPlan, Compression, GrpcCall, MethodKind, Pace, StreamPlan};
 use crate::spec::{MetadataSpec, PaceSpec};
 use crate::template::{self, Varying};
@@ -10,6 +10,22 @@ use crate::units::Size;
 
 /// What gRPC clients accept unless told otherwise.
 const MAX_MESSAGE: Size = Size(4 << 20);
+
+/// The metadata that `call` asks for: in order, `-bin` values in base64.
+///
+/// # Errors
+/// Every entry that is none, or whose variable or file there is not.
+pub fn metadata(
+    call: &GrpcSpec,
+    surroundings: &dyn Surroundings,
+) -> Result<Vec<(String, String)>, Vec<Problem>> {
+    let mut problems = Problems(Vec::new());
+    let metadata = problems.metadata(call, surroundings);
+    match problems.0.is_empty() {
+        true => Ok(metadata),
+        false => Err(problems.0),
+    }
+}
 
 impl Problems {
     pub(super) fn grpc_call(
@@ -86,7 +102,7 @@ impl Problems {
             );
         }
         let variation = self.variation(spec, rows.as_ref());
-        let encoded = match surroundings.encode_grpc(call, method, text, rows.as_ref()) {
+        let encoded = match surroundings.encode_grpc(call, method, text, rows.as_ref(), &metadata) {
             Ok(encoded) => encoded,
             Err(problem) => {
                 self.0.push(problem);

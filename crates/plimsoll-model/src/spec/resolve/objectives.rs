@@ -1,7 +1,7 @@
 //! `[objective]` → plan.
 
 use super::Problems;
-use crate::plan::{Load, Objective};
+use crate::plan::{Load, Metric, Objective};
 use crate::spec::{Spec, objective};
 
 impl Problems {
@@ -28,6 +28,13 @@ impl Problems {
                         "no stage is called \"{stage}\": the stages of this load are {}",
                         names.join(", ")
                     ),
+                );
+                continue;
+            }
+            if objective.metric == Metric::Resumed && !spec.resumes() {
+                self.add(
+                    key,
+                    "nothing is to be resumed: ask for it with tls.resume = true (fetch: --mode resumed)",
                 );
                 continue;
             }

@@ -48,6 +48,7 @@ impl Surroundings for World {
         method: &str,
         json: &str,
         rows: Option<&Rows>,
+        _: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
         if method == "score.ScoreService/GetScor" {
             return Err(Problem::new("call.grpc.method", "no such method"));

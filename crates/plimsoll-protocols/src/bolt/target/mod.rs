@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 
 use super::Status;
 use crate::grpc::target::{Answering, Delay, Stall};
 use crate::serving::accepting::{self, Serve};
+use crate::serving::early::Link;
 use crate::serving::{Bound, ConnectionStats, ServeError};
 
 /// A share of answers that fail on demand.
@@ -198,7 +198,7 @@ pub async fn serve(
 }
 
 impl Serve for Arc<Server> {
-    fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    fn serve<S: Link>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,

@@ -4,8 +4,10 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
+
+use crate::serving::early::Link;
 
 use super::Counters;
 use super::content::{Body, Content};
@@ -21,6 +23,8 @@ struct Asked {
     path: String,
     /// A method other than GET and HEAD.
     refused: bool,
+    /// It may be a replay, and is no GET (RFC 8470 §5.2).
+    too_early: bool,
     head_only: bool,
     keep: bool,
 }
@@ -32,12 +36,12 @@ pub(super) async fn serve<I>(
     mut stop: watch::Receiver<()>,
 ) -> io::Result<()>
 where
-    I: AsyncRead + AsyncWrite + Unpin,
+    I: Link,
 {
     let mut input = Vec::with_capacity(1024);
     let mut output = Vec::with_capacity(1024);
     loop {
-        let asked = loop {
+        let mut asked = loop {
             match parse(&input) {
                 Err(()) => {
                     counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -74,6 +78,10 @@ where
                 Ok(_) => {}
             }
         };
+        if io.came_early() {
+            counters.early.fetch_add(1, Ordering::Relaxed);
+            asked.too_early = asked.refused || asked.head_only;
+        }
         output.clear();
         answer(&mut io, &asked, content, counters, &mut output).await?;
         if !asked.keep {
@@ -116,6 +124,7 @@ fn parse(input: &[u8]) -> Result<Option<(usize, Asked)>, ()> {
         length,
         Asked {
             path: request.path.unwrap_or_default().to_owned(),
+            too_early: false,
             refused: !matches!(method, "GET" | "HEAD"),
             head_only: method == "HEAD",
             keep,
@@ -130,13 +139,14 @@ async fn answer<I: AsyncWrite + Unpin>(
     counters: &Counters,
     output: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let body = if asked.refused {
+    let body = if asked.refused || asked.too_early {
         None
     } else {
         content.find(&asked.path)
     };
     let (status, mut body) = match body {
         Some(body) => ("200 OK", body),
+        None if asked.too_early => ("425 Too Early", Body::Made(0)),
         None if asked.refused => ("405 Method Not Allowed", Body::Made(0)),
         None => ("404 Not Found", Body::Made(0)),
     };

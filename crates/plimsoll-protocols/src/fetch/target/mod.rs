@@ -2,7 +2,8 @@
 //!
 //! `/bytes/SIZE` answers with exactly SIZE bytes (`/bytes/1000`, `/bytes/64KiB`) without
 //! holding them in memory. Over TLS, tickets are sent without keeping anything for them,
-//! so that any number of clients can resume; full and resumed handshakes are counted.
+//! so that any number of clients can resume, unless early data is allowed: that takes a store.
+//! Full and resumed handshakes are counted.
 
 mod connection;
 mod content;
@@ -14,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustls::{HandshakeKind, ServerConfig, ServerConnection};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::serving::accepting::{self, Serve};
-use crate::serving::{Bound, ConnectionStats, ServeError};
+use crate::serving::early::Link;
+use crate::serving::{Bound, ConnectionStats, Resumption, ServeError};
 
 use content::Content;
 
@@ -32,6 +33,9 @@ pub struct FilesOptions {
     pub certificates: Option<PathBuf>,
     /// Send no session tickets, so that nothing can be resumed.
     pub no_tickets: bool,
+    /// Bytes that a resumed connection may send before its handshake is over (0-RTT, RFC 8446
+    /// §2.3); 0: none. Only GET is answered from them: they can be replayed (§8).
+    pub early_data: u32,
 }
 
 /// What became of the requests.
@@ -45,6 +49,8 @@ pub struct FilesStats {
     pub bytes: u64,
     pub full_handshakes: u64,
     pub resumed_handshakes: u64,
+    /// Requests that came before the handshake was over.
+    pub early: u64,
     pub connections: ConnectionStats,
 }
 
@@ -55,6 +61,7 @@ struct Counters {
     bytes: AtomicU64,
     full: AtomicU64,
     resumed: AtomicU64,
+    early: AtomicU64,
 }
 
 /// The server, all its files read and checked.
@@ -74,7 +81,7 @@ impl Files {
             .presenting(
                 b"http/1.1",
                 options.certificates.as_deref(),
-                options.no_tickets,
+                Resumption::of(options.no_tickets, options.early_data)?,
             )?
             .map(Arc::new);
         Ok(Files {
@@ -110,6 +117,7 @@ impl Files {
             bytes: counters.bytes.load(Ordering::Relaxed),
             full_handshakes: counters.full.load(Ordering::Relaxed),
             resumed_handshakes: counters.resumed.load(Ordering::Relaxed),
+            early: counters.early.load(Ordering::Relaxed),
             connections,
         })
     }
@@ -122,11 +130,7 @@ struct Server {
 }
 
 impl Serve for Server {
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        self,
-        stream: S,
-        stopped: watch::Receiver<()>,
-    ) -> io::Result<()> {
+    async fn serve<S: Link>(self, stream: S, stopped: watch::Receiver<()>) -> io::Result<()> {
         connection::serve(stream, &self.content, &self.counters, stopped).await
     }
 

@@ -303,7 +303,7 @@ pub(super) fn window_overflow(stream: u32) -> Violation {
 }
 
 #[cold]
-pub(super) fn closed(when: &str) -> ProtocolError {
+pub(in crate::grpc) fn closed(when: &str) -> ProtocolError {
     let detail = format!("the server closed the connection {when}");
     ProtocolError {
         outcome: Outcome::ConnectionClosed,
@@ -312,7 +312,7 @@ pub(super) fn closed(when: &str) -> ProtocolError {
 }
 
 /// Whether a server's first bytes are of another protocol, and which.
-pub(super) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
+pub(in crate::grpc) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
     let shown = || {
         let line = start
             .split(|b| matches!(b, b'\r' | b'\n'))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
 
-use super::{GrpcDriver, WINDOW_STEP, done};
+use super::{GrpcDriver, WINDOW_STEP, done, exchanged};
 use crate::grpc::exchange::{self, Exchanges};
 use crate::grpc::h2::{ErrorCode, Violation, write};
 use crate::grpc::rendered::Renderer;
@@ -195,15 +195,14 @@ pub(super) fn end_exchange(
     events: &mut Vec<Event>,
 ) {
     let mut ended = done(stream, outcome);
+    let exchanged = exchanged(stream, Some(exchanges), prepared);
+    (ended.bytes_sent, ended.bytes_received) = (exchanged.bytes_sent, exchanged.bytes_received);
     let slot = std::mem::replace(&mut stream.exchange, exchange::NONE);
-    if let (Some(script), Some(exchange)) = (&prepared.script, exchanges.get(slot)) {
-        let messages = exchange.messages_sent(script);
-        let call = exchange.call;
-        events.push(Event::Sent { call, messages });
-        ended.bytes_sent = exchange.bytes_sent();
-        if exchange.received_much {
-            ended.bytes_received = u32::MAX;
-        }
+    if let Some(exchange) = exchanges.get(slot) {
+        events.push(Event::Sent {
+            call: exchange.call,
+            messages: exchanged.messages_sent,
+        });
     }
     exchanges.close(slot);
     events.push(Event::Done(ended));

@@ -123,7 +123,8 @@ fn write_enum(text: &mut String, found: &EnumDescriptor) {
     text.push_str("}\n");
 }
 
-fn type_name(field: &FieldDescriptor) -> String {
+/// The type of a field as a `.proto` file writes it.
+pub(super) fn type_name(field: &FieldDescriptor) -> String {
     match field.kind() {
         Kind::Message(entry) if entry.is_map_entry() => format!(
             "map<{}, {}>",

@@ -4,6 +4,7 @@ use prost_reflect::prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions};
 use serde_json::Value;
 
+use super::right::{fields, right};
 use super::{Method, Schema, SchemaError, near};
 
 impl Schema {
@@ -24,11 +25,21 @@ impl Schema {
         let encoded = DynamicMessage::deserialize(message.clone(), deserializer);
         match encoded {
             Ok(encoded) => Ok(encoded.encode_to_vec()),
-            Err(e) => Err(SchemaError::Value {
-                message: message.full_name().to_owned(),
-                path: track.path().to_string(),
-                problem: e.to_string(),
-            }),
+            Err(e) => {
+                let path = track.path();
+                // What is wrong with an object as a whole is told by the decoding alone.
+                let is_known = path.iter().len() > 0 || !value.is_object();
+                let right = match is_known {
+                    true => right(&message, &path),
+                    false => String::new(),
+                };
+                Err(SchemaError::Value {
+                    message: message.full_name().to_owned(),
+                    path: path.to_string(),
+                    problem: e.to_string(),
+                    right,
+                })
+            }
         }
     }
 
@@ -90,6 +101,7 @@ pub(super) fn check_names(
                 message: top.full_name().to_owned(),
                 path: inner,
                 near: near(key, names.iter()),
+                fields: fields(message),
             });
         };
         check_field(top, &field, value, &inner)?;

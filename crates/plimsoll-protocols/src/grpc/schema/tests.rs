@@ -247,6 +247,64 @@ fn a_wrong_value_is_named_by_its_path() {
 }
 
 #[test]
+fn what_does_not_fit_is_told_what_would() {
+    let (_protos, schema) = shop();
+    for (json, right) in [
+        (
+            "[0.1, 0.2]",
+            "; write a JSON object with items (repeated shop.v1.Item), gifts (map<string, shop.v1.Item>), ",
+        ),
+        (
+            r#"{"items": [{"price": "dear"}]}"#,
+            "; write a whole number (int64)",
+        ),
+        (
+            r#"{"items": [{"colour": "MAUVE"}]}"#,
+            "; write one of \"GREY\", \"RED\", or its number",
+        ),
+        (
+            r#"{"items": 3}"#,
+            "; write a JSON list, of which each is a JSON object with name (string), price (int64), ",
+        ),
+        (
+            r#"{"items": ["x"]}"#,
+            "; write a JSON object with name (string)",
+        ),
+        (
+            r#"{"items": [{"inside": 3}]}"#,
+            "; write a JSON object with name (string)",
+        ),
+        (
+            r#"{"gifts": []}"#,
+            "; write a JSON object (map<string, shop.v1.Item>)",
+        ),
+        (
+            r#"{"gifts": {"x": {"name": 1}}}"#,
+            "; write a string, in quotes",
+        ),
+        (
+            r#"{"cash": {"cents": true}}"#,
+            "; write a whole number (int64)",
+        ),
+        (r#"{"token": "not base64!"}"#, "; write a string of base64"),
+        (
+            r#"{"boughtAt": "yesterday"}"#,
+            "; write a time such as \"2026-",
+        ),
+        (
+            r#"{"items": [{"weight": 1}]}"#,
+            "; there is name (string), price (int64), colour (shop.v1.Colour), inside (shop.v1.Item)",
+        ),
+    ] {
+        let error = encode_error(&schema, json);
+        assert!(error.contains(right), "{json}: {error}");
+    }
+    // Each field is right by itself.
+    let error = encode_error(&schema, r#"{"cash": {}, "card_number": "1"}"#);
+    assert!(!error.contains("write"), "{error}");
+}
+
+#[test]
 fn bad_protos_are_named_with_file_and_line() {
     let protos = Protos::new(&[
         (

@@ -416,6 +416,7 @@ fn wrong(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError 
         message: message.full_name().to_owned(),
         path: if path.is_empty() { "." } else { path }.to_owned(),
         problem: problem.to_owned(),
+        right: String::new(),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::serving::ServeError;
 use crate::serving::delay::Alarms;
 
 /// Longer delays and stalls are mistakes.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Polling longer than this before every answer is one too.
 const LONGEST_SPIN: Duration = Duration::from_millis(100);
 

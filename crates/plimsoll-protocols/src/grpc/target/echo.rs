@@ -15,7 +15,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use jiff::Timestamp;
 use plimsoll_model::plan::MethodKind;
-use tokio::time::{Sleep, sleep};
+use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codec::CompressionEncoding;
 use tonic::codegen::tokio_stream::Stream;
@@ -25,15 +25,22 @@ use tonic::server::Grpc;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
+use super::answering::LONGEST;
 use super::generated::echo::{EchoRequest, EchoResponse};
+use super::reflecting::reflecting;
+use crate::serving::delay::Alarms;
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
+
+/// How long before a paced answer is due the server polls the clock instead of sleeping.
+const LEAD: Duration = Duration::from_micros(50);
 
 /// How the echo server behaves.
 #[derive(Clone, Debug)]
 pub struct EchoOptions {
     /// Answers to one message in server streaming.
     pub messages: u32,
-    /// Between two of them.
+    /// Between two of them: each is due so long after the one before it was, however late
+    /// that one left.
     pub pace: Duration,
     /// `location` in the headers.
     pub location: String,
@@ -73,12 +80,28 @@ pub async fn serve(
             problem: "not a metadata value: use printable ASCII".to_owned(),
         });
     }
+    if options.pace > LONGEST {
+        return Err(ServeError::Option {
+            option: "pace",
+            problem: format!("{:?} is too long; at most {LONGEST:?}", options.pace),
+        });
+    }
+    let alarms = Alarms::new(LEAD).map_err(|source| ServeError::Io {
+        doing: "making a timer",
+        source,
+    })?;
     let echo = Echo {
         options: Arc::new(options),
+        alarms: Arc::new(alarms),
         counts: Arc::default(),
     };
     let counts = Arc::clone(&echo.counts);
-    let connections = http2::serve(bound, echo, shutdown).await?;
+    let connections = http2::serve(
+        bound,
+        reflecting(echo, "grpc.examples.echo.Echo")?,
+        shutdown,
+    )
+    .await?;
     Ok(EchoStats {
         connections,
         calls: counts.calls.load(Ordering::Relaxed),
@@ -96,9 +119,10 @@ struct Counts {
 
 /// The service. On the wire a unary call is a stream of one message, and only streams
 /// may have trailers of their own, so every kind is served as one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Echo {
     options: Arc<EchoOptions>,
+    alarms: Arc<Alarms>,
     counts: Arc<Counts>,
 }
 
@@ -153,7 +177,11 @@ impl Service<Request<Streaming<EchoRequest>>> for Handler {
     }
 
     fn call(&mut self, request: Request<Streaming<EchoRequest>>) -> Self::Future {
-        let Echo { options, counts } = &self.echo;
+        let Echo {
+            options,
+            alarms,
+            counts,
+        } = &self.echo;
         counts.calls.fetch_add(1, Ordering::Relaxed);
         let mut answer = Response::new(Answers {
             kind: self.kind,
@@ -161,6 +189,8 @@ impl Service<Request<Streaming<EchoRequest>>> for Handler {
             counts: Arc::clone(counts),
             repeats: options.messages,
             pace: options.pace,
+            alarms: Arc::clone(alarms),
+            due: None,
             pause: None,
             text: None,
             left: 0,
@@ -189,7 +219,10 @@ struct Answers {
     counts: Arc<Counts>,
     repeats: u32,
     pace: Duration,
-    pause: Option<Pin<Box<Sleep>>>,
+    alarms: Arc<Alarms>,
+    /// When the last answer was due.
+    due: Option<Instant>,
+    pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// What the client said last.
     text: Option<String>,
     /// Answers to it that are left.
@@ -212,7 +245,10 @@ impl Answers {
     fn answer(&mut self) -> EchoResponse {
         self.left -= 1;
         if self.left > 0 && !self.pace.is_zero() {
-            self.pause = Some(Box::pin(sleep(self.pace)));
+            let due = self.due.unwrap_or_else(Instant::now) + self.pace;
+            let alarms = Arc::clone(&self.alarms);
+            self.due = Some(due);
+            self.pause = Some(Box::pin(async move { alarms.until(due).await }));
         }
         self.counts.sent.fetch_add(1, Ordering::Relaxed);
         EchoResponse {

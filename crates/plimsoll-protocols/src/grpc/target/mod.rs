@@ -8,6 +8,7 @@ pub mod echo;
 pub mod fast;
 pub mod orders;
 mod packing;
+mod reflecting;
 pub mod score;
 
 pub(crate) use answering::Answering;
@@ -30,4 +31,7 @@ pub mod generated {
     pub mod orders {
         tonic::include_proto!("orders");
     }
+    /// All of them, for reflection.
+    pub(super) const DESCRIPTORS: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/services.binpb"));
 }

@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
+use super::reflecting::reflecting;
 use super::{Delay, Stall, answering::Answering, packing};
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 
@@ -102,7 +103,8 @@ pub async fn serve(
     let service = OrderServiceServer::from_arc(Arc::clone(&orders))
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
-    let connections = http2::serve(bound, service, shutdown).await?;
+    let connections =
+        http2::serve(bound, reflecting(service, "orders.OrderService")?, shutdown).await?;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (received, processed, refused) = (
         read(&orders.received),

@@ -11,6 +11,7 @@ use tonic::{Request, Response, Status};
 
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
+use super::reflecting::reflecting;
 use super::{Delay, Stall, answering::Answering, packing};
 use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 
@@ -67,7 +68,8 @@ pub async fn serve(
     let service = ScoreServiceServer::from_arc(Arc::clone(&score))
         .accept_compressed(CompressionEncoding::Gzip)
         .send_compressed(CompressionEncoding::Gzip);
-    let connections = http2::serve(bound, service, shutdown).await?;
+    let connections =
+        http2::serve(bound, reflecting(service, "score.ScoreService")?, shutdown).await?;
     let (scored, invalid) = (read(&score.scored), read(&score.invalid));
     Ok(ScoreStats {
         connections,

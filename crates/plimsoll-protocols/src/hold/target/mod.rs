@@ -20,7 +20,7 @@ use plimsoll_engine::network::os::Waker;
 use plimsoll_engine::tls::ServerSessions;
 use rustls::ServerConfig;
 
-use crate::serving::{Bound, ConnectionStats, ServeError};
+use crate::serving::{Bound, ConnectionStats, Resumption, ServeError};
 
 use worker::Worker;
 
@@ -87,7 +87,11 @@ impl Hold {
                 problem: "must be at least 1".to_owned(),
             });
         }
-        let tls = bound.presenting(b"", options.certificates.as_deref(), options.no_tickets)?;
+        let tls = bound.presenting(
+            b"",
+            options.certificates.as_deref(),
+            Resumption::of(options.no_tickets, 0)?,
+        )?;
         Ok(Hold {
             bound,
             workers: options.workers,

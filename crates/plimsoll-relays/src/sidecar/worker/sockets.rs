@@ -3,12 +3,13 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
+use plimsoll_engine::tls::validity;
 use plimsoll_model::Time;
 use socket2::{Domain, Socket, Type};
 
 use super::super::config::Protocol;
 use super::super::count;
-use super::super::link::Got;
+use super::super::link::{Got, tls_error};
 use super::super::poll::Ready;
 use super::http2::Http2;
 use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
@@ -75,13 +76,7 @@ impl Worker {
         let got = match connection.link.read(&mut self.buffer) {
             Ok(got) => got,
             Err(e) => {
-                if connection.link.is_handshaking() {
-                    count(&self.counters(connection.route).handshakes_failed, 1);
-                }
-                tracing::debug!(
-                    "a connection of route {}: {e}",
-                    self.routes[connection.route].route.name
-                );
+                self.read_failed(connection, &e, now);
                 // The alert that says why, where TLS made one.
                 let _ = connection.link.flush();
                 return false;
@@ -102,6 +97,48 @@ impl Worker {
             }
             _ => self.through(connection, got),
         }
+    }
+
+    /// Counts a handshake that failed, and tells of it. A peer that judges our certificate
+    /// says so after the handshake is over for us (RFC 8446 §4.4.2).
+    fn read_failed(&mut self, connection: &Connection, error: &io::Error, now: Time) {
+        let state = &mut self.routes[connection.route];
+        let name = &state.route.name;
+        let tls = tls_error(error);
+        let is_refused = matches!(
+            tls,
+            Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_))
+        );
+        if !is_refused && !connection.link.is_handshaking() {
+            tracing::debug!("a connection of route {name}: {error}");
+            return;
+        }
+        count(
+            &self.shared.counters[connection.route].1.handshakes_failed,
+            1,
+        );
+        let Some(untold) = state.failures.tell(now) else {
+            return;
+        };
+        let (whose, identity) = match connection.endpoint() {
+            Some(_) => ("upstream", &state.upstream_tls),
+            None => ("client", &state.listen_tls),
+        };
+        let why = match (tls, identity) {
+            (Some(rustls::Error::AlertReceived(alert)), Some(identity)) => format!(
+                "it answered {alert:?} (it was shown {})",
+                identity.certificate().display()
+            ),
+            (Some(tls), _) => validity::failure(tls),
+            (None, _) => error.to_string(),
+        };
+        let peer = connection.link.socket.peer_addr();
+        let peer = peer.map_or_else(|_| String::new(), |address| format!(" {address}"));
+        let more = match untold {
+            0 => String::new(),
+            n => format!(" ({n} more since the last such line)"),
+        };
+        tracing::warn!("route {name}: no TLS with the {whose}{peer}: {why}{more}");
     }
 
     pub(super) fn accept(&mut self, route: usize, now: Time) {

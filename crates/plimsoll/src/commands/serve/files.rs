@@ -24,6 +24,16 @@ pub(super) struct Arguments {
     #[command(flatten)]
     names: NamesFlags,
 
+    /// Let resumed connections send so many bytes of a GET before the handshake is over (0-RTT).
+    /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
+    #[arg(
+        long,
+        env = "PLIMSOLL_EARLY_DATA_BYTES",
+        value_name = "BYTES",
+        help_heading = "TLS"
+    )]
+    early_data: Option<u32>,
+
     #[command(flatten)]
     listen: ListenFlags,
 }
@@ -40,6 +50,7 @@ impl ReferenceServer for Arguments {
             root: self.dir.clone(),
             certificates: self.names.tls_certs.clone(),
             no_tickets: self.names.no_tickets,
+            early_data: self.early_data.unwrap_or(0),
         };
         // A broken certificate is told before anybody hears that the server is there.
         let server = files::Files::new(serving.bound, &options).map_err(Failure::error)?;
@@ -56,6 +67,7 @@ impl ReferenceServer for Arguments {
                 ("bytes", stats.bytes),
                 ("full handshakes", stats.full_handshakes),
                 ("resumed handshakes", stats.resumed_handshakes),
+                ("early requests", stats.early),
             ],
         })
     }

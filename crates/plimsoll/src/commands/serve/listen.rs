@@ -1,7 +1,7 @@
 //! What every reference server has: where it listens, how it is secured, how it ends, and
 //! what it tells.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::thread;
 
 use clap::Args;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::{Bound, Listen, Reserved, runtime};
+use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed, runtime};
 
 use super::Counted;
 use crate::arguments::{Json, boolish};
@@ -59,6 +59,10 @@ pub(super) struct ListenFlags {
     #[arg(long, env = "PLIMSOLL_END_WITH_INPUT", value_parser = boolish(), hide = true)]
     pub(super) end_with_input: bool,
 
+    /// Read from the standard input first what session tickets are made with.
+    #[arg(long, env = "PLIMSOLL_TICKETS_FROM_INPUT", value_parser = boolish(), hide = true)]
+    pub(super) tickets_from_input: bool,
+
     /// How long calls in flight may take at the end.
     #[arg(
         long,
@@ -88,10 +92,23 @@ impl ListenFlags {
             address: self.address()?,
             reuse_port: self.reuse_port,
             tls: self.tls.tls(),
+            tickets: self.tickets()?,
             max_concurrent_streams: Some(self.max_streams).filter(|&n| n > 0),
             drain: self.drain.0,
             ..Listen::default()
         })
+    }
+
+    /// Neither on the command line nor in the environment, where others could see it.
+    fn tickets(&self) -> Result<Option<TicketSeed>, Failure> {
+        if !self.tickets_from_input {
+            return Ok(None);
+        }
+        let mut seed = [0; TicketSeed::LEN];
+        io::stdin().read_exact(&mut seed).map_err(|e| {
+            Failure::error(format_args!("--tickets-from-input: nothing to read: {e}"))
+        })?;
+        Ok(Some(seed.into()))
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, Failure> {

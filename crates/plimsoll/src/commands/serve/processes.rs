@@ -3,16 +3,18 @@
 //!
 //! The processes are this program again, with what was typed. They stop when their
 //! standard input ends, so that none outlives the one that started them, however that
-//! ends. When one dies the others are stopped: a server that answers some clients only
+//! ends. On it each first reads what tickets are made with, so that all take those of all. When one dies the others are stopped: a server that answers some clients only
 //! would be measured as if it were whole.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+
+use plimsoll_protocols::serving::TicketSeed;
 
 use super::listen::ListenFlags;
 use crate::failure::{Exit, Failure};
@@ -20,7 +22,12 @@ use crate::stopping::{self, Wish};
 
 /// Flags of which this module gives its own.
 const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
-const OWN: [&str; 3] = ["--json", "--reuse-port", "--end-with-input"];
+const OWN: [&str; 4] = [
+    "--json",
+    "--reuse-port",
+    "--end-with-input",
+    "--tickets-from-input",
+];
 
 enum Heard {
     /// A process told something.
@@ -35,6 +42,8 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let reserved = listen.reserve()?;
     let address = reserved.address();
     let words = arguments(std::env::args_os().skip(1).collect(), name, address)?;
+    // A session that one of them made is resumed by any.
+    let tickets = TicketSeed::random().map_err(Failure::error)?;
     let (tell, heard) = mpsc::channel();
     let wished = tell.clone();
     stopping::on_signal(move |wish| {
@@ -46,7 +55,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     // The first alone: what keeps it from listening is told once.
     while processes.len() < of {
         let index = processes.len();
-        processes.push(Process::start(&words, index, &tell)?);
+        processes.push(Process::start(&words, &tickets, index, &tell)?);
         match heard.recv() {
             Ok(Heard::Line(_)) => {}
             Ok(Heard::Gone(which)) => return Err(ended(which, of, "did not start")),
@@ -114,6 +123,7 @@ fn arguments(
         "1",
         "--reuse-port",
         "--end-with-input",
+        "--tickets-from-input",
     ];
     words.extend(own.map(OsString::from));
     let mut rest = typed[named + 1..].iter();
@@ -163,7 +173,12 @@ struct Process {
 }
 
 impl Process {
-    fn start(words: &[OsString], index: usize, tell: &Sender<Heard>) -> Result<Process, Failure> {
+    fn start(
+        words: &[OsString],
+        tickets: &TicketSeed,
+        index: usize,
+        tell: &Sender<Heard>,
+    ) -> Result<Process, Failure> {
         let failed =
             |e: std::io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
         let program = std::env::current_exe().map_err(failed)?;
@@ -177,6 +192,10 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(failed)?;
+        if let Some(stdin) = &mut child.stdin {
+            // One that has ended already is heard to be gone.
+            let _ = stdin.write_all(tickets.bytes());
+        }
         let stdout = child.stdout.take();
         let tell = tell.clone();
         thread::spawn(move || {
@@ -219,7 +238,8 @@ mod tests {
 
     #[test]
     fn the_processes_get_what_was_typed_but_for_the_port() {
-        let own = "--listen 127.0.0.1:7 --processes 1 --reuse-port --end-with-input";
+        let own =
+            "--listen 127.0.0.1:7 --processes 1 --reuse-port --end-with-input --tickets-from-input";
         assert_eq!(
             words("-v serve files site --listen 127.0.0.1:0 --workers 2 --processes 3 --json"),
             format!("-v serve files {own} site --workers 2")

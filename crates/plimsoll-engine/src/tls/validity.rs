@@ -1,0 +1,194 @@
+//! When a certificate ends (RFC 5280 §4.1.2.5), and what is said of one that has.
+//!
+//! What is read was taken as a certificate by the TLS library, or comes from a file of the
+//! operator; of anything else nothing is known, and nothing is read beyond its end.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use plimsoll_model::run::Timestamp;
+use rustls::CertificateError;
+use rustls::pki_types::UnixTime;
+
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// The last second, since 1970, in which `certificate` (DER) is valid; `None` where it is none.
+pub fn not_after(certificate: &[u8]) -> Option<u64> {
+    let (certificate, _) = take(certificate, SEQUENCE)?;
+    let (mut body, _) = take(certificate, SEQUENCE)?;
+    if body.first() == Some(&VERSION) {
+        body = element(body)?.2;
+    }
+    // The serial number, the signature's algorithm and the issuer.
+    for _ in 0..3 {
+        body = element(body)?.2;
+    }
+    let (validity, _) = take(body, SEQUENCE)?;
+    let (_, _, after) = element(validity)?;
+    let (tag, text, _) = element(after)?;
+    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    match tag {
+        UTC_TIME if text.len() == 12 => {
+            let year: u64 = text.get(..2)?.parse().ok()?;
+            seconds(
+                if year < 50 { 2000 + year } else { 1900 + year },
+                &text[2..],
+            )
+        }
+        GENERALIZED_TIME if text.len() == 14 => seconds(text.get(..4)?.parse().ok()?, &text[4..]),
+        _ => None,
+    }
+}
+
+/// What `certificates` (a chain, DER) is refused for at the time of day: the first that has
+/// expired. For peers whose session is resumed, in which nobody checks them again.
+///
+/// # Errors
+/// When one has expired.
+pub fn check_not_expired<'a>(
+    certificates: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<(), rustls::Error> {
+    let now = now();
+    match certificates.into_iter().filter_map(not_after).min() {
+        Some(last) if last < now => {
+            let at = |s| UnixTime::since_unix_epoch(std::time::Duration::from_secs(s));
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::ExpiredContext {
+                    time: at(now),
+                    not_after: at(last),
+                },
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The time of day, in seconds since 1970: what certificates are valid by.
+pub fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// A moment, in seconds since 1970, as people read it.
+pub fn told(seconds: u64) -> String {
+    i64::try_from(seconds)
+        .ok()
+        .and_then(|seconds| Timestamp::from_second(seconds).ok())
+        .map_or_else(|| format!("{seconds} s after 1970"), |at| at.to_string())
+}
+
+/// A failure of TLS, as people read it: times of day are no numbers.
+pub fn failure(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
+            not_after, ..
+        }) => format!("the certificate expired at {}", told(not_after.as_secs())),
+        rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
+            not_before,
+            ..
+        }) => format!(
+            "the certificate is not valid before {}",
+            told(not_before.as_secs())
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// The contents of an element that must be of kind `tag`, and what follows.
+fn take(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    element(input)
+        .filter(|(found, ..)| *found == tag)
+        .map(|(_, contents, rest)| (contents, rest))
+}
+
+/// The first element (X.690 §8.1): its tag, its contents, and what follows.
+fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = input.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(*first), rest),
+        0x81..=0x84 => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            let length = bytes.iter().fold(0, |all, b| all << 8 | usize::from(*b));
+            (length, rest)
+        }
+        _ => return None,
+    };
+    let (contents, rest) = rest.split_at_checked(length)?;
+    Some((*tag, contents, rest))
+}
+
+/// Since 1970; `rest`: MMDDHHMMSS, in UTC.
+fn seconds(year: u64, rest: &str) -> Option<u64> {
+    let two = |at: usize| rest.get(at..at + 2)?.parse::<u64>().ok();
+    let (month, day) = (two(0)?, two(2)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years that begin in March have the odd day at their end.
+    let (year, month) = if month < 3 {
+        (year - 1, month + 9)
+    } else {
+        (year, month - 3)
+    };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+    // 719,468 days from 1 March of year 0 to 1970.
+    Some((days - 719_468) * 86_400 + two(4)? * 3_600 + two(6)? * 60 + two(8)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(not_after: (i32, u8, u8)) -> Vec<u8> {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut wanted = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
+        let (year, month, day) = not_after;
+        wanted.not_after = rcgen::date_time_ymd(year, month, day);
+        wanted.self_signed(&key).unwrap().der().to_vec()
+    }
+
+    #[test]
+    fn a_certificate_says_when_it_ends() {
+        for (date, seconds) in [
+            ((1999, 12, 31), 946_598_400),
+            ((2024, 2, 29), 1_709_164_800),
+            ((2026, 3, 1), 1_772_323_200),
+            ((2049, 12, 31), 2_524_521_600),
+            // From here on the year has four digits.
+            ((2050, 1, 1), 2_524_608_000),
+            ((2100, 3, 1), 4_107_542_400),
+            ((9999, 12, 31), 253_402_214_400),
+        ] {
+            assert_eq!(not_after(&made(date)), Some(seconds), "{date:?}");
+        }
+        assert_eq!(told(1_772_323_200), "2026-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn what_ends_early_is_no_certificate() {
+        let whole = made((2026, 1, 1));
+        for length in 0..whole.len() {
+            assert_eq!(not_after(&whole[..length]), None, "{length}");
+        }
+        for at in 0..whole.len() {
+            let mut other = whole.clone();
+            other[at] ^= 0xff;
+            let _ = not_after(&other);
+        }
+    }
+
+    #[test]
+    fn a_chain_is_as_good_as_its_first_to_expire() {
+        let (past, future) = (made((2024, 1, 1)), made((2090, 1, 1)));
+        assert!(check_not_expired([&future[..], &future]).is_ok());
+        assert!(check_not_expired([]).is_ok());
+        let error = check_not_expired([&future[..], &past]).unwrap_err();
+        assert_eq!(
+            failure(&error),
+            "the certificate expired at 2024-01-01T00:00:00Z"
+        );
+    }
+}

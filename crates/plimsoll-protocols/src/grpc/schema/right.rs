@@ -1,0 +1,106 @@
+//! What would have been right, for a JSON value that does not fit its message.
+
+use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+use serde_path_to_error::{Path, Segment};
+
+use super::describe::type_name;
+
+/// More fields or values than these are not listed.
+const MOST: usize = 12;
+
+/// What belongs at `path` of a message, in words, after what was wrong; empty where that is
+/// not known.
+pub(super) fn right(top: &MessageDescriptor, path: &Path) -> String {
+    let mut place = Place::One(Kind::Message(top.clone()));
+    for segment in path.iter() {
+        let Some(inner) = place.inner(segment) else {
+            return String::new();
+        };
+        place = inner;
+    }
+    match place {
+        Place::Field(field) if field.is_list() => {
+            format!("a JSON list, of which each is {}", one(&field.kind()))
+        }
+        Place::Field(field) if field.is_map() => format!("a JSON object ({})", type_name(&field)),
+        Place::Field(field) => one(&field.kind()),
+        Place::One(kind) => one(&kind),
+    }
+}
+
+/// Where a path leads.
+enum Place {
+    Field(FieldDescriptor),
+    /// A message, an item of a list or a value of a map.
+    One(Kind),
+}
+
+impl Place {
+    fn inner(&self, segment: &Segment) -> Option<Place> {
+        match (self, segment) {
+            (Place::Field(field), Segment::Seq { .. }) if field.is_list() => {
+                Some(Place::One(field.kind()))
+            }
+            (Place::Field(field), Segment::Map { .. }) if field.is_map() => match field.kind() {
+                Kind::Message(entry) => Some(Place::One(entry.map_entry_value_field().kind())),
+                _ => None,
+            },
+            (Place::Field(field), Segment::Map { key }) if !field.is_list() => {
+                named(&field.kind(), key)
+            }
+            (Place::One(kind), Segment::Map { key }) => named(kind, key),
+            _ => None,
+        }
+    }
+}
+
+fn named(kind: &Kind, key: &str) -> Option<Place> {
+    let message = kind.as_message()?;
+    message
+        .get_field_by_json_name(key)
+        .or_else(|| message.get_field_by_name(key))
+        .map(Place::Field)
+}
+
+fn one(kind: &Kind) -> String {
+    match kind {
+        Kind::Message(message) => match message.full_name() {
+            "google.protobuf.Timestamp" => "a time such as \"2026-01-31T12:00:00Z\"".to_owned(),
+            "google.protobuf.Duration" => "a length of time such as \"1.5s\"".to_owned(),
+            name if name.starts_with("google.protobuf.") => {
+                format!("the JSON form of {name}")
+            }
+            _ => format!("a JSON object with {}", fields(message)),
+        },
+        Kind::Enum(values) => {
+            let names = values.values().map(|v| format!("\"{}\"", v.name()));
+            format!("one of {}, or its number", listed(names))
+        }
+        Kind::Bool => "true or false".to_owned(),
+        Kind::String => "a string, in quotes".to_owned(),
+        Kind::Bytes => "a string of base64".to_owned(),
+        Kind::Double | Kind::Float => format!("a number ({kind:?})"),
+        whole => format!("a whole number ({whole:?})"),
+    }
+}
+
+/// The fields of a message with their types.
+pub(super) fn fields(message: &MessageDescriptor) -> String {
+    if message.fields().len() == 0 {
+        return "no field".to_owned();
+    }
+    listed(
+        message
+            .fields()
+            .map(|field| format!("{} ({})", field.json_name(), type_name(&field))),
+    )
+}
+
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MOST);
+    let names: Vec<String> = names.take(MOST).collect();
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}

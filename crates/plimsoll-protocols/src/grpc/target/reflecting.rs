@@ -1,0 +1,81 @@
+//! Server reflection (grpc.reflection.v1) beside a reference server's own service.
+//!
+//! What it costs a call of that service is a look at the beginning of its path.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use hyper::body::Incoming;
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{BoxFuture, Service};
+use tonic_reflection::server::Builder;
+
+use super::generated::DESCRIPTORS;
+use crate::serving::ServeError;
+
+type Answer = BoxFuture<Response<Body>, Infallible>;
+
+/// `service`, which is called `name` (package and all), able to tell what it is.
+///
+/// # Errors
+/// Never in practice: what the services are is part of this program.
+pub(super) fn reflecting<S>(
+    service: S,
+    name: &str,
+) -> Result<
+    impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>
+    + Clone
+    + Send
+    + 'static,
+    ServeError,
+>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>
+        + Clone
+        + Send
+        + 'static,
+{
+    let reflection = Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .with_service_name(name)
+        .with_service_name("grpc.reflection.v1.ServerReflection")
+        .build_v1()
+        .map_err(|e| ServeError::Option {
+            option: "reflection",
+            problem: e.to_string(),
+        })?;
+    Ok(Reflecting {
+        service,
+        reflection,
+    })
+}
+
+#[derive(Clone)]
+struct Reflecting<S, R> {
+    service: S,
+    reflection: R,
+}
+
+impl<S, R> Service<Request<Incoming>> for Reflecting<S, R>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>,
+    R: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    /// Both are always ready, as [`crate::serving::http2`] takes for granted.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Answer {
+        if request.uri().path().starts_with("/grpc.reflection.") {
+            self.reflection.call(request)
+        } else {
+            self.service.call(request)
+        }
+    }
+}

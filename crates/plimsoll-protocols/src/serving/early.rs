@@ -1,0 +1,229 @@
+//! The server's side of a TLS connection whose client may send its first request before the
+//! handshake is over (0-RTT, RFC 8446 §2.3), and gets its answer before it is over, too.
+//!
+//! Such a request may be one that somebody recorded and sends again (RFC 8446 §8): whoever
+//! answers asks [`Link::came_early`] and answers only what may be answered twice. The session
+//! store takes every ticket once, so that here a second time is never early.
+
+use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use rustls::{ServerConfig, ServerConnection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
+
+/// What a server reads requests from and writes answers to.
+pub(crate) trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// What was read last came before the handshake was over, and may be a replay.
+    fn came_early(&self) -> bool {
+        false
+    }
+}
+
+impl Link for TcpStream {}
+impl Link for TlsStream<TcpStream> {}
+
+/// See the module's text.
+pub(crate) struct EarlyStream {
+    tcp: TcpStream,
+    tls: ServerConnection,
+    /// Early bytes that were not read yet.
+    early: Vec<u8>,
+    came_early: bool,
+    closing: bool,
+    /// A client has until then to finish its handshake.
+    limit: Pin<Box<Sleep>>,
+}
+
+impl EarlyStream {
+    pub(crate) fn new(
+        tcp: TcpStream,
+        config: Arc<ServerConfig>,
+        limit: Duration,
+    ) -> Result<EarlyStream, rustls::Error> {
+        Ok(EarlyStream {
+            tcp,
+            tls: ServerConnection::new(config)?,
+            early: Vec::new(),
+            came_early: false,
+            closing: false,
+            limit: Box::pin(tokio::time::sleep(limit)),
+        })
+    }
+
+    /// Completes when there is something to serve: the handshake is over, or early bytes came.
+    ///
+    /// # Errors
+    /// When the handshake fails, or takes too long.
+    pub(crate) async fn ready(&mut self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_ready(cx)).await
+    }
+
+    pub(crate) fn session(&self) -> &ServerConnection {
+        &self.tls
+    }
+
+    pub(crate) fn into_tcp(self) -> TcpStream {
+        self.tcp
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if let Poll::Ready(Err(e)) = self.poll_drain(cx) {
+                return Poll::Ready(Err(e));
+            }
+            if !self.tls.is_handshaking() || !self.early.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            if self.limit.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            ready!(self.poll_fill(cx))?;
+        }
+    }
+
+    /// Takes what has come from the client.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.tcp.poll_read_ready(cx))?;
+            match self.tls.read_tls(&mut Direct(&self.tcp)) {
+                Ok(0) if self.tls.is_handshaking() => {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(_) => break,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+        if let Err(e) = self.tls.process_new_packets() {
+            // The alert that says what was wrong, if there is room for it.
+            let _ = self.poll_drain(cx);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, e)));
+        }
+        if let Some(mut early) = self.tls.early_data() {
+            early.read_to_end(&mut self.early)?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what is waiting to be written.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut Direct(&self.tcp)) {
+                Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.tcp.poll_write_ready(cx))?;
+                }
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Link for EarlyStream {
+    fn came_early(&self) -> bool {
+        self.came_early
+    }
+}
+
+impl AsyncRead for EarlyStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            if !this.early.is_empty() {
+                let n = this.early.len().min(buffer.remaining());
+                buffer.put_slice(&this.early[..n]);
+                this.early.drain(..n);
+                this.came_early = true;
+                return Poll::Ready(Ok(()));
+            }
+            match this.tls.reader().read(buffer.initialize_unfilled()) {
+                Ok(n) => {
+                    buffer.advance(n);
+                    this.came_early = false;
+                    return Poll::Ready(Ok(()));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+            if let Poll::Ready(Err(e)) = this.poll_drain(cx) {
+                return Poll::Ready(Err(e));
+            }
+            ready!(this.poll_fill(cx))?;
+        }
+    }
+}
+
+impl AsyncWrite for EarlyStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        loop {
+            let n = this.tls.writer().write(bytes)?;
+            let drained = this.poll_drain(cx)?;
+            if n > 0 || bytes.is_empty() {
+                return Poll::Ready(Ok(n));
+            }
+            ready!(drained);
+            // A client with a certificate to show is answered only once it was shown.
+            if this.tls.is_handshaking() {
+                ready!(this.poll_fill(cx))?;
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().poll_drain(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        // Tickets follow the client's last words: without them its next connection is a full one.
+        while this.tls.is_handshaking()
+            && !this.closing
+            && this.limit.as_mut().poll(cx).is_pending()
+        {
+            ready!(this.poll_drain(cx))?;
+            ready!(this.poll_fill(cx))?;
+        }
+        if !this.closing {
+            this.closing = true;
+            this.tls.send_close_notify();
+        }
+        ready!(this.poll_drain(cx))?;
+        Pin::new(&mut this.tcp).poll_shutdown(cx)
+    }
+}
+
+/// The socket as the TLS library reads and writes it: without waiting.
+struct Direct<'a>(&'a TcpStream);
+
+impl Read for Direct<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buffer)
+    }
+}
+
+impl Write for Direct<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

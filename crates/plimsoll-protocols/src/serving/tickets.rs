@@ -1,0 +1,217 @@
+//! Session tickets under keys that several processes of one server share, so that a session
+//! made by one is resumed by another (RFC 8446 §4.6.1).
+//!
+//! The processes share a seed. Keys are derived from it and from the time, so that all change
+//! them at once and say nothing to each other. The library's own tickets have keys that only
+//! one process knows, and are used where there is one.
+
+use std::fmt;
+use std::sync::{PoisonError, RwLock};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
+use aws_lc_rs::rand;
+use rustls::pki_types::UnixTime;
+use rustls::server::ProducesTickets;
+
+use super::ServeError;
+
+/// How long a key seals tickets; it opens them for as long again. Seconds.
+const TURN: u64 = 6 * 60 * 60;
+/// Which turn a ticket is of, before everything else in it.
+const TURN_LEN: usize = size_of::<u64>();
+const KEY_LEN: usize = 32;
+
+/// What processes must share to take each other's tickets. Whoever knows it can read what
+/// was resumed, so it is shown nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TicketSeed([u8; TicketSeed::LEN]);
+
+impl TicketSeed {
+    pub const LEN: usize = 32;
+
+    /// # Errors
+    /// When the system has no random bytes.
+    pub fn random() -> Result<TicketSeed, ServeError> {
+        let mut seed = [0; TicketSeed::LEN];
+        rand::fill(&mut seed)
+            .map_err(|Unspecified| ServeError::Tls("no random bytes for tickets".to_owned()))?;
+        Ok(TicketSeed(seed))
+    }
+
+    pub fn bytes(&self) -> &[u8; TicketSeed::LEN] {
+        &self.0
+    }
+}
+
+impl From<[u8; TicketSeed::LEN]> for TicketSeed {
+    fn from(seed: [u8; TicketSeed::LEN]) -> TicketSeed {
+        TicketSeed(seed)
+    }
+}
+
+impl fmt::Debug for TicketSeed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TicketSeed(…)")
+    }
+}
+
+/// Seals and opens tickets.
+pub(super) struct SharedTickets {
+    seed: Prk,
+    /// Of the turn that it is, and of the one before.
+    keys: RwLock<Option<Keys>>,
+    now: fn() -> u64,
+}
+
+struct Keys {
+    turn: u64,
+    current: RandomizedNonceKey,
+    before: RandomizedNonceKey,
+}
+
+impl SharedTickets {
+    pub(super) fn new(seed: &TicketSeed) -> SharedTickets {
+        SharedTickets {
+            seed: Salt::new(HKDF_SHA256, b"plimsoll tickets").extract(&seed.0),
+            keys: RwLock::new(None),
+            now: || UnixTime::now().as_secs(),
+        }
+    }
+
+    fn key(&self, turn: u64) -> Result<RandomizedNonceKey, Unspecified> {
+        struct Length;
+        impl KeyType for Length {
+            fn len(&self) -> usize {
+                KEY_LEN
+            }
+        }
+        let mut key = [0; KEY_LEN];
+        let info = turn.to_be_bytes();
+        self.seed.expand(&[&info], Length)?.fill(&mut key)?;
+        RandomizedNonceKey::new(&AES_256_GCM, &key)
+    }
+
+    /// Does something with the keys of now.
+    fn with_keys<T>(&self, work: impl FnOnce(&Keys) -> Option<T>) -> Option<T> {
+        let turn = (self.now)() / TURN;
+        let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = known.as_ref().filter(|keys| keys.turn == turn) {
+            return work(keys);
+        }
+        drop(known);
+        let made = Keys {
+            turn,
+            current: self.key(turn).ok()?,
+            before: self.key(turn.wrapping_sub(1)).ok()?,
+        };
+        let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        work(known.insert(made))
+    }
+}
+
+impl ProducesTickets for SharedTickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    /// Tickets may be shorter-lived than they say: a client whose ticket is not opened has a
+    /// full handshake.
+    fn lifetime(&self) -> u32 {
+        2 * TURN as u32
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.with_keys(|keys| {
+            let turn = keys.turn.to_be_bytes();
+            let mut sealed = plain.to_vec();
+            let nonce = keys
+                .current
+                .seal_in_place_append_tag(Aad::from(turn), &mut sealed)
+                .ok()?;
+            Some([&turn[..], nonce.as_ref(), &sealed].concat())
+        })
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let (turn, rest) = ticket.split_first_chunk::<TURN_LEN>()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        self.with_keys(|keys| {
+            let key = match keys.turn.checked_sub(u64::from_be_bytes(*turn))? {
+                0 => &keys.current,
+                1 => &keys.before,
+                _ => return None,
+            };
+            let mut plain = sealed.to_vec();
+            let nonce = Nonce::assume_unique_for_key(*nonce);
+            let length = key
+                .open_in_place(nonce, Aad::from(*turn), &mut plain)
+                .ok()?
+                .len();
+            plain.truncate(length);
+            Some(plain)
+        })
+    }
+}
+
+impl fmt::Debug for SharedTickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedTickets(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seed: [u8; 32], now: fn() -> u64) -> SharedTickets {
+        SharedTickets {
+            now,
+            ..SharedTickets::new(&TicketSeed(seed))
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_opened_by_whoever_has_the_seed() {
+        let (one, other, stranger) = (at([1; 32], || 0), at([1; 32], || 0), at([2; 32], || 0));
+        let ticket = one.encrypt(b"a session").unwrap();
+        assert_ne!(ticket, one.encrypt(b"a session").unwrap());
+        assert_eq!(other.decrypt(&ticket).as_deref(), Some(&b"a session"[..]));
+        assert_eq!(stranger.decrypt(&ticket), None);
+        for n in 0..ticket.len() {
+            assert_eq!(other.decrypt(&ticket[..n]), None, "{n}");
+            let mut wrong = ticket.clone();
+            wrong[n] ^= 1;
+            assert_eq!(other.decrypt(&wrong), None, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_key_opens_tickets_for_a_turn_after_its_own() {
+        let ticket = at([1; 32], || 10 * TURN).encrypt(b"x").unwrap();
+        let opened = |now| at([1; 32], now).decrypt(&ticket).is_some();
+        assert!(opened(|| 11 * TURN - 1));
+        assert!(opened(|| 12 * TURN - 1));
+        assert!(!opened(|| 12 * TURN));
+        assert!(!opened(|| 10 * TURN - 1));
+    }
+
+    #[test]
+    fn keys_change_while_they_are_used() {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static NOW: AtomicU64 = AtomicU64::new(0);
+        let tickets = at([1; 32], || NOW.load(Ordering::Relaxed));
+        let ticket = tickets.encrypt(b"x").unwrap();
+        for (now, opened) in [(TURN, true), (2 * TURN, false)] {
+            NOW.store(now, Ordering::Relaxed);
+            assert_eq!(tickets.decrypt(&ticket).is_some(), opened, "{now}");
+        }
+    }
+
+    #[test]
+    fn the_seed_is_not_shown() {
+        let seed = TicketSeed::random().unwrap();
+        assert_eq!(format!("{seed:?}"), "TicketSeed(…)");
+    }
+}

@@ -1,0 +1,311 @@
+//! Files over HTTP/1.1, on a network that honours low-water marks to the letter: whoever
+//! waits for more bytes than will ever come waits for ever, and its call runs into the
+//! deadline.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
+use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
+use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
+use plimsoll_model::plan::{Arrivals, ChainCheck, Load, RecordLayer, Reuse, Target, TlsPlan};
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::fetch::{FetchDriver, FetchProtocol, FetchRequest};
+use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::{choose, load, run_in};
+
+const CALLS: u64 = 12;
+/// Far beyond what any body takes here.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A file server with moods: bodies of every length and framing, whole or cut off.
+struct Moody {
+    seed: u64,
+    /// Requests on all connections.
+    asked: u64,
+    sessions: Option<ServerSessions>,
+    connections: BTreeMap<Peer, (Vec<u8>, Option<ServerSession>)>,
+}
+
+impl Moody {
+    fn new(seed: u64, sessions: Option<ServerSessions>) -> Moody {
+        Moody {
+            seed,
+            asked: 0,
+            sessions,
+            connections: BTreeMap::new(),
+        }
+    }
+
+    /// An answer, and whether the connection ends after it.
+    fn answer(&mut self) -> (Vec<u8>, bool) {
+        self.asked += 1;
+        let pick = |name, from, to| choose(self.seed, 1_000 * self.asked + name, from, to);
+        // Around what is worth a mark (32 KiB), records (16 KiB) and the read buffer (128 KiB).
+        let near = [0, 1 << 10, 16 << 10, 32 << 10, 128 << 10, 300 << 10];
+        let size = near[pick(1, 0, 5) as usize] + pick(2, 0, 2_000);
+        let body = vec![b'x'; size as usize];
+        let (mut out, ends) = match pick(3, 0, 7) {
+            0 => (b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), true),
+            1 | 2 => {
+                let mut out = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+                for chunk in body.chunks(pick(4, 1_000, 90_000) as usize) {
+                    out.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                    out.extend_from_slice(chunk);
+                    out.extend_from_slice(b"\r\n");
+                }
+                out.extend_from_slice(b"0\r\n\r\n");
+                return (out, false);
+            }
+            _ => {
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
+                (head.into_bytes(), false)
+            }
+        };
+        // In mid-body, with some of it sent and some of it not.
+        let cut = !ends && size > 1 && pick(5, 0, 5) == 0;
+        let sent = if cut { pick(6, 1, size - 1) } else { size };
+        out.extend_from_slice(&body[..sent as usize]);
+        (out, ends || cut)
+    }
+}
+
+impl Server for Moody {
+    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+        let session = self.sessions.as_ref().map(|s| s.session().unwrap());
+        self.connections.insert(peer, (Vec::new(), session));
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        let Some((mut request, mut session)) = self.connections.remove(&peer) else {
+            return;
+        };
+        match &mut session {
+            None => request.extend_from_slice(bytes),
+            Some(session) => {
+                session
+                    .receive(&mut bytes.to_vec(), &mut |plain| {
+                        request.extend_from_slice(plain);
+                    })
+                    .unwrap();
+            }
+        }
+        let asked = request.ends_with(b"\r\n\r\n");
+        let (answer, ends) = match asked {
+            true => self.answer(),
+            false => (Vec::new(), false),
+        };
+        if asked {
+            request.clear();
+        }
+        let out = match &mut session {
+            None => answer,
+            Some(session) => {
+                if !answer.is_empty() {
+                    session.seal(&answer);
+                }
+                if ends {
+                    session.close_notify();
+                }
+                let out = session.outgoing().to_vec();
+                session.sent(out.len());
+                out
+            }
+        };
+        if !out.is_empty() {
+            actions.push(Action::Send(out));
+        }
+        if ends {
+            actions.push(Action::Close);
+        }
+        self.connections.insert(peer, (request, session));
+    }
+
+    fn closed(&mut self, peer: Peer, _now: Time) {
+        self.connections.remove(&peer);
+    }
+}
+
+/// What a run of `protocol` comes to, where nothing is lost on the way.
+fn fetch<P: Protocol>(
+    seed: u64,
+    protocol: P,
+    tls: Option<(TlsClient, ServerSessions)>,
+) -> StageRecord {
+    let pick = |name, from, to| choose(seed, name, from, to);
+    let clients = pick(50, 1, 4) as u32;
+    let mut load = Load {
+        arrivals: Arrivals::Closed {
+            clients,
+            think: Duration::ZERO,
+        },
+        connections: clients,
+        reuse: Reuse::Always,
+        calls: Some(CALLS),
+        deadline: Some(DEADLINE),
+        drain: 2 * DEADLINE,
+        ..load(seed)
+    };
+    load.stages[0].duration = Some(Duration::from_secs(3_600));
+    let weather = Weather {
+        latency_us: 10..=pick(51, 10, 3_000),
+        piece: 1..=pick(52, 500, 40_000) as usize,
+        stall: pick(53, 0, 50_000) as u32,
+        stall_ms: 1..=200,
+        ..Weather::calm(seed)
+    };
+    let (tls, sessions) = tls.unzip();
+    let mut server = Moody::new(seed, sessions);
+    let mut total = run_in(weather, load, &mut server, protocol, tls);
+    total.stage_mut(0).clone()
+}
+
+fn protocol() -> FetchProtocol {
+    FetchProtocol::new(&FetchRequest {
+        path: "/x",
+        host: "h",
+        size: None,
+        per_connection: None,
+    })
+}
+
+/// Every call has its answer, or was told that it is cut off: none waited in vain.
+fn nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
+    let (ok, cut) = (record.ok(), record.outcomes.of(Outcome::BodyLength));
+    assert_eq!(
+        (record.due, ok + cut),
+        (CALLS, CALLS),
+        "seed {seed}: {:?}",
+        record.outcomes.iter().collect::<Vec<_>>()
+    );
+    cut
+}
+
+#[test]
+fn no_driver_waits_for_bytes_that_never_come() {
+    let cut: u64 = (0..1_000)
+        .map(|seed| nothing_hangs(seed, &fetch(seed, protocol(), None)))
+        .sum();
+    assert!(cut > 100, "{cut} were cut off");
+}
+
+#[test]
+fn nor_does_it_over_tls_with_either_record_layer() {
+    let dir = tempfile::tempdir().unwrap();
+    let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
+    for records in [RecordLayer::Own, RecordLayer::Library] {
+        let cut: u64 = (0..60)
+            .map(|seed| {
+                let tls = Some(both_ends(&certificates, records));
+                nothing_hangs(seed, &fetch(seed, protocol(), tls))
+            })
+            .sum();
+        assert!(cut > 0, "{records:?}");
+    }
+}
+
+#[test]
+fn a_driver_that_asks_for_more_than_will_come_is_found_out() {
+    let seeds = 0..100;
+    let waited_in_vain = |seed: &u64| {
+        let record = fetch(*seed, Greedy(protocol()), None);
+        record.outcomes.of(Outcome::DeadlineExceeded) > 0
+    };
+    let found = seeds.filter(waited_in_vain).count();
+    assert!(found > 50, "{found} of 100");
+}
+
+fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, ServerSessions) {
+    let [ca, _, cert, key, ..] = certificates.paths();
+    let plan = TlsPlan {
+        ca: Some(ca.to_owned()),
+        identity: None,
+        server_name: None,
+        suites: Vec::new(),
+        groups: Vec::new(),
+        resume: false,
+        early_data: false,
+        records,
+        chain: ChainCheck::Each,
+    };
+    let target = Target {
+        url: "https://localhost:1".to_owned(),
+        host: "localhost".to_owned(),
+        port: 1,
+    };
+    let client = TlsClient::new(&plan, &target, None).unwrap().for_worker();
+    let chain = CertificateDer::pem_file_iter(cert).unwrap();
+    let config = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
+        .with_no_client_auth()
+        .with_single_cert(
+            chain.collect::<Result<_, _>>().unwrap(),
+            PrivateKeyDer::from_pem_file(key).unwrap(),
+        )
+        .unwrap();
+    (client, ServerSessions::new(&config))
+}
+
+/// Promises four kilobytes more than its peer did.
+struct Greedy<T>(T);
+
+impl Protocol for Greedy<FetchProtocol> {
+    type Driver = Greedy<FetchDriver>;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        self.0.alpn()
+    }
+
+    fn driver(&self) -> Greedy<FetchDriver> {
+        Greedy(self.0.driver())
+    }
+}
+
+impl Driver for Greedy<FetchDriver> {
+    fn still_to_come(&self) -> u64 {
+        match self.0.still_to_come() {
+            0 => 0,
+            n => n + 4_096,
+        }
+    }
+
+    fn open(&mut self, now: Time, out: &mut Vec<u8>) {
+        self.0.open(now, out);
+    }
+    fn is_ready(&self) -> bool {
+        self.0.is_ready()
+    }
+    fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+    fn is_draining(&self) -> bool {
+        self.0.is_draining()
+    }
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        self.0.start(call, number, now, out);
+    }
+    fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>) {
+        self.0.cancel(call, now, out);
+    }
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        self.0.receive(bytes, now, out, events)
+    }
+    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        self.0.receive_end(now, events)
+    }
+    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
+        self.0.abort(outcome, now, events);
+    }
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        self.0.finish(out);
+    }
+}

@@ -1,0 +1,80 @@
+//! What streams and sessions are measured by besides their calls.
+
+use maud::{Markup, html};
+
+use super::View;
+use super::page::section;
+use super::tables::{named, times_table};
+use crate::measures::{Fact, STREAMS, facts, messages, times};
+
+fn facts_table(facts: &[(String, Fact)]) -> Markup {
+    html! {
+        div.scroll { table { tbody { @for (name, fact) in facts {
+            tr { th scope="row" { (name) } td class={ "text" @if fact.is_loud { " missed" } } { (fact.text) } }
+        } } } }
+    }
+}
+
+/// The messages of streams, and when they came.
+pub(super) fn streams(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let mut told = Vec::new();
+    let mut rows = Vec::new();
+    for view in views {
+        told.extend(messages(&view.run).map(|fact| (named(view, several, fact.name), fact)));
+        let total = &view.run.summary.total;
+        let Some(messages) = total.messages else {
+            continue;
+        };
+        for (what, times) in [
+            ("first message", messages.first_message),
+            ("inter-message", messages.inter_message),
+            ("whole stream", total.service),
+        ] {
+            rows.extend(times.map(|t| (named(view, several, what), t)));
+        }
+    }
+    if told.is_empty() {
+        return html! {};
+    }
+    let content = html! { (facts_table(&told)) (times_table("", &rows)) };
+    let lead = format!(
+        "First message: from the actual send to the first message from the server; inter-message: from one to the next; {STREAMS}."
+    );
+    section("Streams", &lead, &content)
+}
+
+/// Every token's whereabouts, and the times of sessions; early data alike.
+pub(super) fn sessions(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let mut told = Vec::new();
+    let mut rows = Vec::new();
+    for view in views {
+        let own = facts(&view.run).into_iter();
+        told.extend(own.map(|fact| (named(view, several, fact.name), fact)));
+        if let Some(measures) = &view.run.summary.total.measures {
+            let own = times(measures).into_iter();
+            rows.extend(own.map(|(what, t)| (named(view, several, &what), t)));
+        }
+    }
+    if told.is_empty() {
+        return html! {};
+    }
+    let is_session = |view: &View| view.run.header.protocol.as_deref() == Some("session");
+    let (heading, lead) = if views.iter().any(is_session) {
+        (
+            "Sessions",
+            "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.",
+        )
+    } else {
+        (
+            "Early data",
+            "Requests sent with the first bytes of a resumed TLS session.",
+        )
+    };
+    let content = html! {
+        (facts_table(&told))
+        @if !rows.is_empty() { (times_table("", &rows)) }
+    };
+    section(heading, lead, &content)
+}

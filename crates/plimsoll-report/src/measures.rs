@@ -1,0 +1,141 @@
+//! What streams and sessions are measured by besides their calls, as every report says it.
+
+use std::fmt::Write;
+
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::run::summary::MeasuresSummary;
+use plimsoll_model::run::{Run, TimesSummary};
+
+use crate::quantity::{bytes, count, rate};
+
+/// How the times of a run with streams are read.
+pub(crate) const STREAMS: &str =
+    "a call is a whole stream: response and service time end with its status";
+
+/// What was counted, in words.
+pub(crate) struct Fact {
+    pub(crate) name: &'static str,
+    pub(crate) text: String,
+    /// It tells of something lost or wrong.
+    pub(crate) is_loud: bool,
+}
+
+impl Fact {
+    fn new(name: &'static str, text: String) -> Fact {
+        Fact {
+            name,
+            text,
+            is_loud: false,
+        }
+    }
+}
+
+/// The messages of a run's streams; `None` where its calls are no streams.
+pub(crate) fn messages(run: &Run) -> Option<Fact> {
+    let total = &run.summary.total;
+    let messages = total.messages?;
+    let mut text = format!(
+        "{} sent ({}), {} received ({})",
+        count(messages.sent),
+        bytes(total.bytes_sent),
+        count(messages.received),
+        bytes(total.bytes_received)
+    );
+    if let Some(received) = messages.received_per_s {
+        let _ = write!(text, " at {}", rate(received));
+    }
+    Some(Fact::new("messages", text))
+}
+
+/// What the protocol counted besides its calls; empty where it counts nothing.
+pub(crate) fn facts(run: &Run) -> Vec<Fact> {
+    let total = &run.summary.total;
+    let Some(measures) = &total.measures else {
+        return Vec::new();
+    };
+    let of = |c: Count| measures.counts.get(c.key()).copied().unwrap_or(0);
+    let (taken, again) = (of(Count::EarlyAccepted), of(Count::EarlyRejected));
+    if taken + again > 0 {
+        let text = format!("{} taken, {} sent again", count(taken), count(again));
+        return vec![Fact::new("0-RTT requests", text)];
+    }
+    let sessions = format!(
+        "{} ok, {} failed",
+        count(of(Count::SessionsOk)),
+        count(of(Count::SessionsFailed))
+    );
+    let mut facts = vec![Fact::new("sessions", sessions), tokens(run, of)];
+    facts.extend(goodput(run, of(Count::QueriesGood)));
+    if of(Count::SessionsReconnected) > 0 {
+        let text = format!(
+            "{} in {} sessions, {} attempts failed, {} not resumed",
+            count(of(Count::Reconnects)),
+            count(of(Count::SessionsReconnected)),
+            count(of(Count::ReconnectsFailed)),
+            count(of(Count::HistoryGone)),
+        );
+        facts.push(Fact::new("reconnects", text));
+    }
+    facts
+}
+
+/// `n` a second of the measured time, in brackets.
+fn per_second(run: &Run, n: u64) -> String {
+    match run.summary.total.elapsed_us.filter(|us| *us > 0) {
+        Some(elapsed) => format!(" ({})", rate(n as f64 / (elapsed as f64 / 1e6))),
+        None => String::new(),
+    }
+}
+
+fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> Fact {
+    let received = of(Count::TokensReceived);
+    let mut text = format!("{} received once", count(received));
+    text.push_str(&per_second(run, received));
+    let astray = [
+        (Count::TokensMissing, "missing"),
+        (Count::TokensDuplicated, "received twice"),
+        (Count::TokensOutOfOrder, "out of order"),
+        (Count::TokensStray, "after their query"),
+    ];
+    for (c, name) in astray {
+        let _ = write!(text, ", {} {name}", count(of(c)));
+    }
+    Fact {
+        is_loud: astray.into_iter().any(|(c, _)| of(c) > 0),
+        ..Fact::new("tokens", text)
+    }
+}
+
+/// Queries that met every bound, where the plan has bounds.
+fn goodput(run: &Run, good: u64) -> Option<Fact> {
+    let spec = plimsoll_model::spec::read(&run.plan).ok()?;
+    let bounds = spec.call.session?.goodput?;
+    let total = &run.summary.total;
+    let mut text = format!(
+        "{} of {} queries",
+        count(good),
+        count(total.ok + total.errors)
+    );
+    text.push_str(&per_second(run, good));
+    let bounds: Vec<String> = [
+        ("first token", bounds.first_token),
+        ("time per token", bounds.time_per_token),
+        ("query", bounds.query),
+    ]
+    .into_iter()
+    .filter_map(|(name, bound)| Some(format!("{name} {}", bound?)))
+    .collect();
+    let _ = write!(text, " within {}", bounds.join(", "));
+    Some(Fact::new("goodput", text))
+}
+
+/// The times that the protocol measured besides its calls, by their names for people.
+pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
+    TimeMeasure::ALL
+        .iter()
+        .filter_map(|m| {
+            let times = measures.times.get(m.key())?;
+            Some((m.key().replace('_', " "), *times))
+        })
+        .collect()
+}

@@ -1,0 +1,137 @@
+//! Benchmarks whose peers are named by variables of the environment, with stand-ins for them:
+//! that they run, and that what is wrong with a peer is told and leaves nothing behind.
+
+mod support;
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use support::{Place, output, text};
+
+const LONGEST: Duration = Duration::from_secs(90);
+const OURS: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+/// Runs a benchmark's shortest form with the variables.
+fn bench(place: &Place, name: &str, flags: &[&str], variables: &[(&str, &str)]) -> Output {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+    let mut command = Command::new("python3");
+    command
+        .arg(scripts.join(name))
+        .args(flags)
+        .args(["--reps", "1", "--seconds", "1", "--calls", "1000"])
+        .current_dir(place.path("."))
+        .env("PLIMSOLL", OURS)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .envs(variables.iter().copied());
+    output(&mut command, LONGEST)
+}
+
+fn script(place: &Place, name: &str, lines: &str) {
+    let path = place.path(name);
+    fs::write(&path, lines).expect("writable");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+#[test]
+fn mosn_is_what_a_variable_names() {
+    let place = Place::new();
+    let (listen, upstream) = (free_port(), free_port());
+    fs::write(
+        place.path("mosn.toml"),
+        format!(
+            "[[route]]\nname = \"mosn\"\nprotocol = \"bolt\"\n\
+             listen = \"127.0.0.1:{listen}\"\nupstream = [\"127.0.0.1:{upstream}\"]\n"
+        ),
+    )
+    .expect("writable");
+    // What carries is a child of what is started, as with a script of MOSN's.
+    script(
+        &place,
+        "mosn.sh",
+        &format!("#!/bin/sh\n{OURS} relay sidecar mosn.toml &\nwait\n"),
+    );
+    let ports = [
+        ("MOSN_LISTEN", listen.to_string()),
+        ("MOSN_UPSTREAM", upstream.to_string()),
+    ];
+    let run = |mosn: &str, ports: &[(&str, String)]| {
+        let mut variables = vec![("MOSN", mosn)];
+        variables.extend(ports.iter().map(|(name, port)| (*name, port.as_str())));
+        let ran = bench(&place, "sidecar.py", &["--protocols", "bolt"], &variables);
+        assert!(
+            TcpStream::connect(("127.0.0.1", listen)).is_err(),
+            "{mosn} was left behind"
+        );
+        (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
+    };
+    let (code, said, problem) = run("./mosn.sh", &ports);
+    assert_eq!(code, Some(0), "{problem}");
+    let row = said.lines().find(|line| line.contains("bolt: MOSN"));
+    assert!(row.is_some_and(|row| !row.contains("known")), "{said}");
+    for (mosn, ports, words) in [
+        ("./gone.sh", &ports[..], "no such program"),
+        ("./mosn.sh", &[], "MOSN_LISTEN is not"),
+        ("./mosn.sh", &ports[..1], "MOSN_UPSTREAM is not"),
+        (
+            "sh -c 'echo no such listener; exit 3'",
+            &ports,
+            "MOSN ended with 3",
+        ),
+        ("sh -c 'echo no such listener; exit 3'", &ports, "listener"),
+        ("sleep 60", &ports, "after ten seconds"),
+    ] {
+        let (code, _, problem) = run(mosn, ports);
+        assert_eq!(code, Some(1), "{mosn}: {problem}");
+        assert!(problem.contains(words), "{mosn}: {problem}");
+        assert!(!problem.contains("Traceback"), "{mosn}: {problem}");
+    }
+}
+
+#[test]
+fn sofaload_is_what_a_variable_names() {
+    let place = Place::new();
+    // The arguments are those that bench/README.md tells.
+    script(
+        &place,
+        "sofaload.sh",
+        &format!(
+            r#"#!/bin/sh
+case "$*" in
+"-n 1000 -c 16 -m 32 -t 1 -p sofarpc sofarpc://127.0.0.1:"*) load="-c 16 --clients 512 -n 1000" ;;
+"-D 1 --qps=2000 -c 200 -t 1 -p sofarpc sofarpc://127.0.0.1:"*) load="-c 200 --rate 2000/s -n 1000" ;;
+*) echo "not these: $*"; exit 2 ;;
+esac
+for url; do :; done
+rm -rf stand-in
+{OURS} bolt "sofa:${{url#sofarpc:}}" $load -q --out stand-in >/dev/null || exit 1
+echo "requests: 1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0 errored, 0 timeout"
+"#
+        ),
+    );
+    let run = |sofaload: &str| {
+        let ran = bench(&place, "bolt.py", &[], &[("SOFALOAD", sofaload)]);
+        (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
+    };
+    let (code, said, problem) = run("./sofaload.sh");
+    assert_eq!(code, Some(0), "{problem}");
+    assert!(!said.contains("known"), "{said}");
+    for (sofaload, words) in [
+        ("./gone", "no such program"),
+        ("echo 12 succeeded", "12 calls ok"),
+        ("sh -c 'echo 1000 succeeded, 1 failed'", "1 failed"),
+        ("false", "exit 1"),
+    ] {
+        let (code, _, problem) = run(sofaload);
+        assert_eq!(code, Some(1), "{sofaload}: {problem}");
+        assert!(problem.contains(words), "{sofaload}: {problem}");
+    }
+}

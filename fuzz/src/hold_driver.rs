@@ -1,0 +1,134 @@
+//! Whatever an echo server gives back, in whatever pieces, the driver neither panics nor
+//! loses a call, takes nothing for an echo that is none, and comes to the same end for
+//! every split.
+//!
+//! The first bytes of the input choose: 0 the length of the greeting; 1 that of a message;
+//! 2 the size of the pieces; 3 how many messages are sent, one when the one before has ended;
+//! 4 which of them is cancelled. The rest is what the server sends: a byte of 254 stands for
+//! the rest of the echo that is due, and 255 for the next byte of it, so that whole echoes are
+//! found easily.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_engine::driver::{CallId, Driver, Event, Protocol};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::hold::{HoldDriver, HoldProtocol};
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choices, sent)) = data.split_first_chunk::<5>() else {
+        return;
+    };
+    let step = usize::from(choices[2]).max(1);
+    let mut whole = Player::new(choices);
+    let mut split = Player::new(choices);
+    for byte in sent {
+        // What is due depends on what was sent so far, which must not depend on the split.
+        assert_eq!(whole.owed(), split.owed());
+        let bytes = match byte {
+            254 => whole.owed(),
+            255 => whole.owed().into_iter().take(1).collect(),
+            other => vec![*other],
+        };
+        whole.receive(&bytes, usize::MAX);
+        split.receive(&bytes, step);
+    }
+    assert_eq!(whole.end(), split.end(), "a split changed what happened");
+});
+
+/// What was told, and how it ended.
+type Ending = (Vec<Event>, Result<(), Outcome>);
+
+/// A driver, and what it is owed: known without asking it.
+struct Player {
+    driver: HoldDriver,
+    cancelled: u32,
+    messages: u32,
+    started: u32,
+    was_cancelled: u32,
+    /// All that was sent, and how much of it came back.
+    out: Vec<u8>,
+    echoed: usize,
+    events: Vec<Event>,
+    result: Result<(), Outcome>,
+}
+
+impl Player {
+    fn new(choices: &[u8; 5]) -> Player {
+        let [greeting, message, _, messages, cancelled] = choices.map(u32::from);
+        let length = |n: u32| n as usize + 1;
+        let mut driver = HoldProtocol::new(length(greeting), length(message)).driver();
+        let mut out = Vec::new();
+        driver.open(Time(0), &mut out);
+        assert_eq!(out.len(), length(greeting));
+        let mut player = Player {
+            driver,
+            cancelled,
+            messages: messages % 16,
+            started: 0,
+            was_cancelled: 0,
+            out,
+            echoed: 0,
+            events: Vec::new(),
+            result: Ok(()),
+        };
+        player.send();
+        player
+    }
+
+    fn owed(&self) -> Vec<u8> {
+        self.out[self.echoed..].to_vec()
+    }
+
+    /// Sends messages as long as there is room for one.
+    fn send(&mut self) {
+        while self.started < self.messages && self.driver.capacity() > 0 {
+            let call = CallId(self.started);
+            self.driver.start(call, 0, Time(1), &mut self.out);
+            self.started += 1;
+            if call.0 == self.cancelled {
+                self.driver.cancel(call, Time(1), &mut self.out);
+                self.was_cancelled = 1;
+            }
+        }
+    }
+
+    fn receive(&mut self, bytes: &[u8], step: usize) {
+        for piece in bytes.chunks(step.min(bytes.len().max(1))) {
+            if self.result.is_err() {
+                return;
+            }
+            let right = self.out[self.echoed..].starts_with(piece);
+            let result = self
+                .driver
+                .receive(piece, Time(2), &mut self.out, &mut self.events);
+            self.result = result.map_err(|error| error.outcome);
+            assert_eq!(self.result.is_ok(), right, "an echo that is none");
+            if right {
+                self.echoed += piece.len();
+            }
+        }
+        // The server had not seen what is sent now when it sent these.
+        if self.result.is_ok() {
+            self.send();
+        }
+    }
+
+    fn end(mut self) -> Ending {
+        if self.result.is_ok() {
+            let result = self.driver.receive_end(Time(3), &mut self.events);
+            self.result = result.map_err(|error| error.outcome);
+        }
+        self.driver.abort(Outcome::Reset, Time(4), &mut self.events);
+        let mut ended = vec![false; self.started as usize];
+        for event in &self.events {
+            if let Event::Done(done) = event {
+                let before = std::mem::replace(&mut ended[done.call.0 as usize], true);
+                assert!(!before, "call {} ended twice", done.call.0);
+            }
+        }
+        let count = ended.iter().filter(|ended| **ended).count() as u32;
+        assert_eq!(count + self.was_cancelled, self.started, "a call was lost");
+        (self.events, self.result)
+    }
+}
