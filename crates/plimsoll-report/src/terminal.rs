@@ -217,15 +217,14 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
-/// Sessions that ended a second, where it was sessions that the run was of.
-fn ended_sessions(run: &Run) -> Option<f64> {
-    let total = &run.summary.total;
-    let measures = total.measures.as_ref()?;
-    let ended = [Count::SessionsOk, Count::SessionsFailed];
-    let ended = ended.map(|count| measures.counts.get(count.key()).copied().unwrap_or(0));
-    let ended: u64 = ended.iter().sum();
-    let elapsed = total.elapsed_us.filter(|us| *us > 0)?;
-    (ended > 0).then(|| ended as f64 * 1e6 / elapsed as f64)
+/// Whether it was sessions that arrived, their queries being the calls.
+fn is_of_sessions(run: &Run) -> bool {
+    let of = |count: Count| {
+        let measures = run.summary.total.measures.as_ref();
+        measures.and_then(|m| m.counts.get(count.key()).copied())
+    };
+    let ended = [Count::SessionsOk, Count::SessionsFailed].map(of);
+    ended.into_iter().flatten().any(|n| n > 0)
 }
 
 fn totals(out: &mut String, run: &Run, options: &Options) {
@@ -248,18 +247,16 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     row(out, "calls", &calls.join(", "), options);
     if let Some(achieved) = t.achieved_per_s {
         let mut text = String::new();
-        let sessions = ended_sessions(run);
+        let (arriving, ending) = match is_of_sessions(run) {
+            true => (" sessions", " queries"),
+            false => ("", ""),
+        };
         if run.header.is_open()
             && let Some(asked) = asked(run)
         {
-            // Sessions arrive, and their queries are the calls.
-            let _ = match sessions {
-                Some(ended) => write!(text, "{asked} sessions asked, {} ended; ", rate(ended)),
-                None => write!(text, "{asked} asked, "),
-            };
+            let _ = write!(text, "{asked}{arriving} asked, ");
         }
-        let what = if sessions.is_some() { " queries" } else { "" };
-        let _ = write!(text, "{}{what} achieved", rate(achieved));
+        let _ = write!(text, "{}{ending} achieved", rate(achieved));
         if let Some(elapsed) = t.elapsed_us {
             let _ = write!(text, " over {}", time(elapsed as f64));
         }
