@@ -123,7 +123,10 @@ fn carried(links: &[Link], options: &Options) -> Table {
     table.unbroken();
     let dash = || "–".to_owned();
     for link in links {
-        let gb = |bytes_per_s: f64| format!("{:.2}", bytes_per_s / 1e9);
+        let gb = |bytes_per_s: f64| match bytes_per_s / 1e9 {
+            small if small < 0.1 => format!("{small:.4}"),
+            gb => format!("{gb:.2}"),
+        };
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         table.row(vec![
             link.title(),
@@ -168,7 +171,7 @@ fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
     for link in links {
         if link.mode == Mode::Resumed && link.full > 0 {
             notes.push(format!(
-                "{}: {} of the handshakes were full ones, though sessions were to be resumed: its figures are not those of resumption",
+                "{}: {} of the handshakes were full ones, though sessions were to be resumed: its figures are not those of resumption, and are left out of the metrics",
                 link.name,
                 share(link.full, link.full + link.resumed)
             ));

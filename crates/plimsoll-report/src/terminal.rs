@@ -279,7 +279,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     let resumed: u64 = stages.iter().map(|s| s.connections_resumed).sum();
     if full + resumed > 0 {
         let mut text = format!("{} made", plural(full + resumed, "connection"));
-        if resumed > 0 {
+        if run.header.tls.is_some() {
             let _ = write!(
                 text,
                 ": {} with a full handshake, {} resumed",

@@ -307,6 +307,42 @@ fn what_cannot_be_meant_or_had_is_told() {
     assert!(told(&output).contains("at least 1"), "{}", told(&output));
 }
 
+/// A server out of descriptors leaves the rest in its queue: they look connected to TCP alone.
+#[test]
+fn fewer_connections_than_asked_for_prove_nothing() {
+    let place = Place::new();
+    place.certificates();
+    let mut command = Command::new("sh");
+    command
+        .current_dir(place.path(""))
+        .args([
+            "-c",
+            "ulimit -n 60; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_plimsoll"),
+        ])
+        .args(["serve", "hold", "--listen", "127.0.0.1:0"])
+        .args(SERVER_TLS)
+        .stderr(Stdio::null());
+    let server = Server::start(&mut command);
+    let flags = [
+        &[
+            "--connections",
+            "100",
+            "--for",
+            "1s",
+            "--connect-timeout",
+            "1s",
+        ][..],
+        &["--objective", "client.memory < 1GB"],
+        &CLIENT_TLS,
+    ];
+    let run = hold(&place, 90, &tls(server.port), &flags.concat());
+    let problem = &run["health"]["problems"][0];
+    assert_eq!(problem["kind"], "connections_missing", "{run}");
+    let text = problem["text"].as_str().unwrap_or_default();
+    assert!(text.contains(" of 100 connections came up: "), "{text}");
+}
+
 #[test]
 fn connections_that_are_lost_while_held_are_counted() {
     let place = Place::new();

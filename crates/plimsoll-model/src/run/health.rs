@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::record::{StageRecord, Times};
+use crate::record::{Counts, StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
 use super::interval::IntervalRecord;
@@ -40,6 +40,8 @@ pub enum ProblemKind {
     NotStarted,
     /// Calls that failed took longer than the times of those that didn't let one think.
     SlowFailures,
+    /// Connections that the plan wants never came up.
+    ConnectionsMissing,
     /// Full handshakes in a run that was to resume sessions.
     NotResumed,
     /// The counts don't add up.
@@ -87,6 +89,23 @@ impl HealthProblem {
             text: format!(
                 "{full} of {} handshakes were full ones, though sessions were to be resumed: {advice}",
                 full + resumed
+            ),
+        }
+    }
+
+    /// Of the `wanted` connections at most `open` were ever up at a time; `reasons`: why the
+    /// others were not, with how often.
+    pub(super) fn connections_missing(wanted: u64, open: u64, reasons: &Counts) -> HealthProblem {
+        let why: Vec<String> = reasons
+            .iter()
+            .map(|(outcome, n)| format!("{} ({n} times)", outcome.explanation()))
+            .collect();
+        HealthProblem {
+            kind: ProblemKind::ConnectionsMissing,
+            invalidates: true,
+            text: format!(
+                "{open} of {wanted} connections came up: {}; what was measured is the load of those, so ask for as many as the target takes",
+                why.join(", ")
             ),
         }
     }

@@ -408,6 +408,15 @@ impl Summary {
                 .iter_mut()
                 .for_each(HealthProblem::leaves_memory_alone);
         }
+        let wanted = u64::from(header.connections.unwrap_or(0));
+        let every = totals.stages.values();
+        let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
+        // A run of less than an interval has closed all when its connections are counted.
+        let kept = header.source == Source::Measured && !header.cold && open > 0;
+        if kept && open < wanted && judged.connect_failures.total() > 0 {
+            let reasons = &judged.connect_failures;
+            problems.push(HealthProblem::connections_missing(wanted, open, reasons));
+        }
         let full = judged.connections_full;
         if header.cold && header.resume && full > 0 {
             problems.push(HealthProblem::not_resumed(

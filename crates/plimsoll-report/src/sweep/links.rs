@@ -164,19 +164,10 @@ impl Link {
             unit_word(self.size?)
         ))
     }
-
-    /// Suites in the registry's order, small files first.
-    fn order(&self) -> (Option<String>, String, Option<u64>, Mode) {
-        (
-            self.suite.clone(),
-            self.others.clone(),
-            self.size,
-            self.mode,
-        )
-    }
 }
 
-/// The links of a sweep in the order in which people look for them.
+/// The links of a sweep in the order in which people look for them: suites in the registry's,
+/// other axes in the plan's, small files first.
 pub(super) fn links(record: &LadderRecord) -> Vec<Link> {
     let mut links: Vec<Link> = record
         .rungs
@@ -184,7 +175,16 @@ pub(super) fn links(record: &LadderRecord) -> Vec<Link> {
         .filter(|rung| rung.slices.iter().any(|slice| slice.volume.is_some()))
         .map(Link::of)
         .collect();
-    links.sort_by_key(Link::order);
+    let mut others: Vec<String> = Vec::new();
+    for link in &links {
+        if !others.contains(&link.others) {
+            others.push(link.others.clone());
+        }
+    }
+    links.sort_by_key(|link| {
+        let place = others.iter().position(|other| *other == link.others);
+        (link.suite.clone(), place, link.size, link.mode)
+    });
     links
 }
 

@@ -58,12 +58,18 @@ const COLUMNS: [Column; 6] = [
     ),
 ];
 
-/// The table. Links whose connections are kept open have no line in it. What can't be known
-/// (a rate of nothing) is left out.
+/// The table. Links whose connections are kept open have no line in it, and neither have those
+/// that were to resume sessions and did not always: a program reads no note beside a figure.
+/// What can't be known (a rate of nothing) is left out.
 pub fn metrics(record: &LadderRecord) -> Vec<Metric> {
     let mut lines = Vec::new();
     for link in links(record) {
-        let Some(scenario) = link.scenario().filter(|_| link.mode != Mode::Reused) else {
+        let told = match link.mode {
+            Mode::New => true,
+            Mode::Resumed => link.full == 0,
+            Mode::Reused => false,
+        };
+        let Some(scenario) = link.scenario().filter(|_| told) else {
             continue;
         };
         for (new, resumed, unit, value) in COLUMNS {

@@ -109,6 +109,7 @@ pub(crate) fn execute(
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    arguments.check_mode(&spec)?;
     arguments.lay_over_mode(&mut spec);
     if arguments.mode == Some(Mode::Both) {
         return arguments.both(spec, environment, session);
@@ -130,8 +131,9 @@ impl Arguments {
                 "give --duration, and neither --calls nor --rate",
             ));
         };
-        let slice = SLICE.min(duration.0);
-        let rounds = duration.0.div_duration_f64(slice).ceil() as u32;
+        // As many slices as it takes, of a length that makes them last just so long.
+        let rounds = duration.0.div_duration_f64(SLICE).ceil().max(1.0) as u32;
+        let slice = duration.0 / rounds;
         spec.ladder = Some(LadderSpec {
             slice: Some(Period(slice)),
             rounds: Some(rounds),
@@ -163,6 +165,34 @@ impl Arguments {
         )
     }
 
+    /// What is asked for must be what the mode can do.
+    fn check_mode(&self, spec: &Spec) -> Result<(), Failure> {
+        let Some(mode) = self.mode.filter(|mode| *mode != Mode::Reused) else {
+            return Ok(());
+        };
+        let name = mode.to_possible_value().map(|v| v.get_name().to_owned());
+        let name = name.unwrap_or_default();
+        if self.per_connection.is_some() {
+            return Err(Failure::usage(
+                format!(
+                    "--per-connection goes with connections that are kept, and --mode {name} makes one for every file"
+                ),
+                "leave one of the two out: --mode reused --per-connection N fetches N files on each",
+            ));
+        }
+        let plaintext = spec
+            .target
+            .as_deref()
+            .is_some_and(|url| url.starts_with("http://"));
+        if plaintext && mode != Mode::New {
+            return Err(Failure::usage(
+                format!("--mode {name} resumes TLS sessions, and an http:// target has none"),
+                "use https://HOST:PORT/PATH, or --mode new or reused",
+            ));
+        }
+        Ok(())
+    }
+
     fn lay_over_mode(&self, spec: &mut Spec) {
         let load = &mut spec.load;
         if let Some(Mode::New | Mode::Resumed | Mode::Both) = self.mode {
@@ -170,9 +200,10 @@ impl Arguments {
         }
         if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
             load.clients = Some(CLIENTS);
-            if self.mode == Some(Mode::Reused) && load.connections.is_none() {
-                load.connections = Some(CLIENTS);
-            }
+        }
+        // HTTP/1.1 carries one file at a time: clients that share a connection only queue.
+        if matches!(self.mode, None | Some(Mode::Reused)) && load.connections.is_none() {
+            load.connections = load.clients;
         }
         if self.mode == Some(Mode::Resumed) {
             load.warmup = load.warmup.or(Some(RESUMED_WARMUP));

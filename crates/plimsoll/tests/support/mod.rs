@@ -101,7 +101,6 @@ impl Place {
         Server::start(&mut command)
     }
 
-    /// Makes `certs/` with a certificate authority, a server and a client of its own.
     /// Certificates in `certs/` that are valid for as long from now on, to the second, in the
     /// place of those that are there.
     pub(crate) fn certificates_for(&self, time: Duration) {
@@ -117,6 +116,7 @@ impl Place {
         make_certificates(&self.path("certs"), &options).expect("certificates");
     }
 
+    /// Makes `certs/` with a certificate authority, a server and a client of its own.
     pub(crate) fn certificates(&self) {
         self.expect(0, &["certs", "certs"]);
     }
