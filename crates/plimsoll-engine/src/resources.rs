@@ -77,6 +77,14 @@ impl Watched {
         Watched { pids }
     }
 
+    /// Those that this process has started by now, without itself.
+    pub fn started() -> Watched {
+        let mut watched = Watched::pid(std::process::id());
+        let own = Watched::own();
+        watched.pids.retain(|pid| !own.pids.contains(pid));
+        watched
+    }
+
     /// The processes that listen on `address`'s port on this machine; `None` if there
     /// are none that this user may look at.
     pub fn listening_on(address: SocketAddr) -> Option<Watched> {
@@ -183,6 +191,7 @@ pub fn server_of(watch: Watch, target: SocketAddr) -> Option<Watched> {
         Watch::TargetPort => Watched::listening_on(target),
         Watch::Port(port) => Watched::listening_on(SocketAddr::new(target.ip(), port)),
         Watch::Pid(pid) => Some(Watched::pid(pid)),
+        Watch::Started => Some(Watched::started()),
         Watch::Nothing => None,
     }
 }
@@ -290,6 +299,9 @@ mod tests {
             .spawn()
             .unwrap();
         let watched = Watched::pid(std::process::id());
+        let started = Watched::started();
+        assert!(!started.pids().contains(&Watched::own().pids()[0]));
+        assert!(started.pids().contains(&(child.id() as i32)));
         child.kill().unwrap();
         let pid = i32::try_from(child.wait().map(|_| child.id()).unwrap()).unwrap();
         assert_eq!(watched.pids().first(), Watched::own().pids().first());

@@ -551,6 +551,8 @@ pub enum Watch {
     /// The process that listens on this port of this machine.
     Port(u16),
     Pid(u32),
+    /// All processes that this one has started before the load.
+    Started,
     Nothing,
 }
 

@@ -261,7 +261,7 @@ fn what_is_wrong_with_sessions_is_told() {
                 "--socket",
                 "http://a:2",
             ],
-            "write ws://HOST:PORT",
+            "is not the address of WebSockets: write ws://",
         ),
         (
             vec![

@@ -344,6 +344,9 @@ fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
     place.expect(0, &run.concat());
     let run = place.run_json("run");
     assert_eq!(run["total"]["ok"], 40, "{run}");
+    // The server that is watched is what was started, and not the load itself.
+    let log = place.read("run/log.txt");
+    assert!(log.contains("server processes watched: ["), "{log}");
     assert_eq!(
         run["total"]["measures"]["counts"]["tokens_received"],
         40 * 18

@@ -173,7 +173,8 @@ impl Spec {
         load.spin = Some(Period(plan.load.spin));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
         spec.watch = Some(match plan.watch {
-            Watch::TargetPort => WatchSpec {
+            // Who runs the plan again has started nothing for it.
+            Watch::TargetPort | Watch::Started => WatchSpec {
                 port: Some(plan.target.port),
                 ..WatchSpec::default()
             },

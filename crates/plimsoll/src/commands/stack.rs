@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
 use plimsoll_model::units::Period;
 use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
@@ -335,7 +336,11 @@ fn load(
         ..Spec::default()
     };
     arguments.load.lay_over(&mut spec, origins)?;
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    let mut plan = planning::plan(&spec, environment, &Source::Flags)?;
+    if spec.watch.is_none() {
+        // Not the balancers alone, which listen on the target's port.
+        plan.watch = Watch::Started;
+    }
     execution::execute(&spec, &plan, &arguments.output, session)
 }
 
