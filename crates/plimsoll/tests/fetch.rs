@@ -63,7 +63,7 @@ fn both_ends_count_the_same_handshakes_in_every_mode() {
     place.certificates();
     for (mode, load, full, resumed) in [
         ("new", &["--clients", "4", "--calls", "40"][..], 40, 0),
-        ("reused", &["--clients", "4", "--calls", "40"], 1, 0),
+        ("reused", &["--clients", "4", "--calls", "40"], 4, 0),
         (
             "reused",
             &["--fleet", "2", "--calls", "40", "--per-connection", "10"],
