@@ -100,6 +100,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     recorder.first_message(stage, MS);
     recorder.inter_message(stage, 20_000);
     recorder.messages_sent(stage, 2);
+    recorder.first_connection(stage);
     recorder.count(stage, Count::TokensReceived, 3);
     for measure in TimeMeasure::ALL {
         recorder.time(stage, *measure, MS);
