@@ -202,7 +202,11 @@ impl Arguments {
             load.clients = Some(CLIENTS);
         }
         // HTTP/1.1 carries one file at a time: clients that share a connection only queue.
-        if matches!(self.mode, None | Some(Mode::Reused)) && load.connections.is_none() {
+        let kept = load
+            .reuse
+            .as_ref()
+            .is_none_or(|reuse| reuse.as_str() != "never");
+        if kept && load.connections.is_none() {
             load.connections = load.clients;
         }
         if self.mode == Some(Mode::Resumed) {
