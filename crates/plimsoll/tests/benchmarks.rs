@@ -8,6 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use support::{Place, output, text};
@@ -36,9 +37,16 @@ fn script(place: &Place, name: &str, lines: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
 }
 
+/// A port that nobody is given by chance: the system hands out those from 32768 on.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = 12_000 + (std::process::id() % 80) as u16 * 100;
+    loop {
+        let port = begin + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 #[test]
