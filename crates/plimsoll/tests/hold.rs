@@ -188,10 +188,10 @@ fn a_servers_memory_is_told_where_the_load_is_several_processes() {
         let each = &run["memory"]["per_connection"]["server"]["rss_bytes"];
         each.as_f64().unwrap_or_else(|| panic!("{run}"))
     };
-    // The same connections, of which the server knows nothing else: within its own growth.
+    // The same connections, whoever makes them.
     let (one, two) = (grown("1"), grown("2"));
     assert!(one > 500.0 && two > 500.0, "{one} {two}");
-    assert!((one - two).abs() < one.max(two), "{one} {two}");
+    assert!(one.max(two) < 2.0 * one.min(two), "{one} {two}");
 }
 
 #[test]
