@@ -5,19 +5,20 @@
 //! stream limit; a connection keeps no bytes but a partial frame and a partial header
 //! block. What calls mean is in `unary`, what bytes mean in `h2` and `hpack`; here is
 //! what a connection allows: this file starts and sends, `answers` takes what servers
-//! answer, `packed` what comes compressed, `messages` knows calls with several messages,
+//! answer, `whole` the usual answer in one step, `packed` what comes compressed, `messages` knows calls with several messages,
 //! `varying` those that differ from call to call, `control` everything else. Called by the
 //! engine's worker loop.
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream
-//! ids put in, and three frames received: two header blocks that are recognised by
-//! their bytes and a message that is counted. Nothing is allocated.
+//! ids put in, and one answer received: two header blocks that are recognised by
+//! their bytes, and a message that is counted. Nothing is allocated.
 
 mod answers;
 mod control;
 mod messages;
 mod packed;
 mod varying;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -56,6 +56,34 @@ impl Head {
     };
 }
 
+/// What blocks of usual answers say: those to calls that succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usual {
+    /// A gRPC message follows, and nothing is said of how it is packed or of its length.
+    Opening,
+    /// The trailers of a call that succeeded.
+    Success,
+}
+
+impl Usual {
+    fn of(head: &Head) -> Option<Usual> {
+        let opening = Head {
+            http_status: 200,
+            content_type: ContentType::Grpc,
+            ..Head::NONE
+        };
+        let success = Head {
+            grpc_status: Some(0),
+            ..Head::NONE
+        };
+        match *head {
+            head if head == opening => Some(Usual::Opening),
+            head if head == success => Some(Usual::Success),
+            _ => None,
+        }
+    }
+}
+
 /// What a server said of a failure, fit for a terminal: control characters replaced,
 /// cut at 1 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +105,7 @@ const MEMO_BLOCK_LEN: usize = 39;
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     head: Head,
+    usual: Option<Usual>,
     length: u8,
     block: [u8; MEMO_BLOCK_LEN],
 }
@@ -92,6 +121,7 @@ impl Default for Memo {
     fn default() -> Memo {
         let empty = Remembered {
             head: Head::NONE,
+            usual: None,
             length: 0,
             block: [0; MEMO_BLOCK_LEN],
         };
@@ -126,14 +156,27 @@ impl HeadReader {
     /// As [`Decoder::decode`].
     #[inline]
     pub fn read(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
-        if let Some(memo) = &self.memo {
-            for remembered in memo.blocks.iter().take(memo.count) {
-                if remembered.block.get(..remembered.length as usize) == Some(block) {
-                    return Ok((remembered.head, None));
-                }
-            }
+        match self.remembered(block) {
+            Some(remembered) => Ok((remembered.head, None)),
+            None => self.read_anew(block),
         }
-        self.read_anew(block)
+    }
+
+    /// What `block` says, if it is remembered and usual.
+    #[inline(always)]
+    pub fn recognise(&self, block: &[u8]) -> Option<Usual> {
+        self.remembered(block)?.usual
+    }
+
+    #[inline(always)]
+    fn remembered(&self, block: &[u8]) -> Option<&Remembered> {
+        let memo = self.memo.as_deref()?;
+        let is_it = |it: &&Remembered| {
+            let known = it.block.get(..it.length as usize).unwrap_or_default();
+            // In a steady connection a block is a few bytes: less than a call to compare them.
+            known.len() == block.len() && known.iter().eq(block)
+        };
+        memo.blocks.iter().take(memo.count).find(is_it)
     }
 
     /// [`HeadReader::read`], and shows every field to `visit`.
@@ -171,6 +214,7 @@ impl HeadReader {
             memo.count += 1;
             *place = Remembered {
                 head,
+                usual: Usual::of(&head),
                 length: block.len() as u8,
                 block: [0; MEMO_BLOCK_LEN],
             };

@@ -147,6 +147,20 @@ impl Streams {
         }
     }
 
+    /// Ends the stream of a unary call of which nothing has been answered, and all was sent.
+    #[inline(always)]
+    pub(super) fn end_unanswered(&mut self, id: u32) -> Option<&Stream> {
+        let place = self.place(id);
+        let stream = self.ring.get_mut(place)?;
+        let unanswered = stream.answer.is_new() && stream.exchange == super::exchange::NONE;
+        if stream.id != id || stream.state != State::Open || stream.unsent > 0 || !unanswered {
+            return None;
+        }
+        self.open -= 1;
+        stream.state = State::Ended;
+        Some(stream)
+    }
+
     /// Every stream whose call is in flight, in no order.
     pub(super) fn iter_open(&mut self) -> impl Iterator<Item = &mut Stream> {
         let all = self.aside.iter_mut().chain(self.ring.iter_mut());

@@ -63,6 +63,12 @@ impl Answer {
         ..Answer::NEW
     };
 
+    /// Nothing of it has arrived.
+    #[inline(always)]
+    pub(super) fn is_new(&self) -> bool {
+        self.first_byte == Time::NEVER
+    }
+
     /// A header block has arrived: the head, or the trailers.
     #[inline]
     pub(super) fn head(&mut self, head: &Head, texts: MaybeTexts, end_stream: bool) -> Step {

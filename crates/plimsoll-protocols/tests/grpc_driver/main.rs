@@ -9,6 +9,7 @@ mod packed;
 mod sessions;
 mod varying;
 mod weather;
+mod whole;
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::plan::GrpcCall;

@@ -42,10 +42,14 @@ impl GrpcDriver {
                 self.partial = partial;
             }
         }
-        let rest = h2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
-            self.frame(head, payload, now, out, events)
-        })?;
-        self.partial.extend_from_slice(rest);
+        loop {
+            input = self.whole_answers(input, now, events);
+            let Some((head, payload)) = h2::split(&mut input, DEFAULT_MAX_FRAME)? else {
+                break;
+            };
+            self.frame(head, payload, now, out, events)?;
+        }
+        self.partial.extend_from_slice(input);
         Ok(())
     }
 

@@ -113,6 +113,12 @@ impl FrameHead {
         self.stream
     }
 
+    /// Of this type, with these flags and no other.
+    #[inline(always)]
+    pub fn is(self, kind: u8, flags: u8) -> bool {
+        self.front as u16 == u16::from_be_bytes([kind, flags])
+    }
+
     #[inline(always)]
     pub fn has(self, flag: u8) -> bool {
         self.flags() & flag != 0

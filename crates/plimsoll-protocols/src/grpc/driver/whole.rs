@@ -1,0 +1,95 @@
+//! Answers that lie whole in what was read: head, one message, trailers, nothing between.
+//!
+//! Most answers to unary calls do, and are recognised and taken in one step. Everything
+//! else, down to an answer that is different in one byte of its heads, is left to `answers`,
+//! which takes it frame by frame and comes to the same.
+
+use plimsoll_engine::driver::{Done, Event};
+use plimsoll_model::{Outcome, Time};
+
+use super::{GrpcDriver, Stage};
+use crate::grpc::h2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind};
+use crate::grpc::head::{HeadReader, Usual};
+use crate::grpc::message::PREFIX_LEN;
+
+/// A successful answer to a unary call.
+struct Whole<'a> {
+    stream: u32,
+    /// Bytes of the message with its prefix.
+    length: u32,
+    /// What comes after it.
+    rest: &'a [u8],
+}
+
+impl GrpcDriver {
+    /// Takes the whole answers at the front of `input`, and returns the bytes after them.
+    #[inline(always)]
+    pub(super) fn whole_answers<'a>(
+        &mut self,
+        mut input: &'a [u8],
+        now: Time,
+        events: &mut Vec<Event>,
+    ) -> &'a [u8] {
+        let unary = self.exchanges.is_none() && self.unpackers.is_none();
+        if !unary || self.stage == Stage::Greeting || self.block.is_some() {
+            return input;
+        }
+        let limit = self.prepared.max_message;
+        while let Some(answer) = whole(&self.heads, input, limit) {
+            let Some(stream) = self.streams.end_unanswered(answer.stream) else {
+                break;
+            };
+            events.push(Event::Done(Done {
+                call: stream.call,
+                outcome: Outcome::Ok,
+                first_byte: now,
+                bytes_sent: stream.size,
+                bytes_received: answer.length,
+            }));
+            self.unacknowledged += answer.length;
+            input = answer.rest;
+        }
+        input
+    }
+}
+
+/// The answer at the front of `input`, if it is whole and its head and trailers are known.
+#[inline(always)]
+fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<Whole<'a>> {
+    let (head, block, rest) = frame(input)?;
+    if !head.is(kind::HEADERS, flags::END_HEADERS) || heads.recognise(block)? != Usual::Opening {
+        return None;
+    }
+    let (data, payload, rest) = frame(rest)?;
+    let [0, a, b, c, d, message @ ..] = payload else {
+        return None;
+    };
+    let length = u32::from_be_bytes([*a, *b, *c, *d]);
+    if !data.is(kind::DATA, 0) || message.len() != length as usize || length > limit {
+        return None;
+    }
+    let (trailers, block, rest) = frame(rest)?;
+    let closing = flags::END_HEADERS | flags::END_STREAM;
+    let stream = head.stream();
+    let known = trailers.is(kind::HEADERS, closing)
+        && data.stream() == stream
+        && trailers.stream() == stream
+        && heads.recognise(block)? == Usual::Success;
+    known.then_some(Whole {
+        stream,
+        length: length + PREFIX_LEN as u32,
+        rest,
+    })
+}
+
+/// The frame at the front of `input`, if it is whole and not too large.
+#[inline(always)]
+fn frame(input: &[u8]) -> Option<(FrameHead, &[u8], &[u8])> {
+    let (head, rest) = input.split_first_chunk::<{ FrameHead::LEN }>()?;
+    let head = FrameHead::parse(head);
+    if head.length() > DEFAULT_MAX_FRAME {
+        return None;
+    }
+    let (payload, rest) = rest.split_at_checked(head.length() as usize)?;
+    Some((head, payload, rest))
+}

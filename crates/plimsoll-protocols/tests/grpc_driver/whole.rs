@@ -1,0 +1,127 @@
+//! Answers that come whole are taken in one step: it must come to what frame by frame comes to.
+
+use super::*;
+
+/// A client with `calls` calls in flight, on a connection whose server's blocks it knows, and
+/// the answers to all of them, one after the other.
+fn answered(calls: u32) -> (Client, Vec<u8>) {
+    answered_by(Client::new(20), calls)
+}
+
+fn answered_by(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
+    client.greet(&[]);
+    (0..3).for_each(|_| drop(client.start()));
+    let mut encoder = Encoder::default();
+    let mut answer = |out: &mut Vec<u8>, stream: u32| {
+        let head = encoder.encode([(":status", "200"), ("content-type", "application/grpc")]);
+        let trailers = encoder.encode([("grpc-status", "0")]);
+        write::header_block(out, stream, &head, false);
+        write::data(out, stream, &[0, 0, 0, 0, 3, b'a', b'b', b'c'], false);
+        write::header_block(out, stream, &trailers, true);
+    };
+    let mut warm = Vec::new();
+    (0..3).for_each(|call| answer(&mut warm, call * 2 + 1));
+    client.receive(&warm).unwrap();
+    assert_eq!(client.ended().len(), 3);
+    client.events.clear();
+    let mut answers = Vec::new();
+    for call in 3..3 + calls {
+        client.start();
+        answer(&mut answers, call * 2 + 1);
+    }
+    client.out.clear();
+    (client, answers)
+}
+
+/// What a client makes of `bytes` that come in pieces of `size`.
+fn told(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
+    let (mut client, _) = answered(3);
+    let error = bytes
+        .chunks(size)
+        .find_map(|piece| client.receive(piece).err());
+    (
+        error.map(|error| error.to_string()),
+        format!("{:?}", client.events),
+        client.out,
+    )
+}
+
+#[test]
+fn whole_answers_end_their_calls_in_order() {
+    let (mut client, answers) = answered(3);
+    client.receive(&answers).unwrap();
+    assert_eq!(client.ended(), [3, 4, 5].map(|call| (call, Outcome::Ok)));
+    for event in &client.events {
+        let Event::Done(done) = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!((done.first_byte, done.bytes_received), (Time(2), 8));
+        assert_eq!(done.bytes_sent, 25);
+    }
+}
+
+#[test]
+fn a_byte_that_differs_comes_to_the_same_as_frame_by_frame() {
+    let (_, answers) = answered(3);
+    assert_eq!(told(answers.len(), &answers), told(1, &answers));
+    let (mut errors, mut failed) = (0, 0);
+    for place in 0..answers.len() {
+        for flip in [1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80, 0xff] {
+            let mut bytes = answers.clone();
+            bytes[place] ^= flip;
+            let whole = told(bytes.len(), &bytes);
+            assert_eq!(whole, told(1, &bytes), "byte {place} changed by {flip:#x}");
+            errors += u32::from(whole.0.is_some());
+            failed += u32::from(!whole.1.contains("Ok"));
+        }
+    }
+    assert!(errors > 50 && failed > 20, "{errors} {failed}");
+}
+
+#[test]
+fn answers_without_their_middle_or_end_end_no_call() {
+    let (_, answers) = answered(1);
+    for length in 0..answers.len() {
+        let (mut client, _) = answered(1);
+        client.receive(&answers[..length]).unwrap();
+        assert_eq!(client.ended(), [], "{length} bytes");
+        client.receive(&answers[length..]).unwrap();
+        assert_eq!(client.ended(), [(3, Outcome::Ok)], "{length} bytes");
+    }
+}
+
+#[test]
+fn a_message_over_the_limit_or_a_frame_over_its_own_is_not_taken_whole() {
+    for (size, outcome) in [(1001, Outcome::MessageTooLarge), (1000, Outcome::Ok)] {
+        let (mut client, answers) = answered(1);
+        let (head_end, trailers) = bounds(&answers);
+        let mut bytes = answers[..head_end].to_vec();
+        let mut message = vec![0, 0, 0, (size >> 8) as u8, size as u8];
+        message.resize(size + 5, 7);
+        write::data(&mut bytes, 7, &message, false);
+        bytes.extend_from_slice(&answers[trailers..]);
+        client.receive(&bytes).unwrap();
+        assert_eq!(client.ended(), [(3, outcome)], "{size}");
+    }
+    let large = prepared(&GrpcCall {
+        method: "a.S/M".to_owned(),
+        max_message: 20_000,
+        ..GrpcCall::default()
+    });
+    for (size, taken) in [(16_384, true), (16_385, false)] {
+        let (mut client, answers) = answered_by(Client::of(&large), 1);
+        let (head_end, trailers) = bounds(&answers);
+        let mut message = [0, 0, 0, ((size - 5) >> 8) as u8, (size - 5) as u8].to_vec();
+        message.resize(size, 7);
+        let data = frame(0, 0, 7, &message);
+        let bytes = [&answers[..head_end], &data, &answers[trailers..]].concat();
+        assert_eq!(client.receive(&bytes).is_ok(), taken, "{size}");
+        assert_eq!(client.ended().len(), usize::from(taken), "{size}");
+    }
+}
+
+/// Where the head of the first answer ends, and where the trailers of the last begin.
+fn bounds(answers: &[u8]) -> (usize, usize) {
+    let head_end = FrameHead::LEN + usize::from(answers[2]);
+    (head_end, answers.len() - FrameHead::LEN - 1)
+}
