@@ -31,6 +31,12 @@ impl Times {
         self.histogram_mut().saturating_record(ns.min(LONGEST_NS));
     }
 
+    /// Count one time `n` times.
+    fn record_n(&mut self, ns: u64, n: u64) {
+        self.histogram_mut()
+            .saturating_record_n(ns.min(LONGEST_NS), n);
+    }
+
     #[inline]
     fn histogram_mut(&mut self) -> &mut Histogram<u64> {
         self.0.get_or_insert_with(new_histogram)
@@ -72,10 +78,7 @@ impl From<&Histogram<u64>> for Times {
     fn from(histogram: &Histogram<u64>) -> Times {
         let mut times = Times::default();
         for bucket in histogram.iter_recorded() {
-            times.histogram_mut().saturating_record_n(
-                bucket.value_iterated_to().min(LONGEST_NS),
-                bucket.count_at_value(),
-            );
+            times.record_n(bucket.value_iterated_to(), bucket.count_at_value());
         }
         times
     }
@@ -296,11 +299,27 @@ pub struct StageRecord {
 impl StageRecord {
     #[inline]
     pub(crate) fn call(&mut self, s: &Sample) {
+        self.count(s);
+        self.lag.record(s.lag_ns());
+        self.times_of(s);
+    }
+
+    /// Counts a call whose times are recorded elsewhere.
+    #[inline]
+    pub(crate) fn count(&mut self, s: &Sample) {
         self.outcomes.add(s.outcome, 1);
         self.bytes_sent += u64::from(s.bytes_sent);
         self.bytes_received += u64::from(s.bytes_received);
-        self.lag.record(s.lag_ns());
-        self.times_of(s);
+    }
+
+    /// Adds the times of calls that were counted and have one time each.
+    pub(crate) fn add_one_times(&mut self, times: &Times) {
+        for all in [&mut self.response, &mut self.service, &mut self.first_byte] {
+            all.merge(times);
+        }
+        if !times.is_empty() {
+            self.lag.record_n(0, times.len());
+        }
     }
 
     #[inline]
@@ -317,9 +336,7 @@ impl StageRecord {
     /// A call with a connection of its own. The connection is counted when the call
     /// got as far as its own send.
     pub(crate) fn cold_call(&mut self, s: &Sample, p: &ConnectPhases) {
-        self.outcomes.add(s.outcome, 1);
-        self.bytes_sent += u64::from(s.bytes_sent);
-        self.bytes_received += u64::from(s.bytes_received);
+        self.count(s);
         // What the connection took is measured in its phases and is nobody's lag.
         self.lag.record(s.lag_ns().saturating_sub(p.total_ns()));
         self.times_of(s);

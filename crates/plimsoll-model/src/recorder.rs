@@ -5,13 +5,16 @@
 //! worker swaps out what was recorded with [`Recorder::take`] and hands it over.
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
-use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail};
+use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, Times, add_detail};
 use crate::{ConnectPhases, Outcome, Sample};
 
 /// Records calls and connections of one worker.
 #[derive(Debug)]
 pub struct Recorder {
     current: Interval,
+    /// By stage: the times of calls that have one time each, in a closed loop nearly all.
+    /// They are recorded once, and at the interval's end become what they stand for.
+    one_times: Vec<Times>,
     keep_requests: bool,
     /// Texts handed out already, so that each leaves the worker once a run.
     known_details: Vec<(Outcome, String)>,
@@ -24,6 +27,7 @@ impl Recorder {
         current.stages.resize(stages, None);
         Recorder {
             current,
+            one_times: vec![Times::default(); stages],
             keep_requests,
             known_details: Vec::new(),
         }
@@ -32,7 +36,14 @@ impl Recorder {
     /// A call over a connection that outlives it has ended.
     #[inline]
     pub fn call(&mut self, s: &Sample) {
-        self.current.stage_mut(s.stage).call(s);
+        let record = self.current.stage_mut(s.stage);
+        match self.one_times.get_mut(usize::from(s.stage)) {
+            Some(times) if s.has_one_time() => {
+                record.count(s);
+                times.record(s.response_ns());
+            }
+            _ => record.call(s),
+        }
         if self.keep_requests {
             self.keep(s, None, None);
         }
@@ -181,6 +192,12 @@ impl Recorder {
     pub fn take(&mut self, spare: Option<Interval>) -> Interval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
+        for (stage, times) in (0u8..=u8::MAX).zip(&mut self.one_times) {
+            if !times.is_empty() {
+                self.current.stage_mut(stage).add_one_times(times);
+                times.clear();
+            }
+        }
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
         }
@@ -227,6 +244,39 @@ mod tests {
         assert_eq!((record.bytes_sent, record.bytes_received), (20, 40));
         assert_eq!(interval.requests.len(), 2);
         assert!(recorder.take(Some(Interval::default())).is_empty());
+    }
+
+    #[test]
+    fn a_call_with_one_time_is_recorded_as_any_other() {
+        let at_once = Sample {
+            arrival: Time(3_000),
+            first_byte: Time(9_000),
+            ..sample(0, Outcome::Ok)
+        };
+        let others = [
+            sample(1, Outcome::Ok),
+            Sample {
+                first_byte: Time(8_000),
+                ..at_once
+            },
+            Sample {
+                outcome: Outcome::Reset,
+                ..at_once
+            },
+        ];
+        assert!(at_once.has_one_time() && others.iter().all(|other| !other.has_one_time()));
+        let mut recorder = Recorder::new(2, true);
+        let mut expected = Interval::default();
+        for call in [at_once, at_once].iter().chain(&others) {
+            recorder.call(call);
+            expected.stage_mut(1).call(call);
+        }
+        let mut recorded = recorder.take(None);
+        assert_eq!(recorded.requests.len(), 5);
+        recorded.requests.clear();
+        assert_eq!(recorded.stages[1], expected.stages[1]);
+        // Of the next interval it is not.
+        assert!(recorder.take(None).is_empty());
     }
 
     #[test]

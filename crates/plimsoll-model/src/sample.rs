@@ -45,6 +45,12 @@ impl Sample {
     pub fn first_byte_ns(&self) -> u64 {
         self.first_byte.since(self.sent)
     }
+    /// It was sent when it was due, and its answer came in one piece and is ok: its response
+    /// time, its service time and the time to its first byte are one.
+    #[inline]
+    pub fn has_one_time(&self) -> bool {
+        self.outcome.is_ok() && self.arrival == self.sent && self.first_byte == self.done
+    }
 }
 
 /// The phases of making one connection, in nanoseconds; 0 where a phase did not happen.

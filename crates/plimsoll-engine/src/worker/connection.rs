@@ -87,6 +87,13 @@ pub(crate) enum Received {
     More,
 }
 
+/// How much was read, and when last.
+#[derive(Default)]
+struct Reads {
+    bytes: usize,
+    at: Time,
+}
+
 pub(crate) struct Connection<D, S> {
     pub(crate) generation: u32,
     pub(crate) state: State,
@@ -255,6 +262,7 @@ impl<D: Driver, S> Connection<D, S> {
     }
 
     /// Read what the socket has, up to a bound for fairness, and hand it to the driver.
+    /// Returns the time after it, too.
     #[inline]
     pub(crate) fn receive<N: Network<Socket = S>>(
         &mut self,
@@ -263,6 +271,32 @@ impl<D: Driver, S> Connection<D, S> {
         alpn: Option<&[u8]>,
         to_the_end: bool,
         events: &mut Vec<Event>,
+    ) -> (Result<Received, Loss>, Time) {
+        /// So many bytes are taken apart in a microsecond or two, which the clock need not
+        /// be looked at for again.
+        const LITTLE: usize = 8 * 1024;
+        let was_open = self.state == State::Open;
+        let mut read = Reads::default();
+        let received = self.receive_all(network, buffer, alpn, to_the_end, events, &mut read);
+        let now = match read {
+            Reads {
+                bytes: 1..=LITTLE,
+                at,
+            } if was_open => at,
+            _ => network.now(),
+        };
+        (received, now)
+    }
+
+    #[inline(always)]
+    fn receive_all<N: Network<Socket = S>>(
+        &mut self,
+        network: &mut N,
+        buffer: &mut [u8],
+        alpn: Option<&[u8]>,
+        to_the_end: bool,
+        events: &mut Vec<Event>,
+        read: &mut Reads,
     ) -> Result<Received, Loss> {
         const MOST_READS: usize = 8;
         for _ in 0..MOST_READS {
@@ -286,6 +320,8 @@ impl<D: Driver, S> Connection<D, S> {
                 }
             };
             let now = network.now();
+            read.bytes += got;
+            read.at = now;
             if got == 0 {
                 let cut_off = self.tls.is_some() && self.in_flight > 0;
                 let loss = if cut_off {

@@ -182,14 +182,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if ready.readable || ready.hangup {
             // What comes may be answered (a PING, a window), and calls follow it.
             connection.borrow_outbox(&mut self.spare_outboxes);
-            let received = connection.receive(
+            let (received, now) = connection.receive(
                 &mut self.network,
                 &mut self.buffer,
                 self.protocol.alpn(),
                 ready.hangup,
                 &mut self.events,
             );
-            let now = self.network.now();
             self.received(control, index, received, now);
         } else {
             let now = self.network.now();
@@ -347,7 +346,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             // The peer has closed: what it said before that tells why.
             let mut received = Ok(Received::More);
             while let Ok(Received::More) = received {
-                received = connection.receive(
+                (received, _) = connection.receive(
                     &mut self.network,
                     &mut self.buffer,
                     self.protocol.alpn(),
