@@ -21,8 +21,10 @@ import side_by_side as bench
 # Calls a client: enough that process start and the first TLS handshake do not weigh.
 CALLS = {
     ("plimsoll", "fast"): 4_000_000,
+    ("plimsoll", "awake"): 4_000_000,
     ("plimsoll", "go"): 2_000_000,
     ("h2load", "fast"): 400_000,
+    ("h2load", "awake"): 400_000,
     ("h2load", "go"): 300_000,
     "ghz": 30_000,
     "grpc.aio": 10_000,
@@ -31,20 +33,22 @@ SUITE = "TLS_AES_128_GCM_SHA256"
 GROUP = "X25519"
 SHAPES = {"1x100": (1, 100), "10x10": (10, 10)}
 # Plimsoll's calls a CPU-second over the peer's, as (peer, server, shape): at least.
+SERVERS = ("fast", "awake", "go")
 GOALS = {
-    ("h2load", "fast", "1x100"): 5,
-    ("h2load", "fast", "10x10"): 5,
+    **{("h2load", server, shape): 5 for server in ("fast", "awake") for shape in SHAPES},
     ("h2load", "go", "1x100"): 3,
     ("h2load", "go", "10x10"): 2,
-    **{("ghz", server, shape): 80 for server in ("fast", "go") for shape in SHAPES},
+    **{("ghz", server, shape): 80 for server in SERVERS for shape in SHAPES},
 }
 
 
 def start(name, tls, certs):
     """The server `name`, over TLS with the certificates in `certs` if `tls`."""
     pair = [certs / "server.crt", certs / "server.key"] if tls else []
-    if name == "fast":
-        words = ["serve", "fast", "--busy-poll", "1ms", "--listen", "127.0.0.1:0"]
+    if name != "go":
+        words = ["serve", "fast", "--listen", "127.0.0.1:0"]
+        if name == "awake":
+            words += ["--busy-poll", "1ms"]
         return bench.Server([bench.plimsoll(), *words, *flags(["--tls-cert", "--tls-key"], pair)])
     return bench.Server([bench.tool("go-score"), *flags(["-tls-cert", "-tls-key"], pair)])
 
@@ -126,7 +130,7 @@ def run_once(client, server, tls, shape, calls):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
-    parser.add_argument("--servers", default="fast,go")
+    parser.add_argument("--servers", default=",".join(SERVERS))
     parser.add_argument("--clients", default="plimsoll,h2load,ghz,grpc.aio")
     parser.add_argument("--shapes", default=",".join(SHAPES), help="connections x streams")
     parser.add_argument("--links", default="plaintext,tls")
@@ -140,7 +144,7 @@ def main():
     servers, clients, shapes, links = (
         value.split(",") for value in (args.servers, args.clients, args.shapes, args.links)
     )
-    for given, known in ((servers, ["fast", "go"]), (shapes, list(SHAPES)),
+    for given, known in ((servers, SERVERS), (shapes, list(SHAPES)),
                          (clients, ["plimsoll", "h2load", "ghz", "grpc.aio"]), (links, ["plaintext", "tls"])):
         for word in given:
             if word not in known:
