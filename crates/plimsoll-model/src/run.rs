@@ -24,7 +24,7 @@ pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
 pub use summary::{StageSummary, Summary, TimesSummary, Totals};
-pub use writer::{Ending, RunWriter};
+pub use writer::{Ending, RunWriter, Unkept};
 
 /// A time of day, UTC.
 pub use jiff::Timestamp;

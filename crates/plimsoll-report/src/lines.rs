@@ -240,5 +240,7 @@ pub fn import(
         },
         &[],
     )?;
-    Ok(writer.finish(Ending::complete())?)
+    Ok(writer
+        .finish(Ending::complete())
+        .map_err(|unkept| unkept.error)?)
 }

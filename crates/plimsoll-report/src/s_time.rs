@@ -249,7 +249,10 @@ pub fn import(
         }
         let mut writer = RunWriter::create(&dir, header, "", false)?;
         writer.interval(&interval(section), &[])?;
-        runs.push(writer.finish(Ending::complete())?);
+        let run = writer
+            .finish(Ending::complete())
+            .map_err(|unkept| unkept.error)?;
+        runs.push(run);
     }
     Ok(runs)
 }

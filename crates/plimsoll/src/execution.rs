@@ -168,10 +168,17 @@ pub(crate) fn execute(
     };
     let progress = Progress::new(plan, session.progress, output.progress_every);
     let abort_after = spec.load.abort_after.map(|p| p.0);
-    let run = carry_out(plan, &plan_toml, &dir, progress, abort_after, session)?;
+    let run = match carry_out(plan, &plan_toml, &dir, progress, abort_after, session) {
+        // What was measured is shown all the same.
+        Err(Uncarried::Unkept(run, failure)) => {
+            presentation::show(&run, output.json)?;
+            return Err(failure);
+        }
+        carried_out => carried_out?,
+    };
     let judged = objective::judge_run(&run);
-    let page = write_page(&dir)?;
     presentation::show(&run, output.json)?;
+    let page = write_page(&dir)?;
     if !output.json {
         console::result(format_args!("\nThe report is {}\n", page.display()))?;
     }
@@ -187,6 +194,27 @@ fn write_page(dir: &Path) -> Result<PathBuf, Failure> {
     Ok(page)
 }
 
+/// Why a plan was not carried out to its end.
+pub(crate) enum Uncarried {
+    Failed(Failure),
+    /// It was, and its figures could not be kept.
+    Unkept(Box<Run>, Failure),
+}
+
+impl From<Failure> for Uncarried {
+    fn from(failure: Failure) -> Uncarried {
+        Uncarried::Failed(failure)
+    }
+}
+
+impl From<Uncarried> for Failure {
+    fn from(uncarried: Uncarried) -> Failure {
+        match uncarried {
+            Uncarried::Failed(failure) | Uncarried::Unkept(_, failure) => failure,
+        }
+    }
+}
+
 /// Measures `plan`, whose text without secrets is `plan_toml`, into the run directory `dir`.
 /// Where `abort_after` is given, the run ends when after that time an objective can no longer
 /// be met.
@@ -200,7 +228,7 @@ pub(crate) fn carry_out(
     progress: Progress,
     abort_after: Option<Duration>,
     session: &Session,
-) -> Result<Run, Failure> {
+) -> Result<Run, Uncarried> {
     let spread = Spread::of(plan)?;
     let plan = &spread.laid_over(plan);
     let kept = Kept {
@@ -255,7 +283,7 @@ fn record(
     mut abort: Option<Abort<'_>>,
     session: &Session,
     carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError>,
-) -> Result<Run, Failure> {
+) -> Result<Run, Uncarried> {
     let &Kept {
         plan_toml,
         dir,
@@ -287,7 +315,10 @@ fn record(
         Observation::Interval(interval, requests) => {
             intervals += 1;
             if let Err(e) = writer.interval(interval, requests) {
-                let text = format!("from here on nothing is kept of this run: {}", chain(&e));
+                let text = format!(
+                    "from here on the run directory is not written, and the totals are in memory: {}",
+                    chain(&e)
+                );
                 writer.log(&text);
                 console::tell(&text);
             }
@@ -336,14 +367,16 @@ fn record(
             // Nothing was measured, so nothing is kept, and the same command can be given again.
             drop(writer);
             discard(dir, existed);
-            return Err(protocols::could_not_begin(error));
+            return Err(protocols::could_not_begin(error).into());
         }
         Err(error) => Ending::partial(error.to_string()),
     };
     if let Some(reason) = &ending.reason {
         writer.log(reason);
     }
-    writer.finish(ending).map_err(|e| cannot_keep(&e, dir))
+    writer
+        .finish(ending)
+        .map_err(|unkept| Uncarried::Unkept(unkept.run, cannot_keep(&unkept.error, dir)))
 }
 
 /// Keeps what was learned on the way.

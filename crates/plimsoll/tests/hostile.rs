@@ -781,27 +781,28 @@ fn a_disk_that_fills_up_while_the_load_runs() {
     let output = attempt(&mut limited(&place, limit, &score(&url, &flags)));
     let said = told(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("nothing is kept of this run"), "{said}");
+    assert!(said.contains("the run directory is not written"), "{said}");
     assert!(said.contains("File too large"), "{said}");
+    // What was measured is shown, whole.
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("3,000 due"), "{table}");
     assert!(said.contains("run/"), "which file: {said}");
     // What was written before is a run that can be read, and says what it is.
     let run = place.expect_json(0, &["report", "run", "--json"]);
     assert_eq!(run["state"], "partial", "{run}");
 }
 
-/// The same with a disk that really is full, where this user may mount one.
-#[test]
-fn a_full_disk_at_the_run_directory() {
-    let place = Place::new();
+/// `plimsoll grpc`, its run directory `full/run` on a disk of 32 KiB to which `filling` is done
+/// beforehand. `None` where this user may not mount one.
+fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> Option<Output> {
     fs::create_dir(place.path("full")).expect("a new folder");
-    // Room for nothing: the run can't begin.
-    let script = "mount -t tmpfs -o size=4k tmpfs full || exit 77; head -c 4096 /dev/zero >full/ballast; exec \"$0\" \"$@\"";
-    let flags = ["--clients", "1", "--calls", "1", "--out", "full/run"];
+    let script =
+        format!("mount -t tmpfs -o size=32k tmpfs full || exit 77; {filling}; exec \"$0\" \"$@\"");
     let mut command = Command::new("unshare");
     command
-        .args(["--mount", "sh", "-c", script])
+        .args(["--mount", "sh", "-c", &script])
         .arg(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(score("grpc://127.0.0.1:1", &flags))
+        .args(score(url, &[flags, &["--out", "full/run"]].concat()))
         .current_dir(place.path(""));
     let output = attempt(&mut command);
     let told = told(&output);
@@ -809,12 +810,39 @@ fn a_full_disk_at_the_run_directory() {
         aloud(format_args!(
             "NOT TRIED: this user may not mount a small disk ({told}); the limit of file sizes stands for it in the test beside this one"
         ));
-        return;
+        return None;
     }
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("No space left on device"), "{told}");
     assert!(told.contains("full/run"), "{told}");
     assert!(told.contains("help: ") && told.contains("--out"), "{told}");
+    Some(output)
+}
+
+/// The same with a disk that really is full: the run can't begin.
+#[test]
+fn a_full_disk_at_the_run_directory() {
+    let place = Place::new();
+    let flags = ["--clients", "1", "--calls", "1"];
+    let fill = "head -c 32768 /dev/zero >full/ballast";
+    if let Some(output) = on_a_small_disk(&place, fill, "grpc://127.0.0.1:1", &flags) {
+        assert_eq!(output.stdout, b"");
+    }
+}
+
+/// And one that somebody else fills up while the run goes on: nothing more can be written, not
+/// even the totals, and they are shown.
+#[test]
+fn a_disk_that_somebody_else_fills_up() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let flags = ["--rate", "1000/s", "--duration", "3s", "--requests"];
+    let fill = "(sleep 1; cat /dev/zero >full/ballast) 2>/dev/null & :";
+    if let Some(output) = on_a_small_disk(&place, fill, &server.plaintext(), &flags) {
+        let table = String::from_utf8_lossy(&output.stdout);
+        assert!(table.starts_with("PARTIAL"), "{table}");
+        assert!(table.contains("3,000 due"), "{table}");
+    }
 }
 
 #[test]

@@ -52,6 +52,14 @@ impl Ending {
     }
 }
 
+/// A run that has ended and whose `run.json` could not be written.
+#[derive(Debug)]
+pub struct Unkept {
+    /// Its figures are whole.
+    pub run: Box<Run>,
+    pub error: RunError,
+}
+
 /// One call in `requests.jsonl.zst`.
 #[derive(Serialize, Deserialize)]
 struct RequestLine {
@@ -355,7 +363,10 @@ impl RunWriter {
     /// The run has ended: write `run.json` for good. A complete run whose health is not
     /// valid becomes [`State::Invalid`]; one of which not everything could be written
     /// becomes [`State::Partial`].
-    pub fn finish(mut self, ending: Ending) -> Result<Run, RunError> {
+    ///
+    /// # Errors
+    /// When `run.json` can't be written; the figures come with the error.
+    pub fn finish(mut self, ending: Ending) -> Result<Run, Unkept> {
         if let Some(encoder) = self.requests.take()
             && let Err(error) = encoder.finish()
         {
@@ -363,9 +374,13 @@ impl RunWriter {
             self.failure.get_or_insert_with(|| describe(&error));
         }
         let summary = self.summary();
-        let (state, reason) = verdict(ending, self.failure, &summary);
-        write_document(&self.dir, state, reason.as_deref(), &self.header, &summary)?;
-        Ok(Run {
+        let (mut state, mut reason) = verdict(ending, self.failure, &summary);
+        let written = write_document(&self.dir, state, reason.as_deref(), &self.header, &summary);
+        if let Err(error) = &written {
+            state = State::Partial;
+            reason = Some(describe(error));
+        }
+        let run = Run {
             dir: self.dir,
             state,
             reason,
@@ -374,7 +389,14 @@ impl RunWriter {
             header: self.header,
             totals: self.totals,
             summary,
-        })
+        };
+        match written {
+            Ok(()) => Ok(run),
+            Err(error) => Err(Unkept {
+                run: Box::new(run),
+                error,
+            }),
+        }
     }
 }
 
@@ -504,5 +526,19 @@ mod tests {
             (loaded.state, loaded.totals.intervals()),
             (State::Partial, 1)
         );
+    }
+
+    #[test]
+    fn the_figures_outlive_a_run_json_that_can_t_be_written() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("run");
+        let mut writer = RunWriter::create(&dir, header(), "", false).unwrap();
+        writer.interval(&IntervalRecord::default(), &[]).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        let unkept = writer.finish(Ending::complete()).unwrap_err();
+        assert!(unkept.error.to_string().contains("run.json"));
+        assert_eq!(unkept.run.totals.intervals(), 1);
+        assert_eq!(unkept.run.state, State::Partial);
+        assert!(unkept.run.reason.unwrap().contains("run.json"));
     }
 }
