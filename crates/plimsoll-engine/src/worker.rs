@@ -334,7 +334,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let wake = self.next_wake(at_latest, before);
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
-        self.intervals.waited(now.since(before));
+        self.intervals.waited(now.since(before), !ready.is_empty());
 
         for (i, event) in ready.iter().copied().enumerate() {
             self.serve(control, event);

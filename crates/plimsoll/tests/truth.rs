@@ -12,9 +12,11 @@ mod support;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use serde_json::Value;
-use support::{Place, SCORE, aloud};
+use support::{Place, SCORE, aloud, signal};
 
 /// One at a time: tests that measure time would disturb each other.
 fn alone() -> MutexGuard<'static, ()> {
@@ -597,4 +599,47 @@ fn a_rate_is_of_the_time_that_its_arrivals_stand_for() {
             "{name}: {achieved}/s, not {rate}/s"
         );
     }
+}
+
+/// A generator that stands still sends late: it says so, counts the wait as its calls' own, and
+/// judges no objective by it.
+#[test]
+fn a_generator_that_stood_still_condemns_its_own_run() {
+    let _alone = alone();
+    let server = Exact::start(MS, 0..0, None);
+    let place = Place::new();
+    let url = format!("grpc://127.0.0.1:{}", server.port);
+    let mut command = place.command(&["grpc", &url, "--rate", "500/s", "--duration", "2s"]);
+    command
+        .args(SCORE)
+        .args(["--objective", "p99 < 1m", "--out", "run", "-q"])
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().expect("plimsoll starts");
+    let began = Instant::now();
+    let log = place.path("run/log.txt");
+    while !fs::read_to_string(&log).is_ok_and(|text| text.contains("started")) {
+        assert!(began.elapsed() < Duration::from_secs(20), "no load");
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(300));
+    signal(&child, rustix::process::Signal::STOP);
+    thread::sleep(Duration::from_millis(400));
+    signal(&child, rustix::process::Signal::CONT);
+    let mut table = String::new();
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_to_string(&mut table).expect("text");
+    assert_eq!(support::wait(&mut child), 90, "{table}");
+    assert!(table.starts_with("INVALID: generator-limited"), "{table}");
+    let run = place.run_json("run");
+    assert_eq!(run["state"], "invalid", "{run}");
+    let kinds = run["health"]["problems"].as_array().expect("a list");
+    assert!(kinds.iter().any(|p| p["kind"] == "pacing_late"), "{run}");
+    // 200 of 1,000 calls were due while it stood still, the first of them for 400 ms.
+    let total = &run["total"];
+    assert_eq!(total["due"], 1000, "{total}");
+    let p90_us = |times: &str| total[times]["p90_us"].as_f64().unwrap_or(0.0);
+    for times in ["pacing", "lag", "response"] {
+        assert!((190e3..600e3).contains(&p90_us(times)), "{times}: {total}");
+    }
+    assert!(p90_us("service") < 190e3, "{total}");
 }

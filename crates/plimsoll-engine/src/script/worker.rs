@@ -184,7 +184,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let wake = self.next_wake(before);
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
-        self.intervals.waited(now.since(before));
+        self.intervals.waited(now.since(before), !ready.is_empty());
         for event in ready.drain(..) {
             self.serve(control, event);
         }
