@@ -6,7 +6,9 @@ use std::ffi::OsString;
 use clap::builder::BoolishValueParser;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{
+    ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
+};
 
 use crate::commands;
 use crate::console;
@@ -133,11 +135,11 @@ pub(crate) fn parse(
     environment: &Environment,
 ) -> Result<(Cli, Origins), Exit> {
     let mut stand_ins = BTreeMap::new();
-    let command = with_stand_ins(Cli::command(), environment, &mut stand_ins);
-    let parsed = command.try_get_matches_from(typed).and_then(|matches| {
+    let mut command = with_stand_ins(Cli::command(), environment, &mut stand_ins);
+    let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
         check_places(&matches)?;
         let cli = Cli::from_arg_matches(&matches)?;
-        Ok((cli, origins(&matches, &stand_ins)))
+        Ok((cli, origins(&command, &matches, &stand_ins)))
     });
     parsed.map_err(|error| {
         let _ = error.print();
@@ -192,6 +194,13 @@ fn with_stand_ins(command: Command, environment: &Environment, found: &mut Stand
         .collect();
     let name = command.get_name().to_owned();
     let command = command.mut_args(|arg| {
+        // A variable has one value; of a flag that is given several times, one a line.
+        let several = matches!(arg.get_action(), ArgAction::Append);
+        let arg = if several && arg.get_value_delimiter().is_none() {
+            arg.value_delimiter('\n')
+        } else {
+            arg
+        };
         let variable = arg.get_env().and_then(|v| v.to_str()).map(str::to_owned);
         let Some(stand_in) = variable.and_then(|v| environment.stand_in(&v, &name)) else {
             return arg;
@@ -210,28 +219,28 @@ fn with_stand_ins(command: Command, environment: &Environment, found: &mut Stand
 }
 
 /// Of the innermost command.
-fn origins(matches: &ArgMatches, stand_ins: &StandIns) -> Origins {
-    if let Some((_, inner)) = matches.subcommand() {
-        return origins(inner, stand_ins);
+fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Origins {
+    if let Some((name, inner)) = matches.subcommand()
+        && let Some(command) = command.find_subcommand(name)
+    {
+        return origins(command, inner, stand_ins);
     }
     let mut origins = BTreeMap::new();
-    for id in matches.ids() {
-        // Groups have ids too, and no source.
-        let Ok(true) = matches.try_contains_id(id.as_str()) else {
-            continue;
-        };
-        let origin = match matches.value_source(id.as_str()) {
+    for arg in command.get_arguments() {
+        let id = arg.get_id().as_str();
+        let origin = match matches.value_source(id) {
+            None => continue,
             Some(ValueSource::CommandLine) => (Strength::CommandLine, String::new()),
             Some(ValueSource::EnvVariable) => (
                 Strength::Variable,
-                format!("PLIMSOLL_{}", id.as_str().to_uppercase()),
+                format!("PLIMSOLL_{}", id.to_uppercase()),
             ),
-            _ => match stand_ins.get(id.as_str()) {
+            _ => match stand_ins.get(id) {
                 Some(stand_in) => stand_in.clone(),
                 None => continue,
             },
         };
-        origins.insert(id.to_string(), origin);
+        origins.insert(id.to_owned(), origin);
     }
     Origins(origins)
 }

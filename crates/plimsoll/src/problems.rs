@@ -125,6 +125,27 @@ fn as_flags(text: &str) -> String {
             text = text.replace(key, flag);
         }
     }
+    typed_assignments(text)
+}
+
+/// `rate = "1000/s"`, as a plan says it, is `--rate 1000/s` where it is typed.
+fn typed_assignments(mut text: String) -> String {
+    for (key, flag) in FLAGS {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        let assignment = format!(" {name} = ");
+        while let Some(at) = text.find(&assignment) {
+            let value = &text[at + assignment.len()..];
+            let (word, length) = match value.strip_prefix('"').and_then(|v| v.split_once('"')) {
+                Some((quoted, _)) => (quoted, quoted.len() + 2),
+                None => {
+                    let end = value.find([' ', ',', ';', ')']).unwrap_or(value.len());
+                    (&value[..end], end)
+                }
+            };
+            let typed = format!(" `{flag} {word}`");
+            text.replace_range(at..at + assignment.len() + length, &typed);
+        }
+    }
     text
 }
 
@@ -149,6 +170,10 @@ mod tests {
         assert_eq!(
             as_flags("`load`: neither"),
             "`--rate or --clients`: neither"
+        );
+        assert_eq!(
+            as_flags("`load.duration`: missing: write duration = \"30s\", or calls = 100000"),
+            "`--duration`: missing: write `--duration 30s`, or `--calls 100000`"
         );
     }
 }

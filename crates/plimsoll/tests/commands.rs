@@ -475,6 +475,33 @@ fn variables_and_the_env_file_stand_in_for_flags() {
 }
 
 #[test]
+fn a_flag_of_several_values_has_one_a_line_in_its_variable() {
+    let place = Place::new();
+    let env = "PLIMSOLL_METADATA=\"x-one: 1\nx-two: 2, and more\"\n";
+    fs::write(place.path(".env"), env).expect("writable");
+    let mut command = place.command(&["grpc", "grpc://127.0.0.1:1", "--rate", "1/s"]);
+    command
+        .args(SCORE)
+        .args(["--calls", "1", "--dry-run"])
+        .env("PLIMSOLL_OBJECTIVE", "p99 < 20ms\nerrors < 1%");
+    let output = command.output().expect("plimsoll starts");
+    let (plan, told) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(
+        told.starts_with("from the environment: PLIMSOLL_METADATA, PLIMSOLL_OBJECTIVE\n"),
+        "{told}"
+    );
+    for line in [
+        "x-one = \"1\"",
+        "x-two = \"2, and more\"",
+        "p99 = \"< 20ms\"",
+        "errors = \"< 1%\"",
+    ] {
+        assert!(plan.contains(line), "{line}: {plan}");
+    }
+}
+
+#[test]
 fn secrets_stay_out_of_the_run_directory() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
