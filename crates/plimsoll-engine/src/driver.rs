@@ -76,6 +76,12 @@ pub trait Driver {
     /// The transport is up: send the greeting.
     fn open(&mut self, now: Time, out: &mut Vec<u8>);
 
+    /// Receiving takes next to no time: some kilobytes are looked at in a microsecond or two,
+    /// and neither unpacked nor handed to somebody else's code.
+    fn receives_lightly(&self) -> bool {
+        false
+    }
+
     /// The peer's greeting has arrived, so calls may start. Never goes back to false.
     fn is_ready(&self) -> bool;
 

@@ -294,6 +294,9 @@ pub struct StageRecord {
     pub messages: Option<Box<MessageRecord>>,
     /// What the protocol measures besides; `None` until something is recorded.
     pub measures: Option<Box<Measures>>,
+    /// Times of calls that have one time each, in a closed loop nearly all: recorded once, and
+    /// merged into all those that they stand for.
+    pub one_times: Times,
 }
 
 impl StageRecord {
@@ -304,22 +307,18 @@ impl StageRecord {
         self.times_of(s);
     }
 
-    /// Counts a call whose times are recorded elsewhere.
+    /// A call that [has one time](Sample::has_one_time).
     #[inline]
-    pub(crate) fn count(&mut self, s: &Sample) {
+    pub(crate) fn call_of_one_time(&mut self, s: &Sample) {
+        self.count(s);
+        self.one_times.record(s.response_ns());
+    }
+
+    #[inline]
+    fn count(&mut self, s: &Sample) {
         self.outcomes.add(s.outcome, 1);
         self.bytes_sent += u64::from(s.bytes_sent);
         self.bytes_received += u64::from(s.bytes_received);
-    }
-
-    /// Adds the times of calls that were counted and have one time each.
-    pub(crate) fn add_one_times(&mut self, times: &Times) {
-        for all in [&mut self.response, &mut self.service, &mut self.first_byte] {
-            all.merge(times);
-        }
-        if !times.is_empty() {
-            self.lag.record_n(0, times.len());
-        }
     }
 
     #[inline]
@@ -394,6 +393,12 @@ impl StageRecord {
         self.failed.merge(&other.failed);
         self.lag.merge(&other.lag);
         self.pacing.merge(&other.pacing);
+        if !other.one_times.is_empty() {
+            for times in [&mut self.response, &mut self.service, &mut self.first_byte] {
+                times.merge(&other.one_times);
+            }
+            self.lag.record_n(0, other.one_times.len());
+        }
         if let Some(theirs) = other.phases.as_ref().filter(|p| !p.is_empty()) {
             self.phases.get_or_insert_default().merge(theirs);
         }
@@ -425,6 +430,7 @@ impl StageRecord {
             &mut self.failed,
             &mut self.lag,
             &mut self.pacing,
+            &mut self.one_times,
         ] {
             times.clear();
         }

@@ -5,16 +5,13 @@
 //! worker swaps out what was recorded with [`Recorder::take`] and hands it over.
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
-use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, Times, add_detail};
+use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail};
 use crate::{ConnectPhases, Outcome, Sample};
 
 /// Records calls and connections of one worker.
 #[derive(Debug)]
 pub struct Recorder {
     current: Interval,
-    /// By stage: the times of calls that have one time each, in a closed loop nearly all.
-    /// They are recorded once, and at the interval's end become what they stand for.
-    one_times: Vec<Times>,
     keep_requests: bool,
     /// Texts handed out already, so that each leaves the worker once a run.
     known_details: Vec<(Outcome, String)>,
@@ -27,7 +24,6 @@ impl Recorder {
         current.stages.resize(stages, None);
         Recorder {
             current,
-            one_times: vec![Times::default(); stages],
             keep_requests,
             known_details: Vec::new(),
         }
@@ -37,12 +33,10 @@ impl Recorder {
     #[inline]
     pub fn call(&mut self, s: &Sample) {
         let record = self.current.stage_mut(s.stage);
-        match self.one_times.get_mut(usize::from(s.stage)) {
-            Some(times) if s.has_one_time() => {
-                record.count(s);
-                times.record(s.response_ns());
-            }
-            _ => record.call(s),
+        if s.has_one_time() {
+            record.call_of_one_time(s);
+        } else {
+            record.call(s);
         }
         if self.keep_requests {
             self.keep(s, None, None);
@@ -187,17 +181,12 @@ impl Recorder {
         }
     }
 
-    /// What was recorded since the last take. `spare` is an emptied interval (see
+    /// What was recorded since the last take, to be merged into what has room for all: until
+    /// then the times of calls that have but one are in one place. `spare` is an emptied interval (see
     /// [`Interval::clear`]) whose memory is used for what comes.
     pub fn take(&mut self, spare: Option<Interval>) -> Interval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
-        for (stage, times) in (0u8..=u8::MAX).zip(&mut self.one_times) {
-            if !times.is_empty() {
-                self.current.stage_mut(stage).add_one_times(times);
-                times.clear();
-            }
-        }
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
         }
@@ -273,10 +262,13 @@ mod tests {
         }
         let mut recorded = recorder.take(None);
         assert_eq!(recorded.requests.len(), 5);
-        recorded.requests.clear();
-        assert_eq!(recorded.stages[1], expected.stages[1]);
-        // Of the next interval it is not.
-        assert!(recorder.take(None).is_empty());
+        let mut merged = Interval::default();
+        merged.merge(&recorded);
+        assert_eq!(merged.stages[1], expected.stages[1]);
+        recorded.clear();
+        assert!(recorded.is_empty());
+        merged.merge(&recorded);
+        assert_eq!(merged.stages[1], expected.stages[1]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use plimsoll_model::Plan;
 use plimsoll_model::record::Times;
 use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::statistics::quantile::{is_supported, quantile};
 use plimsoll_report::quantity::count;
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
@@ -210,7 +211,8 @@ impl Progress {
 
     pub(crate) fn interval(&mut self, interval: &IntervalRecord) {
         let end = interval.start_offset + interval.length;
-        let mut warming = true;
+        // An interval without calls is of the stage of those before it.
+        let mut warming = self.counting_since.is_none() && self.warmup.contains(&true);
         let (mut ended, mut errors) = (0, 0);
         for (stage, record) in &interval.stages {
             let warmup = self.warmup.get(usize::from(*stage)) == Some(&true);
@@ -247,8 +249,15 @@ impl Progress {
             count(per_second(ended, interval.length)),
         );
         if let Some(h) = response.histogram() {
-            let ms = |q| h.value_at_quantile(q) as f64 / 1e6;
-            text += &format!("  p50 {:.3} ms  p99 {:.3} ms", ms(0.5), ms(0.99));
+            // Of few calls the highest percentile that they support, and the longest.
+            for (name, p) in [("p50", 0.5), ("p99", 0.99)] {
+                if let Some(ns) = quantile(h, p) {
+                    text += &format!("  {name} {:.3} ms", ns as f64 / 1e6);
+                }
+            }
+            if !is_supported(h.len(), 0.99) {
+                text += &format!("  max {:.3} ms", h.max() as f64 / 1e6);
+            }
         }
         if errors > 0 {
             text += &format!("  errors {}", count(errors));

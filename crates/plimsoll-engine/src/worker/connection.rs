@@ -272,20 +272,16 @@ impl<D: Driver, S> Connection<D, S> {
         to_the_end: bool,
         events: &mut Vec<Event>,
     ) -> (Result<Received, Loss>, Time) {
-        /// So many bytes are taken apart in a microsecond or two, which the clock need not
-        /// be looked at for again.
+        /// So many bytes are received, by who receives lightly, before the clock would show it.
         const LITTLE: usize = 8 * 1024;
         let was_open = self.state == State::Open;
         let mut read = Reads::default();
         let received = self.receive_all(network, buffer, alpn, to_the_end, events, &mut read);
-        let now = match read {
-            Reads {
-                bytes: 1..=LITTLE,
-                at,
-            } if was_open => at,
-            _ => network.now(),
-        };
-        (received, now)
+        let light = was_open && self.driver.receives_lightly();
+        match read.bytes {
+            1..=LITTLE if light => (received, read.at),
+            _ => (received, network.now()),
+        }
     }
 
     #[inline(always)]

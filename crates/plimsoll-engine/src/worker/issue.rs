@@ -350,11 +350,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     fn call_ended(&mut self, done: &Done, role: Role, phases: ConnectPhases, now: Time) {
         let call = self.calls.remove(done.call);
-        // A server that counts the deadline too may cancel before our own timer is looked
-        // at: the deadline was the cause.
-        let overdue = done.outcome == Outcome::Cancelled
+        // What comes before our own timer is looked at may still be late: an answer, or a
+        // server's that counts the deadline too and cancels. The deadline was the cause.
+        let overdue = matches!(done.outcome, Outcome::Ok | Outcome::Cancelled)
             && (self.share.load.deadline).is_some_and(|deadline| call.sent + deadline <= now);
         let outcome = if overdue {
+            if done.outcome.is_ok() {
+                self.recorder.late(call.stage);
+            }
             Outcome::DeadlineExceeded
         } else {
             done.outcome

@@ -344,9 +344,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         if connection.write_failed {
             // The peer has closed: what it said before that tells why.
-            let mut received = Ok(Received::More);
+            let (mut received, mut now) = (Ok(Received::More), now);
             while let Ok(Received::More) = received {
-                (received, _) = connection.receive(
+                (received, now) = connection.receive(
                     &mut self.network,
                     &mut self.buffer,
                     self.protocol.alpn(),

@@ -505,7 +505,8 @@ impl ResourceTotals {
 #[derive(Clone, Debug, Default)]
 struct StageTotals {
     record: StageRecord,
-    /// Calls that ended in intervals that began before the stage's planned end.
+    /// Calls, of this stage or of one before, that ended in intervals that began before the
+    /// stage's planned end and after that of the stages before.
     ended_in_window: u64,
     /// End of the last interval in which one of its calls ended.
     last_end: Duration,
@@ -601,12 +602,8 @@ impl Totals {
         self.rss_before.1 = self.rss_before.1.or(before(interval.server));
         let mut measured = false;
         for (stage, record) in &interval.stages {
-            let (_, planned_end) = header.span(*stage);
             let totals = self.stages.entry(*stage).or_default();
             totals.record.merge(record);
-            if planned_end.is_none_or(|end| interval.start_offset < end) {
-                totals.ended_in_window += record.ended();
-            }
             if record.ended() > 0 {
                 totals.last_end = totals.last_end.max(interval.end_offset());
             }
@@ -625,6 +622,21 @@ impl Totals {
         }
         if measured {
             self.observed.add(interval);
+        }
+        self.count_in_windows(header, interval);
+    }
+
+    /// What began in one stage and ends in the next is work of the next one's time.
+    fn count_in_windows(&mut self, header: &RunHeader, interval: &IntervalRecord) {
+        let is_over = |stage: u8| {
+            let (_, planned_end) = header.span(stage);
+            planned_end.is_some_and(|end| end <= interval.start_offset)
+        };
+        for (stage, record) in &interval.stages {
+            let current = (*stage..u8::MAX).find(|&stage| !is_over(stage));
+            if let Some(totals) = current.and_then(|stage| self.stages.get_mut(&stage)) {
+                totals.ended_in_window += record.ended();
+            }
         }
     }
 

@@ -253,6 +253,10 @@ impl Driver for GrpcDriver {
         write::window_update(out, 0, MAX_WINDOW - DEFAULT_WINDOW);
     }
 
+    fn receives_lightly(&self) -> bool {
+        self.unpackers.is_none()
+    }
+
     fn is_ready(&self) -> bool {
         self.stage > Stage::Greeting
     }

@@ -1,7 +1,9 @@
 //! Latency over time: a heatmap of response times, and below it the rate that was due, the
 //! rate achieved, and the errors.
 
+use hdrhistogram::Histogram;
 use maud::{Markup, html};
+use plimsoll_model::statistics::quantile::quantile;
 
 use super::View;
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
@@ -168,15 +170,12 @@ fn short_rate(per_s: f64) -> String {
 }
 
 fn table(columns: &[Column]) -> Markup {
-    let at = |c: &Column, p: f64| {
-        c.response.histogram().map_or_else(
-            || "–".to_owned(),
-            |h| time(h.value_at_quantile(p) as f64 / 1e3),
-        )
-    };
+    let shown = |ns: Option<u64>| ns.map_or_else(|| "–".to_owned(), |ns| time(ns as f64 / 1e3));
+    let at = |c: &Column, p: f64| shown(c.response.histogram().and_then(|h| quantile(h, p)));
+    let longest = |c: &Column| shown(c.response.histogram().map(Histogram::max));
     html! {
         table {
-            caption { "Over time; p50 and p99 of the calls that ended in each stretch, however few" }
+            caption { "Over time: the calls that ended in each stretch" }
             thead { tr {
                 th scope="col" { "s" } th scope="col" { "due" } th scope="col" { "ended" } th scope="col" { "errors" }
                 th scope="col" { "p50" } th scope="col" { "p99" } th scope="col" { "max" }
@@ -185,7 +184,7 @@ fn table(columns: &[Column]) -> Markup {
                 tr {
                     th scope="row" { (format!("{:.0}–{:.0}", c.from_s, c.to_s)) }
                     td { (count(c.due)) } td { (count(c.ended)) } td { (count(c.errors)) }
-                    td { (at(c, 0.5)) } td { (at(c, 0.99)) } td { (at(c, 1.0)) }
+                    td { (at(c, 0.5)) } td { (at(c, 0.99)) } td { (longest(c)) }
                 }
             } }
         }

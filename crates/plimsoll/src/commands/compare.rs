@@ -1,5 +1,6 @@
 //! `plimsoll compare`: what differs between runs, and whether chance alone could do it.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -65,6 +66,8 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     };
     let a = runs(&arguments.a, &arguments.baseline)?;
     let b = runs(&arguments.b, &arguments.candidate)?;
+    check_distinct(&a)?;
+    check_distinct(&b)?;
     let comparison = compare(&a, &b).ok_or_else(|| {
         Failure::usage(
             "nothing to compare",
@@ -94,6 +97,21 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         ))?;
     }
     Ok(Exit::Done)
+}
+
+/// A run that is given several times is still one: the test takes its runs for independent.
+fn check_distinct(side: &[Run]) -> Result<(), Failure> {
+    let mut known = HashSet::new();
+    for run in side {
+        let place = run.dir.canonicalize().unwrap_or_else(|_| run.dir.clone());
+        if !known.insert(place) {
+            return Err(Failure::usage(
+                format_args!("{} is given twice", run.dir.display()),
+                "measure again: four runs a side are the fewest from which a difference can be told",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn views(runs: Vec<Run>) -> Result<Vec<View>, Failure> {

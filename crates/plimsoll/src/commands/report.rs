@@ -213,6 +213,12 @@ pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
 /// # Errors
 /// When it is none, or can't be read.
 pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
+    if dir.is_file() {
+        return Err(Failure::error_with_help(
+            format_args!("{} is a file, and a run is a directory", dir.display()),
+            "give the directory that a run printed; results exported or made by other tools are read with `plimsoll import FILE --out DIR`",
+        ));
+    }
     Run::load(dir).map_err(|e| Failure::error(chain(&e)))
 }
 

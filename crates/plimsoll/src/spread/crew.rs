@@ -299,8 +299,10 @@ impl Crew<'_, '_> {
     fn begin(&mut self, workers: u32, established: &Established) {
         self.memory.held();
         // What the connecting took is not the load's.
-        let _ = self.client.read();
-        let _ = self.server.as_mut().and_then(Meter::read);
+        self.client.restart();
+        if let Some(server) = &mut self.server {
+            server.restart();
+        }
         (self.observe)(Observation::Started {
             workers,
             connections: u64::from(established.open),
