@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
 
-use support::{Place, SCORE, SERVER_TLS, signal, text, wait};
+use support::{Place, SCORE, SERVER_TLS, signal, text, told, wait};
 
 /// All files below a folder, as one text.
 fn everything_in(dir: &Path) -> String {
@@ -330,6 +330,21 @@ fn cold_calls_are_kept_exported_and_read_back() {
     assert_eq!(back["source"], "imported");
     let both = place.expect_json(0, &["compare", "cold", "back", "--json"]);
     assert_eq!(both["enough_runs"], false);
+    // One run given four times is not four runs.
+    let words = [
+        "compare",
+        "--baseline",
+        "cold",
+        "./cold",
+        "--candidate",
+        "back",
+    ];
+    let output = place.run(&words);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(told(&output).contains("./cold is given twice"));
+    let output = place.run(&["report", "cold.txt"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(told(&output).contains("plimsoll import"), "{output:?}");
     // A run without kept calls can't be exported, and says why.
     let output = place.run(&["report", "back", "--export", "lines", "x.txt"]);
     assert_eq!(output.status.code(), Some(1));

@@ -643,3 +643,50 @@ fn a_generator_that_stood_still_condemns_its_own_run() {
     }
     assert!(p90_us("service") < 190e3, "{total}");
 }
+
+/// An answer that is read before the loop looks at its timers is late all the same.
+#[test]
+fn no_call_is_ok_after_its_deadline() {
+    let _alone = alone();
+    let server = Exact::start(5 * MS, 0..0, None);
+    let place = Place::new();
+    let url = format!("grpc://127.0.0.1:{}", server.port);
+    let mut arguments = vec!["grpc", &url, "--out", "run", "--json", "-q"];
+    arguments.extend([
+        "--rate",
+        "400/s",
+        "--duration",
+        "1s",
+        "--deadline",
+        "5060us",
+    ]);
+    arguments.extend(SCORE);
+    // However many calls that costs: on a busy machine all of them.
+    let code = place.run(&arguments).status.code();
+    assert!(matches!(code, Some(0 | 1)), "{code:?}");
+    let run = place.run_json("run");
+    let total = &run["total"];
+    let longest = total["service"]["max_us"].as_f64().unwrap_or(0.0);
+    // The histogram tells it to three digits.
+    assert!(longest <= 5065.0, "{total}");
+    let late = total["late"].as_u64().unwrap_or(0);
+    let exceeded = total["errors"].as_u64().unwrap_or(0);
+    assert!(late <= exceeded && total["due"] == 400, "{total}");
+}
+
+/// Calls that are under way when the warm-up ends are work of the time that is measured.
+#[test]
+fn slow_answers_do_not_lower_the_rate_after_a_warm_up() {
+    let _alone = alone();
+    let server = Exact::start(200 * MS, 0..0, None);
+    let place = Place::new();
+    let url = format!("grpc://127.0.0.1:{}", server.port);
+    let mut arguments = vec!["grpc", &url, "--out", "run", "--json", "-q"];
+    arguments.extend(["--rate", "100/s", "--warmup", "1s", "--duration", "1s"]);
+    arguments.extend(SCORE);
+    let run = place.expect_json(0, &arguments);
+    let total = &run["total"];
+    assert_eq!((&total["due"], &total["ok"]), (&100.into(), &100.into()));
+    let achieved = total["achieved_per_s"].as_f64().unwrap_or(0.0);
+    assert!((97.0..=100.0).contains(&achieved), "{total}");
+}
