@@ -79,10 +79,10 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     facts
 }
 
-/// `n` a second of the measured time, in brackets.
+/// `n` a second, until the last calls had ended, in brackets.
 fn per_second(run: &Run, n: u64) -> String {
-    match run.summary.total.elapsed_us.filter(|us| *us > 0) {
-        Some(elapsed) => format!(" ({})", rate(n as f64 / (elapsed as f64 / 1e6))),
+    match run.summary.total.lasted_us {
+        Some(lasted) => format!(" ({})", rate(n as f64 / (lasted as f64 / 1e6))),
         None => String::new(),
     }
 }

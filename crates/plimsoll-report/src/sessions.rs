@@ -119,7 +119,7 @@ pub fn summary(run: &Run) -> Result<Value, SessionsError> {
     let total = &run.summary.total;
     let count = |c: Count| record.measures.as_ref().map_or(0, |m| m.of(c));
     let times = |m: TimeMeasure| record.measures.as_ref().map(|all| all.times(m));
-    let seconds = total.elapsed_us.unwrap_or(0) as f64 / 1e6;
+    let seconds = total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
     let (ok, failed) = (count(Count::SessionsOk), count(Count::SessionsFailed));

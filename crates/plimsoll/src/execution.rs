@@ -127,7 +127,7 @@ impl Session {
     /// # Errors
     /// When signals can't be listened to.
     pub(crate) fn start(progress: Style, verbose: bool, trace: bool) -> Result<Session, Failure> {
-        descriptors::raise_limit();
+        descriptors::raise_limit()?;
         let stop = Stop::new();
         let pulled = stop.clone();
         stopping::on_signal(move |_| pulled.request())?;

@@ -845,6 +845,21 @@ fn a_disk_that_somebody_else_fills_up() {
 }
 
 #[test]
+fn too_few_descriptors_for_a_server_are_told() {
+    let place = Place::new();
+    for arguments in [
+        ["serve", "score", "--listen", "127.0.0.1:0"],
+        ["relay", "gateway", "--echo", "--listen=127.0.0.1:0"],
+    ] {
+        let output = attempt(&mut limited(&place, "ulimit -n 12", &arguments));
+        let told = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("12 files may be open at once"), "{told}");
+        assert!(told.contains("ulimit -n"), "{told}");
+    }
+}
+
+#[test]
 fn too_few_descriptors_are_told_before_the_load() {
     let place = Place::new();
     let fleet = ["--fleet", "1000", "--calls", "1", "--out", "never"];

@@ -122,8 +122,9 @@ pub struct MessagesSummary {
 }
 
 impl MessagesSummary {
-    fn of(messages: &MessageRecord, window: Duration) -> MessagesSummary {
-        let seconds = window.as_secs_f64();
+    /// `lasted`: until the last of them had come.
+    fn of(messages: &MessageRecord, lasted: Duration) -> MessagesSummary {
+        let seconds = lasted.as_secs_f64();
         MessagesSummary {
             sent: messages.sent,
             received: messages.received,
@@ -208,6 +209,9 @@ pub struct StageSummary {
     /// How long calls were started, or where no end was planned how long they ran;
     /// `None`: not known.
     pub elapsed_us: Option<u64>,
+    /// From the beginning to the end of the last call, and `elapsed_us` at least: what rates
+    /// of messages, tokens and sessions refer to.
+    pub lasted_us: Option<u64>,
     pub due: u64,
     pub ok: u64,
     pub errors: u64,
@@ -243,6 +247,11 @@ pub struct StageSummary {
     pub server: Option<ResourcesSummary>,
 }
 
+/// `None` where no time has passed.
+fn whole_us(time: Duration) -> Option<u64> {
+    (!time.is_zero()).then(|| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
 impl StageSummary {
     fn of(name: &str, warmup: bool, totals: &StageTotals) -> StageSummary {
         let r = &totals.record;
@@ -254,8 +263,8 @@ impl StageSummary {
         StageSummary {
             name: name.to_owned(),
             warmup,
-            elapsed_us: (!totals.window.is_zero())
-                .then(|| u64::try_from(totals.window.as_micros()).unwrap_or(u64::MAX)),
+            elapsed_us: whole_us(totals.window),
+            lasted_us: whole_us(totals.lasted),
             due: r.due,
             ok: r.ok(),
             errors: r.errors(),
@@ -287,7 +296,7 @@ impl StageSummary {
                 .messages
                 .as_deref()
                 .filter(|m| !m.is_empty())
-                .map(|m| MessagesSummary::of(m, totals.window)),
+                .map(|m| MessagesSummary::of(m, totals.lasted)),
             measures: r
                 .measures
                 .as_deref()
@@ -413,7 +422,12 @@ impl Summary {
         let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
         // A run of less than an interval has closed all when its connections are counted.
         let kept = header.source == Source::Measured && !header.cold && open > 0;
-        if kept && open < wanted && judged.connect_failures.total() > 0 {
+        // As many as are wanted came up, though not at once, where the target closes them, too.
+        let made: u64 = totals
+            .stages()
+            .map(|r| r.connections_full + r.connections_resumed)
+            .sum();
+        if kept && open.max(made) < wanted && judged.connect_failures.total() > 0 {
             let reasons = &judged.connect_failures;
             problems.push(HealthProblem::connections_missing(wanted, open, reasons));
         }
@@ -429,8 +443,7 @@ impl Summary {
             problems.push(HealthProblem::counts_differ(check.due, accounted));
         }
         Summary {
-            elapsed_us: (!totals.end.is_zero())
-                .then(|| u64::try_from(totals.end.as_micros()).unwrap_or(u64::MAX)),
+            elapsed_us: whole_us(totals.end),
             total: StageSummary::of("total", false, &measured),
             stages,
             details: totals
@@ -512,6 +525,9 @@ struct StageTotals {
     last_end: Duration,
     /// The time to which rates refer; filled in when the run is summed up.
     window: Duration,
+    /// From the stage's beginning to the end of its last call, and the window at least; filled
+    /// in as that is.
+    lasted: Duration,
     connections_open_max: u64,
     client: ResourceTotals,
     server: ResourceTotals,
@@ -532,6 +548,7 @@ impl StageTotals {
         };
         StageTotals {
             window: end.saturating_sub(begin),
+            lasted: self.last_end.max(end).saturating_sub(begin),
             ..self.clone()
         }
     }
@@ -540,6 +557,8 @@ impl StageTotals {
         self.record.merge(&other.record);
         self.ended_in_window += other.ended_in_window;
         self.last_end = self.last_end.max(other.last_end);
+        // Stages follow each other, and the first one's last calls end while the second goes on.
+        self.lasted = self.lasted.max(self.window + other.lasted);
         self.window += other.window;
         self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
         self.client.merge(&other.client);

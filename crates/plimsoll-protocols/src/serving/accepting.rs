@@ -11,11 +11,13 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::early::{EarlyStream, Link};
@@ -27,6 +29,36 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(1);
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections that could not be taken, told once a while: they come many a second.
+#[derive(Default)]
+struct NotAccepted {
+    since: u64,
+    told: Option<Instant>,
+}
+
+impl NotAccepted {
+    fn tell(&mut self, error: &io::Error) {
+        const WHILE: Duration = Duration::from_secs(5);
+        self.since += 1;
+        if self.told.is_none_or(|told| told.elapsed() >= WHILE) {
+            let advice = match Errno::from_io_error(error) {
+                Some(Errno::MFILE | Errno::NFILE) => {
+                    ": raise `ulimit -n`, or let fewer clients connect"
+                }
+                _ => "",
+            };
+            tracing::warn!(
+                "accepting a connection: {error} ({} times since this was last told){advice}",
+                self.since
+            );
+            *self = NotAccepted {
+                since: 0,
+                told: Some(Instant::now()),
+            };
+        }
+    }
+}
 
 /// What is done with a connection. Cloned for each.
 pub(crate) trait Serve: Clone + Send + 'static {
@@ -57,6 +89,7 @@ pub(crate) async fn accept(
     })?;
     let acceptor = bound.tls.map(TlsAcceptor::from);
     let mut stats = ConnectionStats::default();
+    let mut not_accepted = NotAccepted::default();
     let (stop, stopped) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -77,7 +110,7 @@ pub(crate) async fn accept(
                     return Err(ServeError::Io { doing: "accepting connections", source: e });
                 }
                 Err(e) => {
-                    tracing::warn!("accepting a connection: {e}");
+                    not_accepted.tell(&e);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

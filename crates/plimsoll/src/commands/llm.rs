@@ -105,7 +105,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
-    descriptors::raise_limit();
+    descriptors::raise_limit()?;
     let bind = |flag: &str, listen: &str| -> Result<Bound, Failure> {
         Listen {
             address: address(flag, listen)?,

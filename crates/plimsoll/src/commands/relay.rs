@@ -298,7 +298,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     if config.uses_tls() {
         processor::leave_wide_vectors();
     }
-    descriptors::raise_limit();
+    descriptors::raise_limit()?;
     let (tell, told) = mpsc::channel();
     let mut pulled = false;
     stopping::on_signal(move |wish| {
@@ -323,7 +323,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
 }
 
 fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Exit, Failure> {
-    descriptors::raise_limit();
+    descriptors::raise_limit()?;
     if arguments.bus.redis.is_none() && !arguments.echo {
         return Err(Failure::usage(
             "--redis is missing: a gateway of its own hears its backends over Redis",

@@ -273,7 +273,7 @@ fn up(
     clients: Option<u32>,
 ) -> Result<Stack, Failure> {
     let Name::Sessions = place.stack;
-    descriptors::raise_limit();
+    descriptors::raise_limit()?;
     let plimsoll = std::env::current_exe()
         .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
     let sessions = flags.sessions.max(clients).unwrap_or(SESSIONS);

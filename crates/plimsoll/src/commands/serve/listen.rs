@@ -78,7 +78,7 @@ pub(super) struct ListenFlags {
 
 impl ListenFlags {
     pub(super) fn bind(&self) -> Result<Bound, Failure> {
-        descriptors::raise_limit();
+        descriptors::raise_limit()?;
         self.plan()?.bind().map_err(Failure::error)
     }
 
