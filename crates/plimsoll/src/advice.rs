@@ -22,7 +22,7 @@ pub(crate) fn on_no_connection(outcome: Outcome) -> &'static str {
             "give a client certificate with --cert and --key (tls.cert, tls.key)"
         }
         Outcome::TlsClientCertificateRejected => {
-            "give a client certificate of a CA that the server trusts with --cert and --key (tls.cert, tls.key)"
+            "give a client certificate of a CA that the server trusts, and that has not expired, with --cert and --key (tls.cert, tls.key)"
         }
         Outcome::TlsNotTls => "a plaintext server? Then write the target with grpc://",
         Outcome::TlsVersion => "plimsoll speaks TLS 1.3 only: allow it on the server",
@@ -37,7 +37,9 @@ pub(crate) fn on_no_connection(outcome: Outcome) -> &'static str {
             "is it a gRPC server? If it speaks TLS, write the target with grpcs://"
         }
         Outcome::NoDescriptors => "raise `ulimit -n`, or use fewer connections",
-        Outcome::NoPorts => "give more local addresses with --source (load.source_addresses)",
+        Outcome::NoPorts => {
+            "give more local addresses with --source (load.source_addresses), each of them one of this machine"
+        }
         _ => {
             "is the server running, is the address right, and is it grpc:// (plaintext) or grpcs:// (TLS)?"
         }

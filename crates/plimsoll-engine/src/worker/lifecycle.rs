@@ -606,7 +606,7 @@ fn connect_loss(address: SocketAddr, e: &io::Error) -> Loss {
             " (this process may have no more descriptors: raise `ulimit -n`, or use fewer connections)"
         }
         Outcome::NoPorts => {
-            " (no local port left for this address: give more source addresses, load.source_addresses)"
+            " (no local port left for this address, or a source address that is not one of this machine: look at load.source_addresses)"
         }
         _ => "",
     };
