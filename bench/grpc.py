@@ -32,8 +32,8 @@ CALLS = {
 SUITE = "TLS_AES_128_GCM_SHA256"
 GROUP = "X25519"
 SHAPES = {"1x100": (1, 100), "10x10": (10, 10)}
-# Plimsoll's calls a CPU-second over the peer's, as (peer, server, shape): at least.
 SERVERS = ("fast", "awake", "go")
+# Plimsoll's calls a CPU-second over the peer's, as (peer, server, shape): at least.
 GOALS = {
     **{("h2load", server, shape): 5 for server in ("fast", "awake") for shape in SHAPES},
     ("h2load", "go", "1x100"): 3,
