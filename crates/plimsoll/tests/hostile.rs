@@ -840,6 +840,9 @@ fn a_disk_that_somebody_else_fills_up() {
     let fill = "(sleep 1; cat /dev/zero >full/ballast) 2>/dev/null & :";
     if let Some(output) = on_a_small_disk(&place, fill, &server.plaintext(), &flags) {
         let table = String::from_utf8_lossy(&output.stdout);
+        // On a busy machine it may be generator-limited besides, which stands above it.
+        assert!(table.contains("PARTIAL\n"), "{table}");
+        assert!(table.contains("run.json: writing it failed"), "{table}");
         assert!(table.contains("3,000 due"), "{table}");
     }
 }
