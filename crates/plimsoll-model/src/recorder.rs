@@ -182,8 +182,8 @@ impl Recorder {
     }
 
     /// What was recorded since the last take, to be merged into what has room for all: until
-    /// then the times of calls that have but one are in one place. `spare` is an emptied interval (see
-    /// [`Interval::clear`]) whose memory is used for what comes.
+    /// then the times of calls that have but one are in one place. `spare` is an emptied
+    /// interval (see [`Interval::clear`]) whose memory is used for what comes.
     pub fn take(&mut self, spare: Option<Interval>) -> Interval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");

@@ -33,14 +33,15 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Connections that could not be taken, told once a while: they come many a second.
 #[derive(Default)]
 struct NotAccepted {
-    since: u64,
+    /// Since it was last told.
+    untold: u64,
     told: Option<Instant>,
 }
 
 impl NotAccepted {
     fn tell(&mut self, error: &io::Error) {
         const WHILE: Duration = Duration::from_secs(5);
-        self.since += 1;
+        self.untold += 1;
         if self.told.is_none_or(|told| told.elapsed() >= WHILE) {
             let advice = match Errno::from_io_error(error) {
                 Some(Errno::MFILE | Errno::NFILE) => {
@@ -49,11 +50,11 @@ impl NotAccepted {
                 _ => "",
             };
             tracing::warn!(
-                "accepting a connection: {error} ({} times since this was last told){advice}",
-                self.since
+                "accepting a connection: {error} (failed attempts: {}){advice}",
+                self.untold
             );
             *self = NotAccepted {
-                since: 0,
+                untold: 0,
                 told: Some(Instant::now()),
             };
         }
