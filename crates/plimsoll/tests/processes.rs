@@ -43,6 +43,31 @@ fn all_ok(run: &Value, calls: u64) {
     assert_eq!(count(&check["due"]), calls);
 }
 
+/// The load is over before its first interval is: what both ends hold is what they held when it
+/// began, and what they held before that is told.
+#[test]
+fn a_short_load_of_two_processes_tells_what_both_ends_held() {
+    let place = Place::new();
+    let server = place.serve(&["orders"]);
+    let url = server.plaintext();
+    let mut arguments = vec!["grpc", &url, "--processes", "2", "--out", "run", "-q"];
+    arguments.extend(["--fleet", "300", "--calls", "600"]);
+    arguments.extend(ORDER);
+    place.expect(0, &arguments);
+    let total = &place.run_json("run")["total"];
+    for end in ["client", "server"] {
+        let used = &total[end];
+        assert!(count(&used["descriptors_max"]) >= 300, "{end}: {used}");
+        let before = count(&used["rss_bytes_before"]);
+        assert!(before > 1_000_000, "{end}: {used}");
+        assert!(before < count(&used["rss_bytes_max"]), "{end}: {used}");
+    }
+    // Two processes that load, and the one that started them.
+    let one_process = 5_000_000;
+    let before = count(&total["client"]["rss_bytes_before"]);
+    assert!(before > 3 * one_process, "{total}");
+}
+
 #[test]
 fn a_fixed_rate_is_the_same_from_one_process_and_from_three() {
     let place = Place::new();
