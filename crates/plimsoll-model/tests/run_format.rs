@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
-use plimsoll_model::record::RequestRecord;
+use plimsoll_model::record::{RequestRecord, StageRecord};
 use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
+use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
     Ending, IntervalRecord, KernelMemory, MemoryReading, Moment, ProcessMemory, Resources, Run,
     RunHeader, RunWriter, Source, State, Summary, Totals,
@@ -337,4 +338,39 @@ fn cpu_of_a_second_in_which_no_call_ended_belongs_to_the_next_end() {
         .filter_map(|stage| Some(stage.client?.cpu_user_us))
         .sum();
     assert_eq!(user, 40_000.0);
+}
+
+/// Connections that a target closes now and then are made again: as many as are wanted came up,
+/// though not all at the moment of counting, and one failure to connect condemns nothing.
+#[test]
+fn connections_that_come_and_go_are_not_missing() {
+    let wanted = 16;
+    let header = RunHeader {
+        connections: Some(wanted),
+        ..header()
+    };
+    let missing = |made: u64| {
+        let mut record = StageRecord {
+            connections_full: made,
+            ..StageRecord::default()
+        };
+        record.connect_failures.add(Outcome::ConnectRefused, 1);
+        let mut totals = Totals::default();
+        totals.add(
+            &header,
+            &IntervalRecord {
+                start_offset: Duration::from_secs(2),
+                length: Duration::from_secs(1),
+                stages: vec![(1, record)],
+                connections_open: 15,
+                ..IntervalRecord::default()
+            },
+        );
+        let problems = Summary::of(&header, &totals).health.problems;
+        problems
+            .iter()
+            .any(|p| p.kind == ProblemKind::ConnectionsMissing)
+    };
+    assert!(missing(15));
+    assert!(!missing(16));
 }
