@@ -16,15 +16,15 @@ use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use super::{START, choose, every_seed, load, run};
 
 /// The canned server with delays, pauses and moods.
-struct Moody {
-    canned: Canned,
-    connections: BTreeMap<Peer, CannedConnection>,
-    delay: Duration,
+pub(super) struct Moody {
+    pub(super) canned: Canned,
+    pub(super) connections: BTreeMap<Peer, CannedConnection>,
+    pub(super) delay: Duration,
     /// From one moment to another, no answer leaves.
-    stall: Option<(Time, Time)>,
+    pub(super) stall: Option<(Time, Time)>,
     /// A graceful GOAWAY to every connection that lives at this moment.
-    goaway_at: Option<Time>,
-    broken: Vec<String>,
+    pub(super) goaway_at: Option<Time>,
+    pub(super) broken: Vec<String>,
 }
 
 impl Moody {
@@ -161,7 +161,7 @@ fn kind_of(seed: u64) -> MethodKind {
     ][choose(seed, 41, 0, 3) as usize]
 }
 
-fn unary(seed: u64) -> GrpcCall {
+pub(super) fn unary(seed: u64) -> GrpcCall {
     GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
         message: vec![7; choose(seed, 36, 0, 700) as usize],

@@ -9,6 +9,7 @@
 mod bolt;
 mod fetch;
 mod grpc;
+mod honesty;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

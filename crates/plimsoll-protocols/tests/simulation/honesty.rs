@@ -1,0 +1,245 @@
+//! The honesty test: a server whose behaviour is known by arithmetic, and what is recorded.
+//!
+//! A server that freezes once makes calls wait whose times are in the past by then. Whoever
+//! stamps a call when it is sent, and not when it was due, loses just those. What every call
+//! must have taken follows from the schedule alone ([`Frozen::by_arithmetic`]). Simulated time
+//! has no busy machine in it, so bounds are strict on both sides; `truth.rs` holds the
+//! program to the lower ones in real time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::Weather;
+use plimsoll_model::Outcome;
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+
+use super::grpc::{Moody, unary};
+use super::{START, load, run_in};
+
+const MS: u64 = 1_000_000;
+
+/// What the simulated network ([`Weather::calm`]) adds to a call: 50 µs each way.
+const ROUND_TRIP: u64 = 100_000;
+
+/// What a call may take beyond the arithmetic: a turn of the loop here and there (100 ns each
+/// in simulated time) for all calls that are sent or answered at one moment.
+const TURNS: u64 = 20_000;
+
+/// A constant rate against a server that takes `delay` for an answer and freezes once.
+/// All in nanoseconds.
+struct Frozen {
+    rate: u64,
+    seconds: u64,
+    delay: u64,
+    freeze_after: u64,
+    freeze: u64,
+    /// Calls that may be in flight at once.
+    streams: Option<u32>,
+}
+
+/// What every call takes, sorted, in nanoseconds.
+struct Expected {
+    response: Vec<u64>,
+    service: Vec<u64>,
+}
+
+impl Frozen {
+    fn calls(&self) -> u64 {
+        self.rate * self.seconds
+    }
+
+    /// Call k is due at k / rate. It is sent then, or when a stream is free for it; calls
+    /// are sent in their order. Its answer leaves `delay` later, or, where that falls into
+    /// the freeze, at the freeze's end.
+    fn by_arithmetic(&self) -> Expected {
+        let (begin, end) = (self.freeze_after, self.freeze_after + self.freeze);
+        let mut busy: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+        let (mut response, mut service) = (Vec::new(), Vec::new());
+        for k in 0..self.calls() {
+            let due = k * 1_000_000_000 / self.rate;
+            while busy.peek().is_some_and(|Reverse(free)| *free <= due) {
+                busy.pop();
+            }
+            let sent = match self.streams {
+                Some(streams) if busy.len() >= streams as usize => {
+                    let Reverse(free) = busy.pop().expect("there is at least one stream");
+                    free.max(due)
+                }
+                _ => due,
+            };
+            let ready = sent + self.delay;
+            let done = match (begin..end).contains(&ready) {
+                true => end,
+                false => ready,
+            };
+            busy.push(Reverse(done));
+            response.push(done - due);
+            service.push(done - sent);
+        }
+        response.sort_unstable();
+        service.sort_unstable();
+        Expected { response, service }
+    }
+
+    fn run(&self) -> StageRecord {
+        let freeze = START.plus_nanos(self.freeze_after);
+        let mut server = Moody {
+            canned: Canned::new(CannedOptions {
+                hold: true,
+                max_concurrent_streams: self.streams,
+                ..CannedOptions::default()
+            }),
+            connections: BTreeMap::new(),
+            delay: Duration::from_nanos(self.delay),
+            stall: Some((freeze, freeze.plus_nanos(self.freeze))),
+            goaway_at: None,
+            broken: Vec::new(),
+        };
+        let rate = self.rate as f64;
+        let load = Load {
+            arrivals: Arrivals::Open(Spacing::Constant),
+            stages: vec![Stage {
+                name: "steady".to_owned(),
+                warmup: false,
+                duration: Some(Duration::from_secs(self.seconds)),
+                rate_from: rate,
+                rate_to: rate,
+            }],
+            connections: 1,
+            reuse: Reuse::Always,
+            calls: None,
+            deadline: None,
+            drain: Duration::from_secs(10),
+            ..load(1)
+        };
+        let call = unary(1);
+        let protocol = GrpcProtocol::new(&GrpcRequest {
+            call: &call,
+            authority: "localhost:1",
+            secure: false,
+            deadline: load.deadline,
+        })
+        .unwrap();
+        let mut total = run_in(Weather::calm(1), load, &mut server, protocol, None);
+        assert_eq!(server.broken, [""; 0]);
+        let record = total.stage_mut(0).clone();
+        assert_eq!(record.due, self.calls());
+        assert_eq!(record.outcomes.of(Outcome::Ok), self.calls());
+        record
+    }
+}
+
+/// The value of which a share `p` of all are not above: nearest rank.
+fn percentile(sorted: &[u64], p: f64) -> u64 {
+    let rank = (p * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+fn recorded(times: &Times, p: f64) -> u64 {
+    times
+        .histogram()
+        .expect("calls were recorded")
+        .value_at_quantile(p)
+}
+
+/// Each percentile of `times` is that of `expected`, to the histogram's three digits and a call.
+#[track_caller]
+fn check(what: &str, times: &Times, expected: &[u64], percentiles: &[f64]) {
+    for p in percentiles {
+        let (seen, expected) = (recorded(times, *p), percentile(expected, *p));
+        // A call more or less is a thousandth of the freeze at most.
+        let low = expected - expected / 250;
+        let high = expected + expected / 250 + ROUND_TRIP + TURNS;
+        assert!(
+            (low..=high).contains(&seen),
+            "{what} at {p}: {seen} ns; by arithmetic {expected} ns"
+        );
+    }
+}
+
+/// 40,000 calls in 20 s, answered in 5 ms, but for a freeze of 500 ms. The 1,000 calls that
+/// were due in the freeze (or in the 5 ms before it) waited for its end, from 505 ms down to
+/// 5 ms, 0.5 ms less each. The slowest hundredth of all are the 400 that waited longest, so
+/// p99 is the 400th of them: 505 − 400 × 0.5 = 305 ms. One in a thousand: 485 ms.
+#[test]
+fn a_freeze_of_half_a_second_is_in_the_percentiles() {
+    let frozen = Frozen {
+        rate: 2000,
+        seconds: 20,
+        delay: 5 * MS,
+        freeze_after: 5000 * MS,
+        freeze: 500 * MS,
+        streams: None,
+    };
+    let expected = frozen.by_arithmetic().response;
+    assert_eq!(percentile(&expected, 0.5), 5 * MS);
+    assert_eq!(percentile(&expected, 0.99) / MS, 305);
+    assert_eq!(percentile(&expected, 0.999) / MS, 485);
+    assert_eq!(percentile(&expected, 1.0) / MS, 505);
+    let record = frozen.run();
+    let percentiles = [0.5, 0.95, 0.99, 0.999, 1.0];
+    check("response", &record.response, &expected, &percentiles);
+}
+
+/// The same freeze where the server allows 100 calls at once. 10 are in flight when it
+/// begins, 90 more are sent, and then no more can be: of 20,000 calls 100 are slow from
+/// their send, half a hundredth, so service time's p99 knows nothing of the freeze. That is
+/// what tools report that stamp at the send. 910 calls more were due in it.
+#[test]
+fn what_waits_for_a_stream_waits_in_the_response_time_only() {
+    let frozen = Frozen {
+        rate: 2000,
+        seconds: 10,
+        delay: 5 * MS,
+        freeze_after: 3000 * MS,
+        freeze: 500 * MS,
+        streams: Some(100),
+    };
+    let expected = frozen.by_arithmetic();
+    assert_eq!(percentile(&expected.service, 0.99), 5 * MS);
+    // The 200th longest wait: 100 in flight, then the 100th of those that waited for a
+    // stream: due 95 ms into the freeze, sent at its end, 5 ms more.
+    assert!((405..=415).contains(&(percentile(&expected.response, 0.99) / MS)));
+    let record = frozen.run();
+    check("service", &record.service, &expected.service, &[0.5, 0.99]);
+    // Ten streams' worth of calls wait for one another after the freeze: a round trip each.
+    let behind = 10 * ROUND_TRIP;
+    for p in [0.99, 1.0] {
+        let (seen, least) = (
+            recorded(&record.response, p),
+            percentile(&expected.response, p),
+        );
+        let range = least - least / 250..=least + least / 250 + behind;
+        assert!(range.contains(&seen), "{p}: {seen} ns, {range:?}");
+    }
+    // The wait is lag, and none of it the generator's.
+    assert!(recorded(&record.lag, 0.99) > 300 * MS);
+    assert!(recorded(&record.pacing, 1.0) < TURNS);
+}
+
+/// 10,000 calls in 10 s with a freeze of a whole second: 1,000 of them waited, from 1,005 ms
+/// down to 5 ms by 1 ms each. The slowest hundredth are 100 of them: p99 is 905 ms; of the
+/// slowest twentieth, 500, the last waited 505 ms.
+#[test]
+fn a_freeze_of_a_second_is_in_the_percentiles() {
+    let frozen = Frozen {
+        rate: 1000,
+        seconds: 10,
+        delay: 5 * MS,
+        freeze_after: 3000 * MS,
+        freeze: 1000 * MS,
+        streams: None,
+    };
+    let expected = frozen.by_arithmetic().response;
+    assert_eq!(percentile(&expected, 0.99) / MS, 905);
+    assert_eq!(percentile(&expected, 0.95) / MS, 505);
+    let record = frozen.run();
+    let percentiles = [0.5, 0.95, 0.99, 1.0];
+    check("response", &record.response, &expected, &percentiles);
+    // Sent when they were due, one by one: a burst would be in the lag.
+    assert!(recorded(&record.lag, 1.0) < TURNS);
+}
