@@ -1,4 +1,4 @@
-# `make` alone prints this help. Continuous integration calls `make check test`.
+# `make` alone prints this help. Continuous integration calls `make check test test-peers`.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -20,22 +20,24 @@ demo: ## build, a steady and a cold run over mutual TLS, a ladder, a search, two
 .PHONY: check
 check: ## formatting and lints, warnings as errors
 	$(CARGO) fmt --all -- --check
-	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-relays/test-peers -- -D warnings
 
 .PHONY: test
 test: setup-tests ## everything: install what is missing, all tests, a bounded fuzz run
-	tests/scripts.sh
-	$(CARGO) test $(CARGO_FLAGS) --workspace
-	fuzz/run.sh $(FUZZ_SECONDS)
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests $(FUZZ_SECONDS)
+
+.PHONY: test-peers
+test-peers: setup-peers ## tests against peers that take minutes to build: a newer OpenSSL, the Autobahn testsuite
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers
 
 .PHONY: t
 t: ## tests of one crate: make t C=plimsoll-model
 	@test -n "$(C)" || { echo "make t: which crate? for example: make t C=plimsoll-model" >&2; exit 2; }
-	$(CARGO) test $(CARGO_FLAGS) -p $(C)
+	$(CARGO) test $(CARGO_FLAGS) --no-fail-fast -p $(C)
 
 .PHONY: golden
 golden: ## rewrite the golden files from what the code prints now; read the diff before committing
-	SNAPSHOTS=overwrite TRYCMD=overwrite $(CARGO) test $(CARGO_FLAGS) --workspace
+	SNAPSHOTS=overwrite TRYCMD=overwrite $(CARGO) test $(CARGO_FLAGS) --no-fail-fast --workspace
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
@@ -68,9 +70,11 @@ deny: ## licences, duplicates and unwanted crates (needs cargo-deny)
 	@command -v cargo-deny >/dev/null || { echo "make deny: cargo-deny is missing; install it: cargo install --locked cargo-deny" >&2; exit 1; }
 	$(CARGO) deny check bans licenses sources
 
-.PHONY: setup setup-tests setup-bench
-setup: setup-bench ## install what tests and benchmarks need (Debian packages, Python, Go peers)
+.PHONY: setup setup-tests setup-peers setup-bench
+setup: setup-peers setup-bench ## install what tests and benchmarks need (Debian packages, Python, Go peers)
 setup-tests:
 	@tests/setup.sh tests
+setup-peers:
+	@tests/setup.sh peers
 setup-bench:
 	@tests/setup.sh bench

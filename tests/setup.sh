@@ -5,15 +5,16 @@
 # can't be installed, it says what is missing and stops.
 #
 #   tests/setup.sh tests    what `make test` needs
-#   tests/setup.sh bench    that, and what `make bench` needs
+#   tests/setup.sh peers    that, and what `make test-peers` needs
+#   tests/setup.sh bench    what `make test` and `make bench` need
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scope=${1:-tests}
 case $scope in
-tests | bench) ;;
+tests | peers | bench) ;;
 *)
-    echo "tests/setup.sh: unknown scope '$scope': expected 'tests' or 'bench'" >&2
+    echo "tests/setup.sh: unknown scope '$scope': expected 'tests', 'peers' or 'bench'" >&2
     exit 2
     ;;
 esac
@@ -93,7 +94,7 @@ fi
 
 # --- The Autobahn testsuite for WebSockets: written for Python 2.7, which few systems have
 sum=$(checksum tests/peers/autobahn.txt)
-if ! fresh autobahn "$sum" || ! "$peers/autobahn/python" -c '' 2>/dev/null; then
+if [[ $scope == peers ]] && { ! fresh autobahn "$sum" || ! "$peers/autobahn/python" -c '' 2>/dev/null; }; then
     rm -rf "$peers/autobahn"
     python2=
     for candidate in python2.7 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/2.7.*/bin/python2.7; do
@@ -166,8 +167,9 @@ if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 
     stamp k6 "$k6_version"
 fi
 
-# Debian's OpenSSL is not the fastest there is: a newer one stands beside it.
-if [[ $scope == bench ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers/bin/openssl-newer ]]; }; then
+# Debian's OpenSSL is not the fastest there is, nor does it know the newer algorithms: a newer
+# one stands beside it, with Debian's configuration.
+if [[ $scope != tests ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers/bin/openssl-newer ]]; }; then
     say "building OpenSSL ${openssl_crate#*+} (minutes)"
     rm -rf "$peers/openssl"
     mkdir -p "$peers/openssl/src"
@@ -177,9 +179,11 @@ if [[ $scope == bench ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers
     (
         cargo vendor --manifest-path "$peers/openssl/Cargo.toml" "$peers/openssl/vendor" &&
             cd "$peers/openssl/vendor/openssl-src/openssl" &&
-            ./Configure no-shared no-tests no-docs no-module &&
+            ./Configure --openssldir=/etc/ssl no-shared no-tests no-docs no-module &&
             make -j"$(nproc)" build_programs &&
-            cp apps/openssl "$peers/bin/openssl-newer"
+            cp apps/openssl "$peers/bin/openssl-newer" &&
+            mkdir -p "$peers/newer" &&
+            ln -sf ../bin/openssl-newer "$peers/newer/openssl"
     ) >"$peers/openssl.log" 2>&1 ||
         fail "OpenSSL could not be built (is crates.io within reach? the whole output is in .peers/openssl.log)"
     rm -rf "$peers/openssl"

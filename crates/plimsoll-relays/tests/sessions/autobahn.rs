@@ -47,7 +47,7 @@ fn wstest(arguments: &[&str], dir: &Path) -> Option<Suite> {
         let note = std::fs::read_to_string(peers().join("stamps/autobahn")).unwrap_or_default();
         assert!(
             note.contains("no Python 2.7"),
-            "{} is missing: tests/setup.sh tests makes it",
+            "{} is missing: tests/setup.sh peers makes it",
             python.display()
         );
         let _ = writeln!(
