@@ -242,7 +242,6 @@ mod tests {
         let ended = tasks.join_all().await;
         assert_eq!(ended.len(), 500);
         assert!(ended.iter().all(|(_, on_time)| *on_time));
-        assert!(start.elapsed() < Duration::from_millis(500));
     }
 
     #[tokio::test]
@@ -255,6 +254,7 @@ mod tests {
         );
         assert!(given_up.await.is_err());
         alarms.until(soon).await;
-        assert!(soon.elapsed() < Duration::from_millis(500));
+        // Long before the one that was given up.
+        assert!(soon.elapsed() < Duration::from_secs(30));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_protocols::grpc::check::{CASES, EchoCheck, run};
 use plimsoll_protocols::grpc::client::{Connection, Server};
-use plimsoll_protocols::grpc::h2::{ErrorCode, setting, write};
+use plimsoll_protocols::grpc::h2::{ErrorCode, kind, setting, write};
 use plimsoll_protocols::grpc::target::echo;
 use plimsoll_protocols::serving::{Listen, runtime};
 
@@ -288,8 +288,13 @@ fn calls_that_an_upstream_takes_no_more_wait_or_go_elsewhere() {
     // Calls under way end where they are; new ones take another connection.
     client.call(7, &[], true);
     assert_eq!(next.next().stream(), 3);
-    next.say(|out| write::goaway(out, (1 << 31) - 1, ErrorCode::NO_ERROR, b""));
-    thread::sleep(Duration::from_millis(50));
+    next.say(|out| {
+        write::goaway(out, (1 << 31) - 1, ErrorCode::NO_ERROR, b"");
+        // Its answer comes once the frame before it has been taken in.
+        write::head(out, 8, kind::PING, 0, 0);
+        out.extend_from_slice(b"goneaway");
+    });
+    assert_eq!(next.next(), Came::PingAck);
     client.call(9, &[], true);
     let mut third = upstream(&listener, &[]);
     assert_eq!(third.next().stream(), 1);

@@ -29,6 +29,7 @@ pub(crate) enum Came {
         code: u32,
     },
     Ping,
+    PingAck,
     /// The connection is over.
     End,
 }
@@ -172,6 +173,7 @@ impl Http2Peer {
                     answer.extend_from_slice(&data);
                     Some(Came::Ping)
                 }
+                Frame::PingAck { .. } => Some(Came::PingAck),
                 _ => None,
             };
             self.bytes.drain(..self.bytes.len() - left);

@@ -255,7 +255,7 @@ pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
 
 /// The exit code of a child that ends soon.
 pub(crate) fn wait(child: &mut Child) -> i32 {
-    ended(child, Duration::from_secs(20))
+    ended(child, LONGEST)
         .expect("plimsoll did not end")
         .code()
         .unwrap_or(-1)
