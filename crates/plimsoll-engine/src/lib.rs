@@ -6,6 +6,7 @@ pub mod conductor;
 pub mod driver;
 pub mod memory;
 pub mod network;
+mod pauses;
 mod resolver;
 pub mod resources;
 pub mod script;

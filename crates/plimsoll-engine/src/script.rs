@@ -78,6 +78,7 @@ pub struct Turn<'a> {
     pub(crate) stage: u8,
     pub(crate) stopping: bool,
     pub(crate) in_flight: &'a mut u64,
+    pub(crate) calls_begun: &'a mut u64,
     pub(crate) actions: &'a mut Vec<Action>,
     pub(crate) outs: &'a mut [Vec<u8>; LINKS],
     pub(crate) wake: Option<Time>,
@@ -115,6 +116,7 @@ impl Turn<'_> {
     /// A call is due: exactly one [`Turn::call`] follows.
     pub fn due(&mut self) {
         *self.in_flight += 1;
+        *self.calls_begun += 1;
         self.recorder.due(self.stage, 1);
     }
 

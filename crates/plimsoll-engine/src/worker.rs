@@ -22,6 +22,7 @@ use plimsoll_model::{Outcome, Time};
 use crate::conductor::RunError;
 use crate::driver::{Event, Protocol};
 use crate::network::{Network, Ready, Token, Wake};
+use crate::pauses::{LOOK_NS, Pauses};
 use crate::tls::TlsClient;
 
 mod calls;
@@ -185,6 +186,9 @@ pub struct Worker<P: Protocol, N: Network> {
     driver_timers: BinaryHeap<Reverse<(Time, Token)>>,
 
     intervals: Intervals,
+    pauses: Pauses,
+    /// Calls that have been due so far.
+    due: u64,
     open_connections: u32,
     established: Established,
     negotiated: Option<NegotiatedTls>,
@@ -263,6 +267,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             thinking: BinaryHeap::new(),
             driver_timers: BinaryHeap::new(),
             intervals: Intervals::none_yet(),
+            pauses: Pauses::new(),
+            due: 0,
             open_connections: 0,
             established: Established::default(),
             negotiated: None,
@@ -318,6 +324,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
         }
         let now = self.network.now();
+        let calls = self.calls_by_now();
+        self.pauses.look(now, calls, true, &mut self.recorder);
         self.end_everything(control, now);
         self.hand_over(control, now, true);
         result
@@ -335,6 +343,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
         self.intervals.waited(now.since(before), !ready.is_empty());
+        if let Some(length) = self.pauses.waited(before, wake.at, now) {
+            self.stood_still(length, now);
+        }
 
         for (i, event) in ready.iter().copied().enumerate() {
             self.serve(control, event);
@@ -369,16 +380,43 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.take_addresses(control);
         self.flush_dirty(control);
         self.progress_phase(control, now);
+        if self.pauses.are_felt() {
+            let calls = self.calls_by_now();
+            self.pauses.look(now, calls, false, &mut self.recorder);
+        }
         if now >= self.intervals.end() {
             self.hand_over(control, now, false);
         }
         Ok(())
     }
 
+    #[cold]
+    fn stood_still(&mut self, length_ns: u64, now: Time) {
+        // What lies before the load is nobody's.
+        if self.phase == Phase::Connecting || now < self.start {
+            return;
+        }
+        let calls = self.calls_by_now();
+        let length_ns = length_ns.min(now.since(self.start));
+        self.pauses.begin(length_ns, now, calls, &mut self.recorder);
+    }
+
+    /// The stage, the calls in flight or waiting, and how many have been due.
+    fn calls_by_now(&self) -> (u8, u64, u64) {
+        let waiting = self.backlog.as_ref().map_or(0, Backlog::len);
+        let under_way = self.calls.len() as u64 + self.attempts as u64 + waiting;
+        (self.stage, under_way, self.due)
+    }
+
     /// The next moment at which something has to be done.
     fn next_wake(&self, at_latest: Option<Time>, now: Time) -> Wake {
         // Control is looked at this often even if nothing happens.
-        let mut at = now.plus_nanos(100_000_000).min(self.intervals.end());
+        let look = if self.calls.len() > 0 {
+            LOOK_NS
+        } else {
+            100_000_000
+        };
+        let mut at = now.plus_nanos(look).min(self.intervals.end());
         at = at.min(at_latest.unwrap_or(Time::NEVER));
         if let Some(deadline) = self.share.load.deadline
             && let Some((_, oldest)) = self.calls.oldest()

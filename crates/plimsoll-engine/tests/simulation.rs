@@ -11,7 +11,10 @@ use std::time::Duration;
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
 use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
 use plimsoll_engine::{CallId, Done, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
+use plimsoll_model::objective::{Measured, Part, Standing, Verdict, judge};
+use plimsoll_model::plan::{
+    Arrivals, Load, Metric, Objective, Reuse, Spacing, Stage, Statistic, Timed,
+};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
@@ -203,6 +206,16 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
 }
 
 fn simulate(load: Load, weather: Weather, server: Echo) -> StageRecord {
+    simulate_stopped(load, weather, server, Vec::new())
+}
+
+/// The worker is stopped at these moments for so long.
+fn simulate_stopped(
+    load: Load,
+    weather: Weather,
+    server: Echo,
+    pauses: Vec<(Time, Duration)>,
+) -> StageRecord {
     let schedule = Schedule::new(&load, 1);
     let clients = match load.arrivals {
         Arrivals::Closed { clients, .. } => clients,
@@ -219,7 +232,7 @@ fn simulate(load: Load, weather: Weather, server: Echo) -> StageRecord {
         keep_requests: false,
         trace: false,
     };
-    let network = SimulatedNetwork::new(server, weather);
+    let network = SimulatedNetwork::new(server, weather).stopping_the_worker(pauses);
     let mut worker = Worker::new(share, network, Arc::new(Ids), None);
     let mut control = Alone {
         start: None,
@@ -368,6 +381,74 @@ fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), record.due);
     assert!(record.late > 0 && record.late <= record.due);
+}
+
+/// What becomes of "p99.9 < 20ms" in a run of these calls.
+fn p99_9_below_20_ms(record: &StageRecord) -> Verdict {
+    let objective = Objective {
+        metric: Metric::Time(Timed::Response, Statistic::Percentile(99.9)),
+        stage: None,
+        below: true,
+        limit: 20e6,
+        text: "p99.9 < 20ms".to_owned(),
+    };
+    let measured = Measured {
+        all: Part {
+            record: record.clone(),
+            ..Part::default()
+        },
+        ..Measured::default()
+    };
+    judge(&[objective], &measured, Standing::Sound)[0].verdict
+}
+
+#[test]
+fn a_pause_of_the_generator_is_told_from_the_target_in_both_loops() {
+    let open = load(Arrivals::Open(Spacing::Constant), 2_000.0, 8);
+    let closed = load(
+        Arrivals::Closed {
+            clients: 20,
+            think: Duration::ZERO,
+        },
+        0.0,
+        8,
+    );
+    for (load, name) in [(open, "open"), (closed, "closed")] {
+        let run = |server, pauses| simulate_stopped(load.clone(), Weather::calm(1), server, pauses);
+        let calm = run(echo(7), Vec::new());
+        assert!(calm.delayed.is_empty(), "{name}: {:?}", calm.delayed);
+        assert_eq!(p99_9_below_20_ms(&calm), Verdict::Met, "{name}");
+
+        let pause = (Time(6_000_000_000), Duration::from_millis(80));
+        let stopped = run(echo(7), vec![pause]);
+        accounted(&stopped);
+        assert!(micros(&stopped.response, 0.999) > 60_000.0, "{name}");
+        assert_eq!(
+            p99_9_below_20_ms(&stopped),
+            Verdict::CannotBeJudged,
+            "{name}: {stopped:?}"
+        );
+        let longest = stopped.delayed.histogram().unwrap().max();
+        assert!(
+            (80..=86).contains(&(longest / 1_000_000)),
+            "{name} {longest}"
+        );
+
+        // A server that stands still as long is to blame, and so it is when the generator
+        // stands still elsewhere, for less.
+        let frozen = || Echo {
+            freeze: Some((Time(5_500_000_000), Time(5_900_000_000))),
+            ..echo(7)
+        };
+        assert_eq!(
+            p99_9_below_20_ms(&run(frozen(), Vec::new())),
+            Verdict::Missed
+        );
+        assert_eq!(
+            p99_9_below_20_ms(&run(frozen(), vec![pause])),
+            Verdict::Missed
+        );
+    }
 }
 
 proptest! {

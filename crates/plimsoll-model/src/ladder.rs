@@ -188,7 +188,7 @@ impl Slice {
             errors: total.errors + total.not_started,
             valid: run.summary.health.valid,
             not_resumed: objective::only_not_resumed(run),
-            conclusion: objective::conclude(run, &objectives),
+            conclusion: Conclusion::of(&objectives),
             objectives,
             run: directory,
             volume: None,

@@ -1,7 +1,12 @@
 //! Objectives: what was promised, and what was measured of the calls that count.
 //!
-//! A call that failed, or was never started, took longer than any limit: failing fast
-//! does not help a percentile. The binary judges the runs it makes, the report the runs it reads.
+//! A call that failed took longer than any limit: failing fast does not help a percentile.
+//! What the generator can have caused is not held against the target ([`blame`]), and what
+//! becomes of an objective then follows from one table ([`table`]). The binary judges the runs
+//! it makes, the report the runs it reads.
+
+mod blame;
+mod table;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,15 +20,9 @@ use crate::spec;
 use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
-/// What became of an objective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    Met,
-    Missed,
-    /// The run has too few calls, or handshakes, to tell.
-    NotSupported,
-}
+pub use blame::Circumstances;
+use blame::Failed;
+pub use table::{Conclusion, Found, Standing, Verdict, verdict};
 
 /// An objective with what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,37 +30,8 @@ pub struct Judged {
     /// Begins with the metric's name, however it was typed.
     pub objective: String,
     pub verdict: Verdict,
+    /// And, where it cannot be judged, why.
     pub measured: String,
-}
-
-impl Judged {
-    /// Full handshakes, where resumed ones were promised, were found out by this objective.
-    fn is_lost_resumption(&self) -> bool {
-        self.verdict == Verdict::Missed && self.objective.starts_with("resumed")
-    }
-}
-
-/// What a run with objectives comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Conclusion {
-    /// Every objective was met.
-    Pass,
-    /// An objective was missed.
-    Fail,
-    /// The run proves nothing: generator-limited, incomplete, without a success, or with too
-    /// few calls.
-    Invalid,
-}
-
-impl Conclusion {
-    pub fn name(self) -> &'static str {
-        match self {
-            Conclusion::Pass => "pass",
-            Conclusion::Fail => "fail",
-            Conclusion::Invalid => "invalid",
-        }
-    }
 }
 
 /// The calls of a run, or of one of its stages, that objectives are judged by.
@@ -78,10 +48,12 @@ pub struct Part {
 pub struct Measured {
     pub all: Part,
     pub stages: Vec<(String, Part)>,
+    pub circumstances: Circumstances,
 }
 
 impl Measured {
-    pub fn of(run: &Run) -> Measured {
+    /// `deadline`: the plan's, of a call.
+    pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> Measured {
         let part = |record: StageRecord, achieved_per_s| Part {
             record,
             achieved_per_s,
@@ -97,6 +69,17 @@ impl Measured {
                     (stage.name.clone(), part(record, stage.achieved_per_s))
                 })
                 .collect(),
+            circumstances: Circumstances {
+                deadline,
+                short: has(run, ProblemKind::NoDescriptors) || has(run, ProblemKind::NoPorts),
+                busy: has(run, ProblemKind::WorkerBusy),
+                not_resumed: run
+                    .summary
+                    .health
+                    .problems
+                    .iter()
+                    .any(|p| p.kind == ProblemKind::NotResumed && p.invalidates),
+            },
         }
     }
 
@@ -113,64 +96,57 @@ impl Measured {
     }
 }
 
-/// Judges `objectives`.
-pub fn judge(objectives: &[Objective], measured: &Measured) -> Vec<Judged> {
+fn has(run: &Run, kind: ProblemKind) -> bool {
+    run.summary.health.problems.iter().any(|p| p.kind == kind)
+}
+
+/// Judges `objectives` by what was `measured` in a run that stands so.
+pub fn judge(objectives: &[Objective], measured: &Measured, standing: Standing) -> Vec<Judged> {
     objectives
         .iter()
         .map(|objective| {
-            let (value, measured) = match measured.part(objective.stage.as_deref()) {
-                Some(part) => measure(objective.metric, part),
-                None => (None, "no calls in this stage".to_owned()),
-            };
-            let verdict = match value {
-                None => Verdict::NotSupported,
-                Some(value) if objective.below && value <= objective.limit => Verdict::Met,
-                Some(value) if !objective.below && value >= objective.limit => Verdict::Met,
-                Some(_) => Verdict::Missed,
+            let (found, text) = match measured.part(objective.stage.as_deref()) {
+                Some(part) => find(objective, part, &measured.circumstances),
+                None => (Found::TooFew, "no calls in this stage".to_owned()),
             };
             Judged {
                 objective: objective.text.clone(),
-                verdict,
-                measured,
+                verdict: verdict(standing, found),
+                measured: text,
             }
         })
         .collect()
 }
 
+/// How `run` stands, as far as objectives are concerned.
+pub fn standing(run: &Run) -> Standing {
+    let lost = run.reason.as_deref().is_some_and(|r| r.ends_with(LOST));
+    match run.state {
+        _ if run.summary.total.ok == 0 => Standing::Unproven,
+        _ if has(run, ProblemKind::CountsDiffer) => Standing::Unproven,
+        State::Running | State::Partial => Standing::Unproven,
+        State::Aborted if !lost => Standing::Unproven,
+        _ if !run.summary.health.valid => Standing::OtherLoad,
+        State::Aborted => Standing::Lost,
+        State::Complete | State::Invalid => Standing::Sound,
+    }
+}
+
 /// The objectives in `run`'s plan, judged by what it measured. Empty where the plan has none,
 /// or can't be read as one (imported runs).
 pub fn judge_run(run: &Run) -> Vec<Judged> {
-    let objectives: Vec<Objective> = spec::read(&run.plan)
-        .map(|spec| spec.objectives())
-        .unwrap_or_default();
+    let Ok(spec) = spec::read(&run.plan) else {
+        return Vec::new();
+    };
+    let objectives = spec.objectives();
     if objectives.is_empty() {
         return Vec::new();
     }
-    judge(&objectives, &Measured::of(run))
-}
-
-/// What `run` comes to; `None` where it has no objectives.
-pub fn conclude(run: &Run, judged: &[Judged]) -> Option<Conclusion> {
-    if judged.is_empty() {
-        return None;
-    }
-    let any = |verdict| judged.iter().any(|j| j.verdict == verdict);
-    let lost = run.reason.as_deref().is_some_and(|r| r.ends_with(LOST));
-    Some(if run.summary.total.ok == 0 {
-        Conclusion::Invalid
-    } else if run.state == State::Aborted && lost && any(Verdict::Missed) {
-        // Whatever the rest of the run would have shown.
-        Conclusion::Fail
-    } else if only_not_resumed(run) && judged.iter().any(Judged::is_lost_resumption) {
-        // What makes the run invalid is the very thing that was promised.
-        Conclusion::Fail
-    } else if run.state != State::Complete || any(Verdict::NotSupported) {
-        Conclusion::Invalid
-    } else if any(Verdict::Missed) {
-        Conclusion::Fail
-    } else {
-        Conclusion::Pass
-    })
+    judge(
+        &objectives,
+        &Measured::of(run, spec.deadline()),
+        standing(run),
+    )
 }
 
 /// Nothing but full handshakes makes `run` invalid.
@@ -187,7 +163,8 @@ pub const LOST: &str = "can no longer be met";
 pub type Expected<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
 
 /// The first of `objectives` that can no longer be met, given what was `measured` so far:
-/// enough of the calls that are `expected` have failed or taken too long.
+/// enough of the calls that are `expected` have failed or taken too long, and not for a reason
+/// of the generator's.
 pub fn lost<'a>(
     objectives: &'a [Objective],
     measured: &Measured,
@@ -198,13 +175,18 @@ pub fn lost<'a>(
         let (Some(part), Some(expected)) = (measured.part(stage), expected(stage)) else {
             return false;
         };
-        is_lost(o, &part.record, expected)
+        is_lost(o, &part.record, expected, &measured.circumstances)
     })
 }
 
-fn is_lost(objective: &Objective, record: &StageRecord, expected: u64) -> bool {
+fn is_lost(
+    objective: &Objective,
+    record: &StageRecord,
+    expected: u64,
+    circumstances: &Circumstances,
+) -> bool {
     let all = expected.max(record.ended()) as f64;
-    let failed = record.errors() + record.not_started;
+    let failed = Failed::of(record).surely(record, circumstances);
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
         // How many handshakes there will be is not known beforehand.
@@ -213,20 +195,34 @@ fn is_lost(objective: &Objective, record: &StageRecord, expected: u64) -> bool {
         Metric::Time(Timed::Measure(_) | Timed::MessageGap | Timed::Connection, _) => return false,
         Metric::Time(timed, statistic) => (timed, statistic),
     };
-    let failed = if timed.counts_failures() { failed } else { 0 };
-    let histogram = times(timed, record).and_then(Times::histogram);
     match statistic {
         Statistic::Percentile(p) => {
-            let slow = histogram.map_or(0, |h| {
-                h.len() - h.count_between(0, objective.limit as u64).min(h.len())
-            });
-            (failed + slow) as f64 > (1.0 - p / 100.0) * all
+            let slow = surely_over(objective, timed, record, circumstances);
+            slow as f64 > (1.0 - p / 100.0) * all
         }
         Statistic::Mean => {
+            let histogram = times(timed, record).and_then(Times::histogram);
             let sum = histogram.map_or(0.0, |h| h.mean() * h.len() as f64);
-            failed > 0 || sum > objective.limit * all
+            let own = sum - blame::of_mean(record) * record.ok() as f64;
+            timed.counts_failures() && failed > 0 || own > objective.limit * all
         }
     }
+}
+
+fn surely_over(
+    objective: &Objective,
+    timed: Timed,
+    record: &StageRecord,
+    circumstances: &Circumstances,
+) -> u64 {
+    blame::surely_over(
+        timed,
+        times(timed, record),
+        objective.limit as u64,
+        timed.counts_failures(),
+        record,
+        circumstances,
+    )
 }
 
 fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
@@ -265,19 +261,127 @@ fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) 
     (each, text)
 }
 
-fn measure(metric: Metric, part: &Part) -> (Option<f64>, String) {
+/// What was measured of an objective, and in words.
+fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> (Found, String) {
     let record = &part.record;
-    let all = record.ended() + record.not_started;
-    match metric {
-        Metric::Time(timed, statistic) => {
-            let failed = if timed.counts_failures() {
-                all - record.ok()
-            } else {
-                0
+    let (value, text) = measure(objective, part);
+    let Some(value) = value else {
+        return (Found::TooFew, text);
+    };
+    let is_met = match objective.below {
+        true => value <= objective.limit,
+        false => value >= objective.limit,
+    };
+    if is_met {
+        return (Found::Met, text);
+    }
+    let is_sure = match objective.metric {
+        Metric::Errors => {
+            let all = record.ok() + Failed::of(record).all();
+            let sure = Failed::of(record).surely(record, circumstances);
+            sure as f64 > objective.limit * all as f64
+        }
+        Metric::Rate => {
+            let held_back = 1.0 + blame::held_back(record);
+            !circumstances.short
+                && !circumstances.busy
+                && !circumstances.not_resumed
+                && value * held_back < objective.limit
+        }
+        Metric::Resumed | Metric::Memory(_) => true,
+        // The generator makes no time shorter.
+        Metric::Time(..) if !objective.below => true,
+        Metric::Time(timed, Statistic::Percentile(p)) => {
+            let over = surely_over(objective, timed, record, circumstances);
+            let all = population(timed, objective.limit as u64, record);
+            over as f64 > (1.0 - p / 100.0) * all as f64
+        }
+        Metric::Time(timed, Statistic::Mean) => {
+            let failed = match timed.counts_failures() {
+                true => Failed::of(record).surely(record, circumstances),
+                false => 0,
             };
+            let others = circumstances.short || circumstances.not_resumed;
+            failed > 0
+                || !others && value.is_finite() && value - blame::of_mean(record) > objective.limit
+        }
+    };
+    match is_sure {
+        true => (Found::Missed, text),
+        false => {
+            let why = reason(objective, record, circumstances);
+            (Found::MissedPerhaps, format!("{text}; {why}"))
+        }
+    }
+}
+
+/// Why the generator can be the cause.
+fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumstances) -> String {
+    if circumstances.short {
+        return "this machine ran out of descriptors or ports, which can be the cause".to_owned();
+    }
+    if circumstances.not_resumed {
+        return "with full handshakes, where resumed ones were asked for".to_owned();
+    }
+    let longest = record.delayed.histogram().map_or(0, |h| h.max());
+    let at = match objective.metric {
+        Metric::Time(_, Statistic::Percentile(p)) => record.pacing.histogram().map(|h| {
+            format!(
+                "pacing p{p} {}",
+                readable(h.value_at_quantile(p / 100.0) as f64)
+            )
+        }),
+        _ => None,
+    };
+    let mut seen: Vec<String> = at.into_iter().collect();
+    if longest > 0 {
+        seen.push(format!(
+            "it stood still for up to {}",
+            readable(longest as f64)
+        ));
+    }
+    if circumstances.busy {
+        seen.push("a worker used a whole core".to_owned());
+    }
+    if Failed::of(record).ours > 0 {
+        seen.push(format!("{} failures are its own", Failed::of(record).ours));
+    }
+    let seen = match seen.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", seen.join(", ")),
+    };
+    format!("the generator can be the cause{seen}")
+}
+
+/// The calls that a time is of: those that were given up are in it only where they are known
+/// to have taken longer than `limit`.
+fn population(timed: Timed, limit: u64, record: &StageRecord) -> u64 {
+    let measured = times(timed, record).map_or(0, Times::len);
+    measured + not_in_time(timed, limit, record)
+}
+
+/// Calls that took longer than `limit`, though no time of them was measured.
+fn not_in_time(timed: Timed, limit: u64, record: &StageRecord) -> u64 {
+    if !timed.counts_failures() {
+        return 0;
+    }
+    Failed::of(record).all() + record.cut_off.longer_than(limit)
+}
+
+fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
+    let record = &part.record;
+    match objective.metric {
+        Metric::Time(timed, statistic) => {
+            let failed = not_in_time(timed, objective.limit as u64, record);
             let value = times(timed, record).and_then(|times| of_times(times, statistic, failed));
             match value {
-                Some(ns) if ns.is_infinite() => (value, "calls that failed".to_owned()),
+                Some(ns) if ns.is_infinite() => {
+                    let text = match record.given_up() > 0 {
+                        true => "calls that failed, or were cut off",
+                        false => "calls that failed",
+                    };
+                    (value, text.to_owned())
+                }
                 Some(ns) => (value, readable(ns)),
                 None => {
                     let n = times(timed, record)
@@ -288,7 +392,9 @@ fn measure(metric: Metric, part: &Part) -> (Option<f64>, String) {
             }
         }
         Metric::Errors => {
-            let share = (all > 0).then(|| (all - record.ok()) as f64 / all as f64);
+            let failed = Failed::of(record).all();
+            let all = record.ok() + failed;
+            let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no calls".to_owned(), |s| format!("{:.4}%", s * 100.0));
             (share, text)
         }
@@ -382,11 +488,90 @@ mod tests {
         Measured {
             stages: vec![("peak".to_owned(), part.clone())],
             all: part,
+            circumstances: Circumstances::default(),
         }
     }
 
+    /// 992 calls were ok when the run was ended for its times; 110 had not begun.
+    #[test]
+    fn calls_that_were_given_up_are_no_errors() {
+        let mut r = record(800, 192, 0);
+        r.outcomes.add(Outcome::Interrupted, 4);
+        r.not_started = 106;
+        for _ in 0..110 {
+            r.cut_off.record(3_000_000);
+        }
+        let typed = [("errors", "< 1%"), ("p99", "< 10ms"), ("p50", "< 10ms")];
+        use Verdict::{Met, Missed};
+        assert_eq!(verdicts(&typed, r.clone()), [Met, Missed, Met]);
+        let errors = judge(&objectives(&typed[..1]), &measured(r), Standing::Lost);
+        assert_eq!(errors[0].measured, "0.0000%");
+    }
+
+    /// A pause of 80 ms at 500 calls a second, with a p99.9 of 20 ms promised.
+    #[test]
+    fn a_pause_of_the_generator_fails_nothing_and_hides_nothing() {
+        let paused = |slow_of_its_own: u64| {
+            let mut r = record(5_000, 40 + slow_of_its_own, 0);
+            for ms in 1..=40u64 {
+                r.pacing.record(2 * ms * 1_000_000);
+            }
+            for _ in 0..90 {
+                r.delayed.record(80_000_000);
+            }
+            r
+        };
+        let typed = [("p99.9", "< 20ms"), ("p50", "< 20ms")];
+        use Verdict::{CannotBeJudged, Met, Missed};
+        assert_eq!(verdicts(&typed, paused(0)), [CannotBeJudged, Met]);
+        assert_eq!(verdicts(&typed, paused(200)), [Missed, Met]);
+        let judged = judge(&objectives(&typed), &measured(paused(0)), Standing::Sound);
+        assert_eq!(
+            judged[0].measured,
+            "50.00ms; the generator can be the cause (pacing p99.9 80.00ms, it stood still for up to 80.00ms)"
+        );
+        // Nor does it end a run early.
+        let lost = |r| {
+            let objectives = objectives(&typed);
+            lost(&objectives, &measured(r), &|_| Some(5_040)).is_some()
+        };
+        assert!(!lost(paused(0)) && lost(paused(200)));
+    }
+
+    /// Most calls were refused: no lateness of the generator's does that.
+    #[test]
+    fn errors_count_whatever_load_it_was() {
+        let mut r = record(300, 0, 0);
+        r.outcomes.add(Outcome::ConnectRefused, 700);
+        for _ in 0..1_000 {
+            r.pacing.record(30_000_000);
+        }
+        let judged = judge(&usual(), &measured(r), Standing::OtherLoad);
+        let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Missed, Verdict::Missed]);
+        // What was met by a load that nobody asked for shows nothing.
+        let judged = judge(&usual(), &measured(record(900, 0, 0)), Standing::OtherLoad);
+        assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
+    }
+
+    #[test]
+    fn our_own_failures_are_neither_the_targets_nor_a_success() {
+        let mut r = record(900, 0, 0);
+        r.outcomes.add(Outcome::NoPorts, 100);
+        let circumstances = Circumstances {
+            short: true,
+            ..Circumstances::default()
+        };
+        let measured = Measured {
+            circumstances,
+            ..measured(r)
+        };
+        let judged = judge(&usual(), &measured, Standing::Sound);
+        assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
+    }
+
     fn verdicts(typed: &[(&str, &str)], record: StageRecord) -> Vec<Verdict> {
-        let judged = judge(&objectives(typed), &measured(record));
+        let judged = judge(&objectives(typed), &measured(record), Standing::Sound);
         judged.into_iter().map(|j| j.verdict).collect()
     }
 
@@ -429,7 +614,7 @@ mod tests {
 
     #[test]
     fn what_is_lost_is_missed_by_the_calls_that_were_made() {
-        let judged = judge(&usual(), &measured(record(600, 11, 0)));
+        let judged = judge(&usual(), &measured(record(600, 11, 0)), Standing::Lost);
         let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
         assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
     }
@@ -439,13 +624,14 @@ mod tests {
         let judged = |full, resumed| {
             let mut r = record(10, 0, 0);
             (r.connections_full, r.connections_resumed) = (full, resumed);
-            let judged = judge(&objectives(&[("resumed", ">= 99%")]), &measured(r));
+            let objectives = objectives(&[("resumed", ">= 99%")]);
+            let judged = judge(&objectives, &measured(r), Standing::OtherLoad);
             (judged[0].verdict, judged[0].measured.clone())
         };
         let told = |verdict, text: &str| (verdict, text.to_owned());
         assert_eq!(
             judged(1, 99),
-            told(Verdict::Met, "99.0000% of 100 handshakes")
+            told(Verdict::CannotBeJudged, "99.0000% of 100 handshakes")
         );
         assert_eq!(
             judged(2, 98),

@@ -145,7 +145,8 @@ outcomes! {
     SessionBroken "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent"
 
     // The end of the run.
-    NoAnswer "NO_ANSWER" Target "no answer by the end of the run's drain time"
+    NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included"
+    CutOff "CUT_OFF" Client "the run's drain time ended with the call in flight"
     Interrupted "INTERRUPTED" Client "the run was interrupted with the call in flight"
 }
 
@@ -157,6 +158,17 @@ impl Outcome {
 
     pub fn is_ok(self) -> bool {
         self == Outcome::Ok
+    }
+
+    /// The call was given up because the run ended: it says nothing of the target.
+    #[inline]
+    pub fn is_given_up(self) -> bool {
+        matches!(self, Outcome::CutOff | Outcome::Interrupted)
+    }
+
+    /// The call took longer than it was allowed: how long depends on when the clock was read.
+    pub fn is_timeout(self) -> bool {
+        matches!(self, Outcome::DeadlineExceeded | Outcome::ConnectTimeout)
     }
 
     /// The outcome's place in [`Outcome::ALL`].

@@ -32,7 +32,7 @@ impl Times {
     }
 
     /// Count one time `n` times.
-    fn record_n(&mut self, ns: u64, n: u64) {
+    pub(crate) fn record_n(&mut self, ns: u64, n: u64) {
         self.histogram_mut()
             .saturating_record_n(ns.min(LONGEST_NS), n);
     }
@@ -54,6 +54,13 @@ impl Times {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How many times are longer than `ns`, as far as the histogram tells them apart.
+    pub fn longer_than(&self, ns: u64) -> u64 {
+        self.histogram().map_or(0, |h| {
+            h.len() - h.count_between(0, ns.min(LONGEST_NS)).min(h.len())
+        })
     }
 
     /// Add the counts of `other`.
@@ -288,6 +295,12 @@ pub struct StageRecord {
     pub lag: Times,
     /// From the arrival to its being noticed: the generator's own share of the lag.
     pub pacing: Times,
+    /// For every call that was under way, or due, while the generator stood still or worked off
+    /// what that left behind: by how much, at most, that can have lengthened its times.
+    pub delayed: Times,
+    /// Of the calls that the end of the run cut off, in flight or before: from the arrival to
+    /// there.
+    pub cut_off: Times,
     /// `None` until a connection is recorded.
     pub phases: Option<Box<PhaseRecord>>,
     /// `None` until a message of a stream is recorded.
@@ -329,6 +342,9 @@ impl StageRecord {
             self.first_byte.record(s.first_byte_ns());
         } else {
             self.failed.record(s.response_ns());
+            if s.outcome.is_given_up() {
+                self.cut_off.record(s.response_ns());
+            }
         }
     }
 
@@ -374,6 +390,13 @@ impl StageRecord {
         self.ended() - self.ok()
     }
 
+    /// Calls that were given up because the run ended, or because the generator came to them
+    /// too late: nothing that the target did.
+    pub fn given_up(&self) -> u64 {
+        let given_up = self.outcomes.iter().filter(|(o, _)| o.is_given_up());
+        self.not_started + given_up.map(|(_, n)| n).sum::<u64>()
+    }
+
     /// Add the counts of `other`.
     pub fn merge(&mut self, other: &StageRecord) {
         self.due += other.due;
@@ -393,6 +416,8 @@ impl StageRecord {
         self.failed.merge(&other.failed);
         self.lag.merge(&other.lag);
         self.pacing.merge(&other.pacing);
+        self.delayed.merge(&other.delayed);
+        self.cut_off.merge(&other.cut_off);
         if !other.one_times.is_empty() {
             for times in [&mut self.response, &mut self.service, &mut self.first_byte] {
                 times.merge(&other.one_times);
@@ -430,6 +455,8 @@ impl StageRecord {
             &mut self.failed,
             &mut self.lag,
             &mut self.pacing,
+            &mut self.delayed,
+            &mut self.cut_off,
             &mut self.one_times,
         ] {
             times.clear();
@@ -456,6 +483,7 @@ impl StageRecord {
             && self.connections_lost == 0
             && self.connect_failures.total() == 0
             && self.pacing.is_empty()
+            && self.delayed.is_empty()
             && self.messages.as_ref().is_none_or(|m| m.is_empty())
             && self.measures.as_ref().is_none_or(|m| m.is_empty())
     }

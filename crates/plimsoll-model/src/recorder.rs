@@ -109,6 +109,12 @@ impl Recorder {
         self.current.stage_mut(stage).pacing.record(ns);
     }
 
+    /// The generator stood still while `n` calls were under way or due, which can have lengthened
+    /// their times by `ns` nanoseconds at most.
+    pub fn delayed(&mut self, stage: u8, ns: u64, n: u64) {
+        self.current.stage_mut(stage).delayed.record_n(ns, n);
+    }
+
     /// The time of `n` arrivals has come.
     #[inline]
     pub fn due(&mut self, stage: u8, n: u64) {
@@ -118,6 +124,13 @@ impl Recorder {
     /// `n` calls that were due will never be sent.
     pub fn not_started(&mut self, stage: u8, n: u64) {
         self.current.stage_mut(stage).not_started += n;
+    }
+
+    /// The run ended with a call that had been due for `ns` nanoseconds and was not sent.
+    pub fn cut_off(&mut self, stage: u8, ns: u64) {
+        let record = self.current.stage_mut(stage);
+        record.not_started += 1;
+        record.cut_off.record(ns);
     }
 
     /// An answer came after its call's deadline.

@@ -124,6 +124,16 @@ impl Spec {
             .collect()
     }
 
+    /// After which a call fails; `None`: never.
+    pub fn deadline(&self) -> Option<std::time::Duration> {
+        let (_, of_call) = self.call.deadline();
+        match self.load.deadline.or(of_call) {
+            None => Some(resolve::DEADLINE),
+            Some(Limit::None) => None,
+            Some(Limit::After(period)) => Some(period.0),
+        }
+    }
+
     /// TLS sessions are to be resumed from tickets.
     pub fn resumes(&self) -> bool {
         self.tls.as_ref().and_then(|tls| tls.resume) == Some(true)

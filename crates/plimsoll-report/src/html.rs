@@ -179,23 +179,18 @@ fn verdict(view: &View, several: bool) -> Markup {
     let run = &view.run;
     let total = &run.summary.total;
     let invalid = run.summary.health.problems.iter().find(|p| p.invalidates);
-    let missed = view.judged.iter().any(|j| j.verdict == Verdict::Missed);
-    let unjudged = view
-        .judged
-        .iter()
-        .any(|j| j.verdict == Verdict::NotSupported);
+    let unjudged = view.judged.iter().any(|j| j.verdict != Verdict::Met);
     let (tone, label) = match (run.state, invalid) {
-        // Even where full handshakes make the run invalid: that they are missed is the finding.
-        _ if objective::conclude(run, &view.judged) == Some(Conclusion::Fail) => {
+        // Even where the run is invalid: nothing that makes it so is the cause.
+        _ if Conclusion::of(&view.judged) == Some(Conclusion::Fail) => {
             (Tone::Bad, "objective missed")
         }
         (_, Some(p)) if p.kind.is_generator_limit() => (Tone::Unsure, "invalid: generator-limited"),
         (_, Some(_)) => (Tone::Unsure, "invalid"),
-        _ if missed => (Tone::Bad, "objective missed"),
         (State::Aborted, _) => (Tone::Unsure, "stopped before its end"),
         (State::Partial | State::Running, _) => (Tone::Unsure, "partial"),
         _ if total.ok == 0 => (Tone::Bad, "not one call succeeded"),
-        _ if unjudged => (Tone::Unsure, "objectives can't be judged"),
+        _ if unjudged => (Tone::Unsure, "not every objective can be judged"),
         _ if view.judged.is_empty() => (Tone::Plain, "no objective"),
         _ => (Tone::Good, "objectives met"),
     };
@@ -226,11 +221,7 @@ fn verdict(view: &View, several: bool) -> Markup {
         .judged
         .iter()
         .map(|j| {
-            let word = match j.verdict {
-                Verdict::Met => "met",
-                Verdict::Missed => "missed",
-                Verdict::NotSupported => "not judged",
-            };
+            let word = j.verdict.words();
             format!("{}: {word} ({})", j.objective, j.measured)
         })
         .collect();

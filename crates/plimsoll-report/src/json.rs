@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::objective::{conclude, judge_run};
+use plimsoll_model::objective::{Conclusion, judge_run};
 use plimsoll_model::run::Run;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let mut document = run.to_json();
     document["directory"] = json!(run.dir);
     let judged = judge_run(run);
-    document["verdict"] = json!(conclude(run, &judged));
+    document["verdict"] = json!(Conclusion::of(&judged));
     document["objectives"] = json!(judged);
     if let Some(delay) = overhead_over {
         document["overhead"] = json!(overhead(run, delay));

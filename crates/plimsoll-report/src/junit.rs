@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::objective::{Conclusion, Judged, Verdict, conclude, judge_run};
+use plimsoll_model::objective::{Conclusion, Judged, Verdict, judge_run};
 use plimsoll_model::run::{Run, State};
 
 /// The document.
@@ -96,8 +96,8 @@ impl Suite {
 /// The figures describe the target, all of the run, and more than failures.
 fn validity(run: &Run, judged: &[Judged]) -> Case {
     let problem = match run.state {
-        // Stopped because it was lost: that is a failure, and a proof.
-        _ if conclude(run, judged) == Some(Conclusion::Fail) => None,
+        // Lost, or missed whatever the generator did: that is a failure, and a proof.
+        _ if Conclusion::of(judged) == Some(Conclusion::Fail) => None,
         State::Complete if run.summary.total.ok == 0 => Some("not one call succeeded".to_owned()),
         State::Complete => None,
         _ => Some(
@@ -116,7 +116,10 @@ fn objective(judged: Judged) -> Case {
     let problem = match judged.verdict {
         Verdict::Met => None,
         Verdict::Missed => Some(("failure", format!("measured {}", judged.measured))),
-        Verdict::NotSupported => Some(("error", judged.measured)),
+        Verdict::CannotBeJudged | Verdict::NotSupported => {
+            let why = format!("{}: {}", judged.verdict.words(), judged.measured);
+            Some(("error", why))
+        }
     };
     Case {
         name: judged.objective,

@@ -113,10 +113,7 @@ fn unmet(rung: &Rung) -> Vec<String> {
             .filter(|j| (j.objective.as_str(), j.verdict) == (objective, verdict))
             .map(|j| j.measured.as_str())
             .collect();
-        let word = match verdict {
-            Verdict::Missed => "missed",
-            _ => "not judged",
-        };
+        let word = verdict.words();
         format!(
             "{}: {objective} {word} in {} of {} ({})",
             rung.name,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::objective::{Verdict, conclude, judge_run};
+use plimsoll_model::objective::{Conclusion, Verdict, judge_run};
 use plimsoll_model::run::{Run, State};
 
 use crate::compare::Comparison;
@@ -26,7 +26,7 @@ pub fn render(runs: &[Run]) -> String {
             dash(response.and_then(|r| r.p50_us).map(time)),
             dash(response.and_then(|r| r.p99_us).map(time)),
             dash(response.and_then(|r| r.p99_9_us).map(time)),
-            match (conclude(run, &judge_run(run)), run.state) {
+            match (Conclusion::of(&judge_run(run)), run.state) {
                 (Some(conclusion), _) => conclusion.name(),
                 (None, State::Complete) => "valid",
                 (None, state) => state.name(),
@@ -44,7 +44,7 @@ pub fn render(runs: &[Run]) -> String {
             let word = match j.verdict {
                 Verdict::Met => "✅ met",
                 Verdict::Missed => "❌ missed",
-                Verdict::NotSupported => "⚠️ not judged",
+                Verdict::CannotBeJudged | Verdict::NotSupported => "⚠️ cannot be judged",
             };
             let _ = writeln!(
                 out,

@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use plimsoll_model::measure::Count;
+use plimsoll_model::objective::{Conclusion, judge_run};
 use plimsoll_model::run::header::{Loop, NegotiatedTls, Security};
 use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
 use plimsoll_model::run::{Run, Source, State, TimesSummary};
@@ -110,10 +111,18 @@ fn verdict(out: &mut String, run: &Run, options: &Options) {
             .problems
             .iter()
             .any(|p| p.invalidates && p.kind.is_generator_limit());
-        let title = if limited {
-            "INVALID: generator-limited. These figures describe the load generator, not the target."
-        } else {
-            "INVALID. These figures can't be relied on."
+        let failed = Conclusion::of(&judge_run(run)) == Some(Conclusion::Fail);
+        let title = match (limited, failed) {
+            (true, true) => {
+                "GENERATOR-LIMITED. The times include the load generator's own delays; what was missed is the target's all the same."
+            }
+            (true, false) => {
+                "INVALID: generator-limited. These figures describe the load generator, not the target."
+            }
+            (false, true) => {
+                "NOT THE LOAD THAT WAS ASKED FOR. What was missed is missed all the same."
+            }
+            (false, false) => "INVALID. These figures can't be relied on.",
         };
         let _ = writeln!(out, "{}", options.loud(title));
         sentences(out, invalid, options);

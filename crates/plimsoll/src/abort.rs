@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, LOST, Measured, Part};
+use plimsoll_model::objective::{self, Circumstances, LOST, Measured, Part};
 use plimsoll_model::run::IntervalRecord;
 
 /// Watches a run's intervals for an objective that can no longer be met.
@@ -23,6 +23,10 @@ impl<'a> Abort<'a> {
             measured: Measured {
                 all: Part::default(),
                 stages: stages.map(|s| (s.name.clone(), Part::default())).collect(),
+                circumstances: Circumstances {
+                    deadline: plan.load.deadline,
+                    ..Circumstances::default()
+                },
             },
         }
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, Place, RunError, Stop};
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, Judged};
+use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 
@@ -260,7 +260,7 @@ fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
         console::tell("not one call succeeded");
         return Exit::Error;
     }
-    match objective::conclude(run, judged) {
+    match Conclusion::of(judged) {
         // The report says it.
         None if run.state == State::Partial => Exit::Error,
         conclusion => Exit::of(conclusion),

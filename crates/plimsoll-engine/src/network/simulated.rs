@@ -146,6 +146,8 @@ pub struct SimulatedNetwork<S> {
     resolving: VecDeque<Token>,
     /// Turns in a row in which nothing came or was sent, and nobody waited.
     idle_turns: u32,
+    /// When the worker is stopped, and for how long; the earliest last.
+    pauses: Vec<(Time, Duration)>,
 }
 
 /// A loop that turns so often for nothing burns a core. Calls that are cancelled at once on a
@@ -165,6 +167,32 @@ impl<S: Server> SimulatedNetwork<S> {
             sequence: 0,
             resolving: VecDeque::new(),
             idle_turns: 0,
+            pauses: Vec::new(),
+        }
+    }
+
+    /// Stops the worker at these moments for so long, as a signal or a busy machine does: the
+    /// network and the server go on.
+    #[must_use]
+    pub fn stopping_the_worker(mut self, mut pauses: Vec<(Time, Duration)>) -> Self {
+        pauses.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        self.pauses = pauses;
+        self
+    }
+
+    fn stop_the_worker(&mut self, ready: &mut Vec<Ready>) {
+        while let Some((_, length)) = self.pauses.pop_if(|(at, _)| *at <= self.now) {
+            let end = self.now + length;
+            while self
+                .agenda
+                .peek()
+                .is_some_and(|Reverse((at, ..))| *at <= end)
+                && let Some(Reverse((at, _, link, what))) = self.agenda.pop()
+            {
+                self.now = self.now.max(at);
+                self.happen(link, what, ready);
+            }
+            self.now = end;
         }
     }
 
@@ -446,6 +474,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             }
             self.now = self.now.max(until);
         }
+        self.stop_the_worker(ready);
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use plimsoll_model::{Outcome, Recorder, Time};
 
 use super::{Action, LINKS, Link, Script, Scripts, Turn};
 use crate::network::{Network, Ready, Token, Wake};
+use crate::pauses::{LOOK_NS, Pauses};
 use crate::worker::{Control, Intervals, Share, StopLevel, WorkerInterval};
 
 mod connection;
@@ -92,8 +93,11 @@ pub struct ScriptWorker<C: Scripts, N: Network> {
     stopped_at: Time,
     interrupted: bool,
     in_flight: u64,
+    /// Calls that have been due so far.
+    calls_begun: u64,
     open_connections: u32,
     intervals: Intervals,
+    pauses: Pauses,
     negotiated: Option<NegotiatedTls>,
 }
 
@@ -133,8 +137,10 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             stopped_at: Time::NEVER,
             interrupted: false,
             in_flight: 0,
+            calls_begun: 0,
             open_connections: 0,
             intervals: Intervals::none_yet(),
+            pauses: Pauses::new(),
             negotiated: None,
             share,
         }
@@ -167,8 +173,10 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             }
         }
         let now = self.network.now();
+        let calls = self.calls_by_now();
+        self.pauses.look(now, calls, true, &mut self.recorder);
         let outcome = match control.stop_level() {
-            StopLevel::Run => Outcome::NoAnswer,
+            StopLevel::Run => Outcome::CutOff,
             _ => Outcome::Interrupted,
         };
         for index in 0..self.slots.len() as u32 {
@@ -185,6 +193,13 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
         self.intervals.waited(now.since(before), !ready.is_empty());
+        if let Some(length) = self.pauses.waited(before, wake.at, now)
+            && now >= self.start
+        {
+            let calls = self.calls_by_now();
+            let length = length.min(now.since(self.start));
+            self.pauses.begin(length, now, calls, &mut self.recorder);
+        }
         for event in ready.drain(..) {
             self.serve(control, event);
         }
@@ -202,14 +217,28 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.issue(control, now);
         self.begin_connections(control, now);
         self.progress(control, now);
+        if self.pauses.are_felt() {
+            let calls = self.calls_by_now();
+            self.pauses.look(now, calls, false, &mut self.recorder);
+        }
         if now >= self.intervals.end() {
             self.hand_over(control, now, false);
         }
         Ok(())
     }
 
+    /// The stage, the calls in flight, and how many have been due.
+    fn calls_by_now(&self) -> (u8, u64, u64) {
+        (self.stage, self.in_flight, self.calls_begun)
+    }
+
     fn next_wake(&self, now: Time) -> Wake {
-        let mut at = now.plus_nanos(100_000_000).min(self.intervals.end());
+        let look = if self.in_flight > 0 {
+            LOOK_NS
+        } else {
+            100_000_000
+        };
+        let mut at = now.plus_nanos(look).min(self.intervals.end());
         if let Some(Reverse((when, ..))) = self.timers.peek() {
             at = at.min(*when);
         }
@@ -288,6 +317,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
                     && self.arrivals.is_none()
                     && self.share.calls.is_none(),
             in_flight: &mut self.in_flight,
+            calls_begun: &mut self.calls_begun,
             actions: &mut self.actions,
             outs: &mut self.outs,
             wake: None,

@@ -106,7 +106,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 break;
             }
             self.stage = arrival.stage;
-            self.recorder.due(arrival.stage, 1);
+            self.due(arrival.stage);
             self.recorder.pacing(arrival.stage, now.since(due));
             self.next = self.arrivals.as_mut().and_then(Iterator::next);
             match &mut self.backlog {
@@ -225,7 +225,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 self.idle_clients -= 1;
                 let number = self.next_number();
-                self.recorder.due(self.stage, 1);
+                self.due(self.stage);
                 self.begin_attempt(Attempt {
                     number,
                     arrival: now,
@@ -254,7 +254,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             self.lanes[lane as usize].idle -= 1;
             let number = self.next_number();
-            self.recorder.due(self.stage, 1);
+            self.due(self.stage);
             self.start_call(index, number, now, now, self.stage);
         }
     }
@@ -280,6 +280,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             _ => true,
         }
+    }
+
+    /// A call's time has come.
+    #[inline]
+    fn due(&mut self, stage: u8) {
+        self.due += 1;
+        self.recorder.due(stage, 1);
     }
 
     #[inline]
@@ -467,7 +474,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 break;
             }
             let number = self.next_number();
-            self.recorder.due(self.stage, 1);
+            self.due(self.stage);
             self.record_unsent(number, now, now, self.stage, outcome);
         }
     }
@@ -552,14 +559,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// The run is over: everything that has not ended is counted, and goodbye is said.
     pub(super) fn end_everything(&mut self, control: &mut impl Control, now: Time) {
         let outcome = match control.stop_level() {
-            StopLevel::Run => Outcome::NoAnswer,
+            StopLevel::Run => Outcome::CutOff,
             _ => Outcome::Interrupted,
         };
         // Told before the first one is closed: who looks at what they hold must see all.
         control.connections(-i64::from(self.open_connections));
         if let Some(mut backlog) = self.backlog.take() {
             while backlog.length > 0 {
-                self.recorder.not_started(backlog.head.stage, 1);
+                let due = self.start.plus_nanos(backlog.head.at);
+                self.recorder.cut_off(backlog.head.stage, now.since(due));
                 backlog.advance();
             }
         }

@@ -128,6 +128,8 @@ fn histograms(record: &StageRecord) -> Vec<(&'static str, &Times)> {
         ("failed_ns", &record.failed),
         ("lag_ns", &record.lag),
         ("pacing_ns", &record.pacing),
+        ("delayed_ns", &record.delayed),
+        ("cut_off_ns", &record.cut_off),
     ];
     if let Some(phases) = &record.phases {
         all.extend([
@@ -186,6 +188,8 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
         "failed_ns" => &mut record.failed,
         "lag_ns" => &mut record.lag,
         "pacing_ns" => &mut record.pacing,
+        "delayed_ns" => &mut record.delayed,
+        "cut_off_ns" => &mut record.cut_off,
         "first_message_ns" => &mut record.messages.get_or_insert_default().first_message,
         "inter_message_ns" => &mut record.messages.get_or_insert_default().inter_message,
         _ => {
@@ -401,6 +405,9 @@ mod tests {
                 bytes_received: 11,
             });
         }
+        recorder.delayed(1, 80_000_000, 40);
+        recorder.due(1, 1);
+        recorder.cut_off(1, 90_000_000);
         recorder.first_message(1, 4_000);
         recorder.inter_message(1, 50);
         recorder.messages_sent(1, 3);

@@ -2,27 +2,27 @@
 
 use std::fmt::Write;
 
-use plimsoll_model::objective::{Conclusion, Verdict, conclude, judge_run};
+use plimsoll_model::objective::{Conclusion, Verdict, judge_run};
 use plimsoll_model::run::Run;
 
 use super::Options;
 
 pub(super) fn objectives(out: &mut String, run: &Run, options: &Options) {
     let judged = judge_run(run);
-    let Some(conclusion) = conclude(run, &judged) else {
+    let Some(conclusion) = Conclusion::of(&judged) else {
         return;
     };
     let verdict = match conclusion {
         Conclusion::Pass => options.bold("verdict: pass"),
         Conclusion::Fail => options.loud("verdict: FAIL"),
-        Conclusion::Invalid => options.loud("verdict: INVALID, the objectives can't be judged"),
+        Conclusion::Invalid => options.loud("verdict: INVALID, not every objective can be judged"),
     };
     let _ = writeln!(out, "{verdict}");
     for one in judged {
         let word = match one.verdict {
             Verdict::Met => "met".to_owned(),
             Verdict::Missed => options.loud("MISSED"),
-            Verdict::NotSupported => options.loud("NOT JUDGED"),
+            Verdict::CannotBeJudged | Verdict::NotSupported => options.loud("CANNOT BE JUDGED"),
         };
         let _ = writeln!(
             out,

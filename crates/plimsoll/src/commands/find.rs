@@ -34,7 +34,7 @@ use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::{Progress, Series};
 use crate::row_flags::RowFlags;
-use judging::{drain, judge};
+use judging::{drain, errors_share, judge};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
@@ -403,19 +403,23 @@ impl Hunt<'_> {
         }
         let took = clock.now().0 - began.0;
         let total = &run.summary.total;
-        let settled = total.ok + total.errors + total.not_started;
         Ok(Trial {
             purpose,
             rate_per_s,
             length_s: length.as_secs_f64(),
             took_s: took as f64 / 1e9,
-            verdict: judge(&plan.objectives, self.record.implied_errors_share, &run),
+            verdict: judge(
+                &plan.objectives,
+                self.record.implied_errors_share,
+                &plan,
+                &run,
+            ),
             achieved_per_s: total.achieved_per_s,
             p50_us: total.response.and_then(|r| r.p50_us),
             p99_us: total.response.and_then(|r| r.p99_us),
             p99_9_us: total.response.and_then(|r| r.p99_9_us),
             mean_us: total.response.map(|r| r.mean_us),
-            errors_share: (settled > 0).then(|| (settled - total.ok) as f64 / settled as f64),
+            errors_share: errors_share(&run),
             run: Some(name),
         })
     }

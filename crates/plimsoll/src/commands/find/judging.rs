@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use plimsoll_model::objective::Measured;
+use plimsoll_model::objective::Verdict::{CannotBeJudged, Missed, NotSupported};
+use plimsoll_model::objective::{Measured, Standing};
 use plimsoll_model::plan::{Metric, Objective, Plan};
-use plimsoll_model::record::Counts;
+use plimsoll_model::record::{Counts, StageRecord};
 use plimsoll_model::run::Run;
 use plimsoll_model::search::Verdict;
 use plimsoll_model::{Outcome, objective};
@@ -24,10 +25,12 @@ pub(super) fn drain(plan: &Plan) -> Duration {
         .min(plan.load.drain)
 }
 
-/// What a trial says of its rate.
+/// What a trial says of its rate. Without an objective on errors, `implied_errors_share` of the
+/// calls may fail.
 pub(super) fn judge(
     objectives: &[Objective],
     implied_errors_share: Option<f64>,
+    plan: &Plan,
     run: &Run,
 ) -> Verdict {
     let limited = run
@@ -36,40 +39,64 @@ pub(super) fn judge(
         .problems
         .iter()
         .find(|p| p.invalidates && p.kind.is_generator_limit());
-    if let Some(problem) = limited {
+    let standing = match limited {
+        Some(_) => Standing::OtherLoad,
+        None => Standing::Sound,
+    };
+    let implied = implied_errors_share.map(|share| Objective {
+        metric: Metric::Errors,
+        stage: None,
+        below: true,
+        limit: share,
+        text: format!("errors < {}% (implied)", share * 100.0),
+    });
+    let promised: Vec<Objective> = objectives.iter().cloned().chain(implied).collect();
+    let mut measured = Measured::of(run, plan.load.deadline);
+    let judged = objective::judge(&promised, &measured, standing);
+    let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
+    let mut missed: Vec<String> = unmet(Missed).map(|j| j.objective.clone()).collect();
+    if missed.is_empty()
+        && let Some(unclear) = unmet(CannotBeJudged).next()
+    {
         return Verdict::GeneratorLimited {
-            reason: problem.text.clone(),
+            reason: match limited {
+                Some(problem) => problem.text.clone(),
+                None => format!("{}: {}", unclear.objective, unclear.measured),
+            },
         };
     }
-    let mut measured = Measured::of(run);
-    let record = measured.all.record.clone();
-    let mut missed: Vec<String> = objective::judge(objectives, &measured)
-        .into_iter()
-        .filter(|j| j.verdict != objective::Verdict::Met)
-        .map(|j| j.objective)
-        .collect();
-    let all = record.ended() + record.not_started;
-    let failed = all - record.ok();
-    if let Some(share) = implied_errors_share
-        && failed as f64 > share * all as f64
-    {
-        missed.push(format!("errors < {}% (implied)", share * 100.0));
-    }
+    // At a rate that is met there are enough calls.
+    missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
         return Verdict::Met;
     }
     // Calls that ran into their deadline were slow; those that failed otherwise are errors.
-    let slow = record.outcomes.of(Outcome::DeadlineExceeded) + record.not_started;
+    let record = measured.all.record.clone();
+    let failed = failures(&record);
+    let slow = record.outcomes.of(Outcome::DeadlineExceeded);
     let without = &mut measured.all.record;
-    without.not_started = 0;
     without.outcomes = Counts::default();
     without.outcomes.add(Outcome::Ok, record.ok());
-    let but_for_errors = objective::judge(objectives, &measured);
+    let but_for_errors = objective::judge(objectives, &measured, standing);
     Verdict::Missed {
         objectives: missed,
-        errors: failed > slow
-            && but_for_errors
-                .iter()
-                .all(|j| j.verdict != objective::Verdict::Missed),
+        errors: failed > slow && but_for_errors.iter().all(|j| j.verdict != Missed),
     }
+}
+
+/// Calls that failed, those left out that were given up with the trial.
+fn failures(record: &StageRecord) -> u64 {
+    let failed = record.outcomes.iter().filter(|(o, _)| !o.is_ok());
+    failed
+        .filter(|(o, _)| !o.is_given_up())
+        .map(|(_, n)| n)
+        .sum()
+}
+
+/// The share of the calls that failed.
+pub(super) fn errors_share(run: &Run) -> Option<f64> {
+    let record = run.measured();
+    let failed = failures(&record);
+    let all = record.ok() + failed;
+    (all > 0).then(|| failed as f64 / all as f64)
 }

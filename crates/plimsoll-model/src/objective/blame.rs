@@ -1,0 +1,233 @@
+//! What of a missed objective the generator can have caused, and what it can't.
+//!
+//! A generator that stands still for 80 ms sends late, reads answers late, and catches up in a
+//! burst. Each of these lengthens a call's times by 80 ms at most: where calls are served in
+//! turn, none is answered later than if all had come 80 ms later. So a call that took more than
+//! `limit + a` had taken more than `limit` of the target's own, unless the generator can have
+//! lengthened it by more than `a`; and how many calls it can have lengthened by more than `a` is
+//! recorded ([`StageRecord::pacing`], [`StageRecord::delayed`]). What remains is the target's,
+//! for whichever `a` that is most.
+
+use std::time::Duration;
+
+use crate::plan::Timed;
+use crate::record::{StageRecord, Times};
+
+/// What holds for the run that is judged, besides its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Circumstances {
+    /// After which a call fails.
+    pub deadline: Option<Duration>,
+    /// Descriptors or ports ran out: calls waited because the generator had none to give.
+    pub short: bool,
+    /// A worker used a whole core.
+    pub busy: bool,
+    /// Full handshakes, where resumed ones were asked for.
+    pub not_resumed: bool,
+}
+
+/// Calls that did not end ok, by whose doing that is. Those given up are in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// The target's, or the link's.
+    pub(super) sure: u64,
+    /// Of a time that was up: a late generator can be the cause.
+    pub(super) timeouts: u64,
+    /// This process's own.
+    pub(super) ours: u64,
+}
+
+impl Failed {
+    pub(super) fn of(record: &StageRecord) -> Failed {
+        use crate::outcome::Blame;
+        let mut failed = Failed::default();
+        for (outcome, n) in record.outcomes.iter() {
+            match outcome.blame() {
+                None => {}
+                _ if outcome.is_given_up() => {}
+                Some(Blame::Client) => failed.ours += n,
+                Some(Blame::Link | Blame::Target) if outcome.is_timeout() => failed.timeouts += n,
+                Some(Blame::Link | Blame::Target) => failed.sure += n,
+            }
+        }
+        failed
+    }
+
+    pub(super) fn all(self) -> u64 {
+        self.sure + self.timeouts + self.ours
+    }
+
+    /// Not counting those that a late generator can have caused, nor this process's own.
+    pub(super) fn surely(self, record: &StageRecord, circumstances: &Circumstances) -> u64 {
+        let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
+        self.sure
+            + self
+                .timeouts
+                .saturating_sub(lengthened(record, little(deadline)))
+    }
+}
+
+/// Where nobody knows the deadline: the default one.
+const FALLBACK_DEADLINE: Duration = Duration::from_secs(10);
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What is missing to a deadline by so little is as good as it: a hundredth of it.
+fn little(deadline: Duration) -> u64 {
+    nanos(deadline / 100)
+}
+
+/// Calls whose times the generator can have lengthened by more than `ns`.
+pub(super) fn lengthened(record: &StageRecord, ns: u64) -> u64 {
+    record.pacing.longer_than(ns) + record.delayed.longer_than(ns)
+}
+
+/// The lengths that are tried: 0, and from 1 µs by halves of a doubling to above an hour.
+fn lengths() -> impl Iterator<Item = u64> {
+    let doubled = (0..33).map(|n| 1_000u64 << n);
+    std::iter::once(0).chain(doubled.flat_map(|ns| [ns, ns + ns / 2]))
+}
+
+/// How many calls surely took longer than `limit` ns, had the generator never been late. Calls
+/// that failed took longer where `failures` count.
+pub(super) fn surely_over(
+    timed: Timed,
+    times: Option<&Times>,
+    limit: u64,
+    failures: bool,
+    record: &StageRecord,
+    circumstances: &Circumstances,
+) -> u64 {
+    let failed = match failures {
+        true => Failed::of(record),
+        false => Failed::default(),
+    };
+    if is_anothers(timed, circumstances) {
+        return failed.sure;
+    }
+    let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
+    // A call that hit its deadline took so long, and nobody knows how much longer.
+    let reach = nanos(deadline).saturating_sub(limit).max(little(deadline));
+    lengths()
+        .map(|length| {
+            let over = times.map_or(0, |times| times.longer_than(limit.saturating_add(length)));
+            let cut_off = match failures {
+                true => record.cut_off.longer_than(limit.saturating_add(length)),
+                false => 0,
+            };
+            let timeouts = if length <= reach { failed.timeouts } else { 0 };
+            let lengthened = lengthened(record, length);
+            // Failures that no lateness causes are the target's, however many calls were late.
+            failed.sure + (over + cut_off + timeouts).saturating_sub(lengthened)
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+/// Times that are long for a reason of the client's machine, or are not those asked for.
+fn is_anothers(timed: Timed, circumstances: &Circumstances) -> bool {
+    let waits_for_connection = matches!(
+        timed,
+        Timed::Response | Timed::Lag | Timed::Connection | Timed::Measure(_)
+    );
+    circumstances.short && waits_for_connection || circumstances.not_resumed
+}
+
+/// The share of all calls by which a generator that stood still can have lowered a rate.
+pub(super) fn held_back(record: &StageRecord) -> f64 {
+    /// Shorter pauses are not seen as such, and made up for.
+    const SHORT_NS: u64 = 1_000_000;
+    lengthened(record, SHORT_NS) as f64 / record.ended().max(1) as f64
+}
+
+/// How many nanoseconds of a mean are the generator's at most.
+pub(super) fn of_mean(record: &StageRecord) -> f64 {
+    let sum = |times: &Times| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
+    (sum(&record.pacing) + sum(&record.delayed)) / record.ok().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Outcome;
+
+    const MS: u64 = 1_000_000;
+
+    fn over(record: &StageRecord, limit_ms: u64) -> u64 {
+        let circumstances = Circumstances {
+            deadline: Some(Duration::from_secs(1)),
+            ..Circumstances::default()
+        };
+        let times = Some(&record.response);
+        surely_over(
+            Timed::Response,
+            times,
+            limit_ms * MS,
+            true,
+            record,
+            &circumstances,
+        )
+    }
+
+    fn record(calls: &[(u64, u64)]) -> StageRecord {
+        let mut record = StageRecord::default();
+        for (n, ms) in calls {
+            record.response.record_n(ms * MS, *n);
+            record.outcomes.add(Outcome::Ok, *n);
+            record.pacing.record_n(20_000, *n);
+        }
+        record
+    }
+
+    #[test]
+    fn without_a_late_generator_every_slow_call_is_the_targets() {
+        assert_eq!(over(&record(&[(900, 5), (100, 50)]), 20), 100);
+        assert_eq!(over(&record(&[(900, 5), (100, 20)]), 20), 0);
+    }
+
+    #[test]
+    fn calls_that_a_pause_can_have_lengthened_are_not_held_against_the_target() {
+        let mut paused = record(&[(900, 5), (60, 50)]);
+        paused.delayed.record_n(80 * MS, 70);
+        assert_eq!(over(&paused, 20), 0);
+        // Longer than the limit and the pause together is the target's own.
+        let mut slow = record(&[(900, 5), (60, 150)]);
+        slow.delayed.record_n(80 * MS, 70);
+        assert_eq!(over(&slow, 20), 60);
+        // And so is what is slow beside the pause.
+        let mut both = record(&[(500, 5), (400, 50)]);
+        both.delayed.record_n(80 * MS, 70);
+        assert_eq!(over(&both, 20), 330);
+    }
+
+    #[test]
+    fn failures_are_the_targets_but_for_timeouts_and_our_own() {
+        let mut failing = record(&[(900, 5)]);
+        failing.outcomes.add(Outcome::ConnectRefused, 60);
+        failing.outcomes.add(Outcome::NoPorts, 7);
+        failing.outcomes.add(Outcome::Interrupted, 3);
+        failing.not_started = 5;
+        failing.delayed.record_n(80 * MS, 500);
+        assert_eq!(over(&failing, 20), 60);
+        let mut late = record(&[(900, 5)]);
+        late.outcomes.add(Outcome::DeadlineExceeded, 60);
+        assert_eq!(over(&late, 20), 60);
+        // With a limit beyond the deadline, too.
+        assert_eq!(over(&late, 2_000), 60);
+        late.delayed.record_n(1_500 * MS, 50);
+        assert_eq!(over(&late, 20), 10);
+        assert_eq!(over(&late, 2_000), 10);
+    }
+
+    #[test]
+    fn a_call_cut_off_counts_by_what_it_had_taken() {
+        let mut cut = record(&[(900, 5)]);
+        cut.not_started = 30;
+        cut.cut_off.record_n(10 * MS, 20);
+        cut.cut_off.record_n(50 * MS, 10);
+        assert_eq!(over(&cut, 20), 10);
+        assert_eq!(over(&cut, 60), 0);
+    }
+}

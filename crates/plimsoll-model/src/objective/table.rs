@@ -1,0 +1,191 @@
+//! The one table from which every verdict follows: on the screen, in the documents, in JUnit
+//! and in the exit code.
+//!
+//! [`verdict`] is what becomes of one objective, [`Conclusion::of`] what all of them come to.
+//! `docs/objectives.md` holds the same table, and a test keeps the two equal.
+
+use serde::{Deserialize, Serialize};
+
+use super::Judged;
+
+/// What was measured of an objective, seen apart from the run's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Met,
+    /// It would be missed had the generator never been late.
+    Missed,
+    /// It is missed, and the generator can be the cause.
+    MissedPerhaps,
+    TooFew,
+}
+
+impl Found {
+    pub const ALL: [Found; 4] = [
+        Found::Met,
+        Found::Missed,
+        Found::MissedPerhaps,
+        Found::TooFew,
+    ];
+}
+
+/// How the run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Complete, and its figures describe the target.
+    Sound,
+    /// Ended early, because an objective could no longer be met.
+    Lost,
+    /// Not the load that was asked for: generator-limited, connections missing, or full
+    /// handshakes where resumed ones were asked for.
+    OtherLoad,
+    /// Incomplete, without one success, or with counts that don't add up.
+    Unproven,
+}
+
+impl Standing {
+    pub const ALL: [Standing; 4] = [
+        Standing::Sound,
+        Standing::Lost,
+        Standing::OtherLoad,
+        Standing::Unproven,
+    ];
+
+    /// As the table of the documents names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Sound => "sound",
+            Standing::Lost => "ended early: an objective could no longer be met",
+            Standing::OtherLoad => "not the load that was asked for",
+            Standing::Unproven => "incomplete, or without a success",
+        }
+    }
+}
+
+/// What became of an objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Met,
+    Missed,
+    /// The generator can be the cause, or the run shows nothing.
+    CannotBeJudged,
+    /// The run has too few calls, or handshakes, to tell.
+    NotSupported,
+}
+
+impl Verdict {
+    /// In a sentence: "p99 < 10ms: missed".
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Met => "met",
+            Verdict::Missed => "missed",
+            Verdict::CannotBeJudged | Verdict::NotSupported => "cannot be judged",
+        }
+    }
+}
+
+/// What becomes of an objective of which `found` was measured, in a run that stands so.
+pub fn verdict(standing: Standing, found: Found) -> Verdict {
+    match (standing, found) {
+        (Standing::Unproven, _) => Verdict::CannotBeJudged,
+        (_, Found::TooFew) => Verdict::NotSupported,
+        (_, Found::MissedPerhaps) => Verdict::CannotBeJudged,
+        // Whatever load it was, and whatever the rest of the run would have shown.
+        (_, Found::Missed) => Verdict::Missed,
+        // A lighter load, or a burstier one, proves nothing.
+        (Standing::OtherLoad, Found::Met) => Verdict::CannotBeJudged,
+        (Standing::Sound | Standing::Lost, Found::Met) => Verdict::Met,
+    }
+}
+
+/// What a run with objectives comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Conclusion {
+    /// Every objective was met.
+    Pass,
+    /// An objective was missed, and not by the generator.
+    Fail,
+    /// None was missed for sure, and one cannot be judged.
+    Invalid,
+}
+
+impl Conclusion {
+    pub const ALL: [Conclusion; 3] = [Conclusion::Pass, Conclusion::Fail, Conclusion::Invalid];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Conclusion::Pass => "pass",
+            Conclusion::Fail => "fail",
+            Conclusion::Invalid => "invalid",
+        }
+    }
+
+    /// What objectives come to together; `None` where there are none.
+    pub fn of(judged: &[Judged]) -> Option<Conclusion> {
+        let any = |verdict| judged.iter().any(|j| j.verdict == verdict);
+        if judged.is_empty() {
+            None
+        } else if any(Verdict::Missed) {
+            Some(Conclusion::Fail)
+        } else if judged.iter().all(|j| j.verdict == Verdict::Met) {
+            Some(Conclusion::Pass)
+        } else {
+            Some(Conclusion::Invalid)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of the table under the page's heading `## name`, without head and rule.
+    fn rows(page: &str, name: &str) -> Vec<Vec<String>> {
+        let section = page.split("\n## ").find(|s| s.starts_with(name)).unwrap();
+        let lines = section.lines().filter(|line| line.starts_with('|'));
+        let cells = |line: &str| {
+            let inner = line.trim_matches('|').split('|');
+            inner.map(|cell| cell.trim().to_owned()).collect()
+        };
+        lines.skip(2).map(cells).collect()
+    }
+
+    #[test]
+    fn the_documented_table_is_this_one() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/objectives.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let expected: Vec<Vec<String>> = Standing::ALL
+            .into_iter()
+            .map(|standing| {
+                let verdicts = Found::ALL.map(|found| verdict(standing, found).words());
+                let mut row = vec![standing.name().to_owned()];
+                row.extend(verdicts.map(str::to_owned));
+                row
+            })
+            .collect();
+        assert_eq!(rows(&page, "Whose fault it is"), expected);
+    }
+
+    #[test]
+    fn one_objective_missed_for_sure_fails_a_run_and_one_unjudged_keeps_it_from_passing() {
+        use Verdict::{CannotBeJudged, Met, Missed, NotSupported};
+        for (verdicts, conclusion) in [
+            (&[] as &[Verdict], None),
+            (&[Met, Met], Some(Conclusion::Pass)),
+            (&[Met, CannotBeJudged], Some(Conclusion::Invalid)),
+            (&[NotSupported, Met], Some(Conclusion::Invalid)),
+            (&[CannotBeJudged, Missed, Met], Some(Conclusion::Fail)),
+        ] {
+            let judged: Vec<Judged> = verdicts
+                .iter()
+                .map(|verdict| Judged {
+                    objective: String::new(),
+                    verdict: *verdict,
+                    measured: String::new(),
+                })
+                .collect();
+            assert_eq!(Conclusion::of(&judged), conclusion, "{verdicts:?}");
+        }
+    }
+}
