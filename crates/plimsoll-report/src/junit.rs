@@ -1,14 +1,65 @@
 //! The objectives of runs as JUnit XML, for continuous integration: a suite a run, a test case
-//! an objective, and one for the run's validity, so that no suite is ever empty.
+//! an objective, and one for the run's validity, so that no suite is ever empty. Of a ladder a
+//! suite is a rung; a search is one suite, with a case for its result.
 
 use std::fmt::Write as _;
 
+use plimsoll_model::ladder::{LadderRecord, Rung};
 use plimsoll_model::objective::{Conclusion, Judged, Verdict, judge_run};
-use plimsoll_model::run::{Run, State};
+use plimsoll_model::run::{Run, State, Timestamp};
+use plimsoll_model::search::{Limit, SearchRecord};
 
-/// The document.
+use crate::search as words;
+
+/// The document of runs.
 pub fn render(runs: &[Run]) -> String {
     let suites: Vec<Suite> = runs.iter().map(Suite::of).collect();
+    document(&suites)
+}
+
+/// The document of a ladder: a suite a rung.
+pub fn ladder(record: &LadderRecord) -> String {
+    let suites: Vec<Suite> = record
+        .rungs
+        .iter()
+        .map(|r| Suite::rung(record, r))
+        .collect();
+    document(&suites)
+}
+
+/// The document of a search.
+pub fn search(record: &SearchRecord) -> String {
+    let said = || words::headline(record);
+    let is_found = Case {
+        name: format!("a rate meets {}", record.objectives.join(", ")),
+        problem: match record.finding.as_ref().map(|f| (f.line_per_s, &f.limit)) {
+            Some((Some(_), _)) => None,
+            Some((None, Limit::LeastRate)) => Some(("failure", said())),
+            _ => Some(("error", said())),
+        },
+    };
+    let is_sure = Case {
+        name: "the load line is confirmed".to_owned(),
+        problem: match record.finding.as_ref() {
+            _ if record.interrupted => Some(("error", "the search was interrupted".to_owned())),
+            Some(f) if f.confirmed && !matches!(f.limit, Limit::Generator { .. }) => None,
+            Some(f) => Some(("error", words::explanation(record, f).join("; "))),
+            None => Some(("error", said())),
+        },
+    };
+    document(&[Suite {
+        name: record.name.clone(),
+        timestamp: stamp(record.started_at),
+        seconds: record.trials.iter().map(|t| t.took_s).sum(),
+        cases: vec![is_found, is_sure],
+    }])
+}
+
+fn stamp(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+}
+
+fn document(suites: &[Suite]) -> String {
     let sum = |of: fn(&Suite) -> usize| suites.iter().map(of).sum::<usize>();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(
@@ -18,7 +69,7 @@ pub fn render(runs: &[Run]) -> String {
         sum(|s| s.count("failure")),
         sum(|s| s.count("error"))
     );
-    for suite in &suites {
+    for suite in suites {
         suite.write(&mut xml);
     }
     xml += "</testsuites>\n";
@@ -45,12 +96,63 @@ impl Suite {
         cases.extend(judged.into_iter().map(objective));
         Suite {
             name: run.header.name.clone(),
-            timestamp: run
-                .header
-                .started_at
-                .strftime("%Y-%m-%dT%H:%M:%S")
-                .to_string(),
+            timestamp: stamp(run.header.started_at),
             seconds: run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6,
+            cases,
+        }
+    }
+
+    /// An objective is missed where it is missed in a slice.
+    fn rung(record: &LadderRecord, rung: &Rung) -> Suite {
+        let unsure = rung
+            .slices
+            .iter()
+            .filter(|s| s.is_generator_limited())
+            .count();
+        let missed = rung
+            .slices
+            .iter()
+            .any(|s| s.conclusion == Some(Conclusion::Fail));
+        let problem = match rung.slices.len() {
+            0 => Some("no slice was measured".to_owned()),
+            all if unsure > 0 && !missed => Some(format!(
+                "{unsure} of {all} slices are generator-limited, or incomplete"
+            )),
+            _ => None,
+        };
+        let mut cases = vec![Case {
+            name: "the rung is valid".to_owned(),
+            problem: problem.map(|why| ("error", why)),
+        }];
+        let of = |name: &str, verdicts: &[Verdict]| {
+            let all = rung.slices.iter().flat_map(|s| &s.objectives);
+            let one = all.filter(|j| j.objective == name && verdicts.contains(&j.verdict));
+            let measured: Vec<&str> = one.map(|j| j.measured.as_str()).collect();
+            let n = measured.len();
+            let said = || format!("in {n} of {} slices ({})", rung.slices.len(), measured[0]);
+            (n > 0).then(said)
+        };
+        let names = rung
+            .slices
+            .first()
+            .map_or(&[] as &[Judged], |s| &s.objectives);
+        cases.extend(names.iter().map(|judged| {
+            let name = &judged.objective;
+            let unjudged = [Verdict::CannotBeJudged, Verdict::NotSupported];
+            let problem = match (of(name, &[Verdict::Missed]), of(name, &unjudged)) {
+                (Some(missed), _) => Some(("failure", format!("missed {missed}"))),
+                (None, Some(said)) => Some(("error", format!("cannot be judged {said}"))),
+                (None, None) => None,
+            };
+            Case {
+                name: name.clone(),
+                problem,
+            }
+        }));
+        Suite {
+            name: format!("{}: {}", record.name, rung.name),
+            timestamp: stamp(record.started_at),
+            seconds: record.slice_s * rung.slices.len() as f64,
             cases,
         }
     }

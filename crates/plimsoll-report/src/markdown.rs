@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 
+use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::objective::{Conclusion, Verdict, judge_run};
 use plimsoll_model::run::{Run, State};
+use plimsoll_model::search::SearchRecord;
 
 use crate::compare::Comparison;
+use crate::ladder as rungs;
 use crate::quantity::{rate, share, time};
+use crate::search as found;
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
 pub fn render(runs: &[Run]) -> String {
@@ -61,6 +65,67 @@ pub fn render(runs: &[Run]) -> String {
         for problem in problems {
             let _ = writeln!(out, "- ⚠️ {}", cell(&problem.text));
         }
+    }
+    out
+}
+
+/// A search: its result in sentences, and a row a trial.
+pub fn search(record: &SearchRecord) -> String {
+    let mut out = format!(
+        "**{}**\n\n{}\n\n",
+        cell(&record.name),
+        cell(&found::headline(record))
+    );
+    let sentences = record
+        .finding
+        .as_ref()
+        .map(|f| found::explanation(record, f));
+    for sentence in sentences.into_iter().flatten() {
+        let _ = writeln!(out, "- {}", cell(&sentence));
+    }
+    out += "\n| rate | p50 | p99 | errors | trial | verdict |\n|---:|---:|---:|---:|---|---|\n";
+    let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    for trial in found::by_rate(record) {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} |",
+            rate(trial.rate_per_s),
+            dash(trial.p50_us.map(time)),
+            dash(trial.p99_us.map(time)),
+            dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),
+            found::purpose(trial.purpose),
+            cell(&found::verdict(&trial.verdict)),
+        );
+    }
+    out
+}
+
+/// A ladder, or a sweep: the verdict and what is to be known, and a row a rung.
+pub fn ladder(record: &LadderRecord) -> String {
+    let metrics = rungs::metrics(record);
+    let names: Vec<&str> = metrics.iter().map(|m| m.name()).collect();
+    let mut out = format!(
+        "**{}**\n\n| rung | {} |\n|---|{}\n",
+        cell(&record.name),
+        names.join(" | "),
+        "---:|".repeat(metrics.len())
+    );
+    for rung in &record.rungs {
+        let medians: Vec<String> = metrics
+            .iter()
+            .map(|m| {
+                rung.median(*m)
+                    .map_or_else(|| "–".to_owned(), |v| rungs::show(*m, v))
+            })
+            .collect();
+        let _ = writeln!(out, "| {} | {} |", cell(&rung.name), medians.join(" | "));
+    }
+    let sentences = [rungs::objectives(record), rungs::notes(record)].concat();
+    if !sentences.is_empty() {
+        out.push('\n');
+    }
+    for sentence in sentences {
+        let _ = writeln!(out, "- {}", cell(&sentence));
     }
     out
 }

@@ -174,6 +174,13 @@ pub(crate) fn execute(
             presentation::show(&run, output.json)?;
             return Err(failure);
         }
+        Err(Uncarried::Failed(failure)) => {
+            // Who reads reports learns there that the target was down.
+            if never_began(&dir) {
+                write_page(&dir)?;
+            }
+            return Err(failure);
+        }
         carried_out => carried_out?,
     };
     let judged = objective::judge_run(&run);
@@ -252,17 +259,22 @@ pub(crate) fn carry_out(
 
 /// What the run's result means to a script.
 fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
-    let total = &run.summary.total;
-    if session.stop.level() != StopLevel::Run {
-        return Exit::Interrupted;
-    }
-    if total.ok == 0 {
+    let interrupted = session.stop.level() != StopLevel::Run;
+    let ok = run.summary.total.ok;
+    if ok == 0 && !interrupted {
         console::tell("not one call succeeded");
-        return Exit::Error;
     }
-    match Conclusion::of(judged) {
+    exit_of(interrupted, ok, run.state, Conclusion::of(judged))
+}
+
+/// The exit code of a run that was interrupted or not, had so many calls that succeeded, and came
+/// to this.
+fn exit_of(interrupted: bool, ok: u64, state: State, conclusion: Option<Conclusion>) -> Exit {
+    match conclusion {
+        _ if interrupted => Exit::Interrupted,
+        _ if ok == 0 => Exit::Error,
         // The report says it.
-        None if run.state == State::Partial => Exit::Error,
+        None if state == State::Partial => Exit::Error,
         conclusion => Exit::of(conclusion),
     }
 }
@@ -292,6 +304,10 @@ fn record(
     let mut header = RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
     header.processes = Some(spread.processes).filter(|&n| n > 1);
     header.notes.clone_from(&spread.notes);
+    if never_began(dir) {
+        // So that the same command can be given again.
+        discard(dir, true);
+    }
     let existed = dir.exists();
     let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
         .map_err(|e| cannot_keep(&e, dir))?;
@@ -363,6 +379,14 @@ fn record(
                 }
             }
         }
+        Err(error) if intervals == 0 && is_the_targets(&error) => {
+            let failure = protocols::could_not_begin(error);
+            let reason = format!("{NOT_BEGUN}{failure}");
+            writer.log(&reason);
+            // What can't be kept either is the lesser problem.
+            let _ = writer.finish(Ending::partial(reason));
+            return Err(failure.into());
+        }
         Err(error) if intervals == 0 => {
             // Nothing was measured, so nothing is kept, and the same command can be given again.
             drop(writer);
@@ -377,6 +401,22 @@ fn record(
     writer
         .finish(ending)
         .map_err(|unkept| Uncarried::Unkept(unkept.run, cannot_keep(&unkept.error, dir)))
+}
+
+/// How the reason begins of a run without a load.
+const NOT_BEGUN: &str = "the load did not begin: ";
+
+/// The target was not to be reached: a result, though there is nothing to measure.
+fn is_the_targets(error: &RunError) -> bool {
+    matches!(
+        error,
+        RunError::NoConnection { .. } | RunError::Resolve { .. }
+    )
+}
+
+/// The directory is that of a run whose target was not to be reached.
+fn never_began(dir: &Path) -> bool {
+    Run::load(dir).is_ok_and(|run| run.reason.is_some_and(|r| r.starts_with(NOT_BEGUN)))
 }
 
 /// Keeps what was learned on the way.
@@ -416,6 +456,7 @@ fn discard(dir: &Path, existed: bool) {
         run::file::INTERVALS,
         run::file::REQUESTS,
         run::file::LOG,
+        run::file::REPORT,
     ] {
         let _ = std::fs::remove_file(dir.join(name));
     }
@@ -460,6 +501,37 @@ pub(crate) fn default_dir(name: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_ending_has_its_exit_code() {
+        use Conclusion::{Fail, Invalid, Pass};
+        use State::{Aborted, Complete, Partial};
+        for (interrupted, ok, state, conclusion, code) in [
+            (false, 1, Complete, None, 0),
+            (false, 1, State::Invalid, None, 0),
+            (false, 1, Complete, Some(Pass), 0),
+            (false, 1, Complete, Some(Fail), 99),
+            (false, 1, Complete, Some(Invalid), 90),
+            // Generator-limited, and something was missed all the same.
+            (false, 1, State::Invalid, Some(Fail), 99),
+            (false, 1, State::Invalid, Some(Invalid), 90),
+            // Ended early, because an objective could no longer be met.
+            (false, 1, Aborted, Some(Fail), 99),
+            (false, 1, Partial, None, 1),
+            (false, 1, Partial, Some(Invalid), 90),
+            (false, 0, Complete, Some(Invalid), 1),
+            (false, 0, Complete, None, 1),
+            (true, 1, Aborted, Some(Fail), 130),
+            (true, 0, Aborted, None, 130),
+        ] {
+            let exit = exit_of(interrupted, ok, state, conclusion);
+            assert_eq!(
+                exit.code(),
+                code,
+                "{interrupted} {ok} {state:?} {conclusion:?}"
+            );
+        }
+    }
 
     #[test]
     fn a_default_directory_is_named_after_time_and_run() {

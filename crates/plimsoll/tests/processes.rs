@@ -477,7 +477,9 @@ fn what_can_not_be_spread_is_told() {
         "{}",
         told(&output)
     );
-    assert!(!place.path("run").exists());
+    // Nothing was measured, and that is on record.
+    let run = place.run_json("run");
+    assert_eq!(run["state"], "partial");
 }
 
 /// The processes of a run, once it has measured for more than a second.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use plimsoll_model::ladder::LadderRecord;
@@ -13,6 +14,7 @@ use plimsoll_report::html::{self, View};
 use plimsoll_report::{
     hdr_log, json, junit, ladder, lines, markdown, prometheus, search, sessions, sweep, terminal,
 };
+use serde_json::Value;
 
 use crate::arguments::Json;
 use crate::console;
@@ -64,95 +66,143 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let asked = read(&arguments.runs)?;
+    let mut written = false;
     if let Some(file) = &arguments.html {
-        return write_html(&arguments.runs, file);
+        write_text("--html", file, page(&arguments.runs)?)?;
+        written = true;
     }
-    if let [dir] = arguments.runs.as_slice()
-        && SearchRecord::is_in(dir)
-    {
-        return show_search(dir, arguments.json.json);
-    }
-    if let [dir] = arguments.runs.as_slice()
-        && LadderRecord::is_in(dir)
-    {
-        return show_ladder(dir, arguments.json.json);
-    }
-    let runs = arguments
-        .runs
-        .iter()
-        .map(|dir| load(dir))
-        .collect::<Result<Vec<Run>, Failure>>()?;
     let documents: [(&str, &Option<PathBuf>, Render); 3] = [
-        ("--junit", &arguments.junit, junit::render),
-        ("--markdown", &arguments.markdown, markdown::render),
-        ("--prometheus", &arguments.prometheus, prometheus::render),
+        ("--junit", &arguments.junit, |asked| match asked {
+            Asked::Runs(runs) => Some(junit::render(runs)),
+            Asked::Search(record) => Some(junit::search(record)),
+            Asked::Ladder(record) => Some(junit::ladder(record)),
+        }),
+        ("--markdown", &arguments.markdown, |asked| match asked {
+            Asked::Runs(runs) => Some(markdown::render(runs)),
+            Asked::Search(record) => Some(markdown::search(record)),
+            Asked::Ladder(record) => Some(markdown::ladder(record)),
+        }),
+        ("--prometheus", &arguments.prometheus, |asked| match asked {
+            Asked::Runs(runs) => Some(prometheus::render(runs)),
+            Asked::Search(_) | Asked::Ladder(_) => None,
+        }),
     ];
-    if documents.iter().any(|(_, file, _)| file.is_some()) {
-        for (flag, file, render) in documents {
-            if let Some(file) = file {
-                write_text(flag, file, render(&runs))?;
-            }
+    for (flag, file, render) in documents {
+        if let Some(file) = file {
+            let text = render(&asked).ok_or_else(|| only_runs(flag))?;
+            write_text(flag, file, text)?;
+            written = true;
         }
-        return Ok(Exit::Done);
     }
     if let [format, file] = arguments.export.as_slice() {
-        return export(&runs, format, file);
+        let Asked::Runs(runs) = &asked else {
+            return Err(only_runs("--export"));
+        };
+        export(runs, format, file)?;
+        written = true;
     }
     let overhead_over = arguments.overhead_over.map(|p| p.0);
     if arguments.json.json {
-        let documents: Vec<_> = runs
-            .iter()
-            .map(|run| json::document(run, overhead_over))
-            .collect();
-        let one = match documents.as_slice() {
-            [one] => serde_json::to_string_pretty(one),
-            several => serde_json::to_string_pretty(several),
-        };
-        console::result(format_args!("{}\n", one.map_err(Failure::error)?))?;
-        return Ok(Exit::Done);
+        let document = document(&asked, overhead_over)?;
+        let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
+        console::result(format_args!("{text}\n"))?;
+        written = true;
     }
+    // Where nothing else was asked for, the tables are.
+    if !written {
+        show(&asked, overhead_over)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What the directories hold.
+enum Asked {
+    Runs(Vec<Run>),
+    Search(SearchRecord),
+    Ladder(LadderRecord),
+}
+
+fn read(dirs: &[PathBuf]) -> Result<Asked, Failure> {
+    if let [dir] = dirs {
+        if SearchRecord::is_in(dir) {
+            let record = SearchRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+            return Ok(Asked::Search(record));
+        }
+        if LadderRecord::is_in(dir) {
+            let record = LadderRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+            return Ok(Asked::Ladder(record));
+        }
+    }
+    check_kinds(dirs)?;
+    let runs = dirs.iter().map(|dir| load(dir));
+    Ok(Asked::Runs(runs.collect::<Result<Vec<Run>, Failure>>()?))
+}
+
+/// # Errors
+/// Where a search or a ladder stands among others.
+fn check_kinds(dirs: &[PathBuf]) -> Result<(), Failure> {
+    let other = dirs
+        .iter()
+        .find(|dir| SearchRecord::is_in(dir) || LadderRecord::is_in(dir));
+    match other {
+        None => Ok(()),
+        Some(dir) => Err(Failure::usage(
+            format_args!("{} is not a single run", dir.display()),
+            "a report is of one search, one ladder, or runs: give it alone, or run directories only",
+        )),
+    }
+}
+
+fn only_runs(flag: &str) -> Failure {
+    Failure::usage(
+        format_args!("{flag}: a search or a ladder is many runs"),
+        "give one of the run directories in it",
+    )
+}
+
+/// As JSON: a search and a ladder as they are kept, of several runs a list.
+fn document(asked: &Asked, overhead_over: Option<Duration>) -> Result<Value, Failure> {
+    match asked {
+        Asked::Search(record) => serde_json::to_value(record).map_err(Failure::error),
+        Asked::Ladder(record) if record.limits.is_some() => Ok(sweep::document(record)),
+        Asked::Ladder(record) => serde_json::to_value(record).map_err(Failure::error),
+        Asked::Runs(runs) => {
+            let mut documents: Vec<Value> = runs
+                .iter()
+                .map(|run| json::document(run, overhead_over))
+                .collect();
+            Ok(match documents.len() {
+                1 => documents.remove(0),
+                _ => Value::from(documents),
+            })
+        }
+    }
+}
+
+/// As when it was made.
+fn show(asked: &Asked, overhead_over: Option<Duration>) -> Result<(), Failure> {
     let options = terminal::Options {
         overhead_over,
         ..presentation::options()
+    };
+    let runs = match asked {
+        Asked::Search(record) => return console::result(search::render(record, &options)),
+        Asked::Ladder(record) if record.limits.is_some() => {
+            return console::result(sweep::render(record, &options));
+        }
+        Asked::Ladder(record) => return console::result(ladder::render(record, &options)),
+        Asked::Runs(runs) => runs,
     };
     for (i, run) in runs.iter().enumerate() {
         let gap = if i > 0 { "\n" } else { "" };
         console::result(format_args!("{gap}{}", terminal::render(run, &options)))?;
     }
-    Ok(Exit::Done)
+    Ok(())
 }
 
-/// A search, as when it was made.
-fn show_search(dir: &Path, as_json: bool) -> Result<Exit, Failure> {
-    let record = SearchRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
-    let text = if as_json {
-        serde_json::to_string_pretty(&record).map_err(Failure::error)? + "\n"
-    } else {
-        search::render(&record, &presentation::options())
-    };
-    console::result(text)?;
-    Ok(Exit::Done)
-}
-
-/// A ladder, as when it was made.
-fn show_ladder(dir: &Path, as_json: bool) -> Result<Exit, Failure> {
-    let record = LadderRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
-    let is_sweep = record.limits.is_some();
-    let text = if as_json && is_sweep {
-        serde_json::to_string_pretty(&sweep::document(&record)).map_err(Failure::error)? + "\n"
-    } else if as_json {
-        serde_json::to_string_pretty(&record).map_err(Failure::error)? + "\n"
-    } else if is_sweep {
-        sweep::render(&record, &presentation::options())
-    } else {
-        ladder::render(&record, &presentation::options())
-    };
-    console::result(text)?;
-    Ok(Exit::Done)
-}
-
-/// Runs as a document.
-type Render = fn(&[Run]) -> String;
+/// What was asked for as a document; `None`: it has none of the kind.
+type Render = fn(&Asked) -> Option<String>;
 
 /// Writes what `flag` asked for.
 ///
@@ -166,11 +216,6 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
         .map_err(|e| Failure::error(format_args!("{flag}: can't write {}: {e}", file.display())))?;
     console::tell(format_args!("written to {}", file.display()));
     Ok(())
-}
-
-fn write_html(dirs: &[PathBuf], file: &Path) -> Result<Exit, Failure> {
-    write_text("--html", file, page(dirs)?)?;
-    Ok(Exit::Done)
 }
 
 /// The HTML report of runs laid over each other, of one search, or of one ladder.
@@ -192,15 +237,7 @@ pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
             return Ok(html::ladder(&record, &plan()));
         }
     }
-    let other = dirs
-        .iter()
-        .find(|dir| SearchRecord::is_in(dir) || LadderRecord::is_in(dir));
-    if let Some(dir) = other {
-        return Err(Failure::usage(
-            format_args!("{} is not a single run", dir.display()),
-            "a page shows one search, one ladder, or runs: give it alone, or run directories only",
-        ));
-    }
+    check_kinds(dirs)?;
     let views = dirs
         .iter()
         .map(|dir| View::of(load(dir)?).map_err(unreadable))
