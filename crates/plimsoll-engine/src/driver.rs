@@ -5,6 +5,7 @@
 //! simulated network. The worker loop calls it and nothing else does.
 
 use std::fmt;
+use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 
@@ -98,6 +99,19 @@ pub trait Driver {
     /// `number` is the call's place in the run's schedule; what varies from call to
     /// call is chosen by it.
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>);
+
+    /// As [`Driver::start`], for a call that has waited since it was due: a driver that tells
+    /// the peer how long a call may take tells it what is left.
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        number: u64,
+        _waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        self.start(call, number, now, out);
+    }
 
     /// The call's deadline has passed: cancel it on the wire and forget it. No
     /// [`Event::Done`] follows; [`Event::Late`] may.

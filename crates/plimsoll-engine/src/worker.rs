@@ -112,11 +112,15 @@ impl Established {
 }
 
 /// One of the plan's connections, whichever connection serves it at the moment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Lane {
     connection: Option<u32>,
-    /// Closed loop: clients that wait to start a call here.
+    /// Closed loop: clients that are to start a call here.
     idle: u32,
+    /// Since when those of them wait for whom the connection had no room.
+    waiting: VecDeque<Time>,
+    /// It stands in the worker's heap of waits.
+    watched: bool,
     failures: u32,
     /// The last attempt failed, and the next has not succeeded yet.
     down: Option<Outcome>,
@@ -181,6 +185,10 @@ pub struct Worker<P: Protocol, N: Network> {
     /// Connections made for one call, and not ended.
     attempts: usize,
     connect_deadlines: VecDeque<(Time, Token)>,
+    /// Calls that wait for a connection of their own: when their deadlines pass.
+    attempt_deadlines: VecDeque<(Time, Token)>,
+    /// Closed loop: when the deadline passes of a lane's client that has waited longest.
+    waits: BinaryHeap<Reverse<(Time, u32)>>,
     reconnects: BinaryHeap<Reverse<(Time, u32)>>,
     thinking: BinaryHeap<Reverse<(Time, u32)>>,
     driver_timers: BinaryHeap<Reverse<(Time, Token)>>,
@@ -263,6 +271,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             interrupted: false,
             attempts: 0,
             connect_deadlines: VecDeque::new(),
+            attempt_deadlines: VecDeque::new(),
+            waits: BinaryHeap::new(),
             reconnects: BinaryHeap::new(),
             thinking: BinaryHeap::new(),
             driver_timers: BinaryHeap::new(),
@@ -418,10 +428,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let mut at = now.plus_nanos(look).min(self.intervals.end());
         at = at.min(at_latest.unwrap_or(Time::NEVER));
-        if let Some(deadline) = self.share.load.deadline
-            && let Some((_, oldest)) = self.calls.oldest()
-        {
-            at = at.min(oldest.sent + deadline);
+        if let Some(deadline) = self.share.load.deadline {
+            if let Some((_, oldest)) = self.calls.oldest() {
+                at = at.min(oldest.arrival + deadline);
+            }
+            if let Some(backlog) = self.backlog.as_ref().filter(|_| !self.interrupted) {
+                at = at.min(backlog.due(self.start) + deadline);
+            }
+            if let Some((when, _)) = self.attempt_deadlines.front() {
+                at = at.min(*when);
+            }
+            if let Some(Reverse((when, _))) = self.waits.peek().filter(|_| !self.interrupted) {
+                at = at.min(*when);
+            }
         }
         if let Some((deadline, _)) = self.connect_deadlines.front() {
             at = at.min(*deadline);
@@ -460,11 +479,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn expire(&mut self, control: &mut impl Control, now: Time) {
         if let Some(deadline) = self.share.load.deadline {
             while let Some((id, call)) = self.calls.oldest() {
-                if call.sent + deadline > now {
+                if call.arrival + deadline > now {
                     break;
                 }
                 self.deadline_passed(control, id, now);
             }
+            self.expire_waiting(deadline, now);
         }
         while let Some((deadline, token)) = self.connect_deadlines.front().copied() {
             if deadline > now {
@@ -472,6 +492,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             self.connect_deadlines.pop_front();
             self.connect_timed_out(control, token, now);
+        }
+        while let Some((deadline, token)) = self.attempt_deadlines.front().copied() {
+            if deadline > now {
+                break;
+            }
+            self.attempt_deadlines.pop_front();
+            self.attempt_expired(control, token, now);
         }
         while let Some(Reverse((when, lane))) = self.reconnects.peek().copied() {
             if when > now {

@@ -160,11 +160,16 @@ struct Alone {
     start: Option<Time>,
     total: Interval,
     lasts: usize,
+    /// The run is stopped gracefully with the end of this interval.
+    stop_after: Option<u32>,
+    level: StopLevel,
+    /// When the last interval ended, from the load's start. Nanoseconds.
+    ended_ns: u64,
 }
 
 impl Control for Alone {
     fn stop_level(&self) -> StopLevel {
-        StopLevel::Run
+        self.level
     }
     fn start(&self) -> Option<Time> {
         self.start
@@ -173,6 +178,10 @@ impl Control for Alone {
     fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
         self.total.merge(&interval.recorded);
         self.lasts += usize::from(interval.last);
+        self.ended_ns = interval.end_ns;
+        if self.stop_after.is_some_and(|after| interval.index >= after) {
+            self.level = StopLevel::Graceful;
+        }
         let mut spare = interval.recorded;
         spare.clear();
         Some(spare)
@@ -213,9 +222,21 @@ fn simulate(load: Load, weather: Weather, server: Echo) -> StageRecord {
 fn simulate_stopped(
     load: Load,
     weather: Weather,
-    server: Echo,
+    server: impl Server,
     pauses: Vec<(Time, Duration)>,
 ) -> StageRecord {
+    carry_out(load, weather, server, pauses, None).0
+}
+
+/// The record, and how long the run lasted. `stop_after`: the interval with whose end it is
+/// interrupted.
+fn carry_out(
+    load: Load,
+    weather: Weather,
+    server: impl Server,
+    pauses: Vec<(Time, Duration)>,
+    stop_after: Option<u32>,
+) -> (StageRecord, Duration) {
     let schedule = Schedule::new(&load, 1);
     let clients = match load.arrivals {
         Arrivals::Closed { clients, .. } => clients,
@@ -238,13 +259,17 @@ fn simulate_stopped(
         start: None,
         total: Interval::default(),
         lasts: 0,
+        stop_after,
+        level: StopLevel::Run,
+        ended_ns: 0,
     };
     worker.establish(&mut control).unwrap();
     let start = Time(5_000_000_000);
     control.start = Some(start);
     worker.run(start, &mut control).unwrap();
     assert_eq!(control.lasts, 1);
-    control.total.stage_mut(0).clone()
+    let lasted = Duration::from_nanos(control.ended_ns);
+    (control.total.stage_mut(0).clone(), lasted)
 }
 
 fn echo(delay_ms: u64) -> Echo {
@@ -381,6 +406,175 @@ fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), record.due);
     assert!(record.late > 0 && record.late <= record.due);
+}
+
+const MS: u64 = 1_000_000;
+
+/// One connection that takes eight calls at once, and a server that answers after 100 ms: 80 a
+/// second of the 200 that are due.
+fn overloaded(deadline_ms: u64) -> Load {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 200.0, 1);
+    load.deadline = Some(Duration::from_millis(deadline_ms));
+    load.drain = Duration::from_millis(deadline_ms);
+    load
+}
+
+#[test]
+fn a_deadline_counts_from_when_the_call_was_due() {
+    let record = simulate(overloaded(200), Weather::calm(1), echo(100));
+    accounted(&record);
+    assert_eq!(record.due, 400);
+    let slowest = record.response.histogram().unwrap().max();
+    assert!(slowest < 201 * MS, "ok after {slowest} ns");
+    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    assert_eq!(record.ok() + expired, 400, "{record:?}");
+    // Most of them were never sent, and none of them for the generator.
+    assert!(record.expired_unsent > 150, "{}", record.expired_unsent);
+    assert!(record.expired_unsent <= expired && record.not_started == 0);
+    assert_eq!(record.failed.len(), expired);
+}
+
+#[test]
+fn a_closed_loops_deadline_counts_from_when_the_client_was_free() {
+    let clients = Arrivals::Closed {
+        clients: 24,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 1);
+    load.deadline = Some(Duration::from_millis(250));
+    let record = simulate(load, Weather::calm(1), echo(100));
+    accounted(&record);
+    // Eight at a time: who comes third waits for 200 ms and is answered after 300.
+    let slowest = record.response.histogram().unwrap().max();
+    assert!(slowest < 251 * MS, "ok after {slowest} ns");
+    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    assert!(expired > 20 && record.ok() >= 16, "{record:?}");
+    assert!(record.lag.histogram().unwrap().max() > 90 * MS);
+}
+
+#[test]
+fn a_call_whose_own_connection_is_late_is_not_sent_after_its_deadline() {
+    let mut weather = Weather::calm(1);
+    weather.ignore = 500_000;
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    load.reuse = Reuse::Never;
+    load.deadline = Some(Duration::from_millis(300));
+    let record = simulate(load, weather, echo(1));
+    accounted(&record);
+    let expired = record.outcomes.of(Outcome::DeadlineExceeded);
+    assert!(expired > 50 && record.ok() > 50, "{record:?}");
+    assert_eq!(record.expired_unsent, expired);
+    assert_eq!(record.outcomes.of(Outcome::ConnectTimeout), 0);
+}
+
+#[test]
+fn calls_that_waited_for_the_generator_are_given_up_and_nobodys_failure() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1_000.0, 4);
+    load.deadline = Some(Duration::from_millis(200));
+    let pause = (Time(6_000_000_000), Duration::from_millis(500));
+    let record = simulate_stopped(load, Weather::calm(1), echo(5), vec![pause]);
+    accounted(&record);
+    // Due in the first 300 of 500 ms.
+    assert!((299..=302).contains(&record.not_started), "{record:?}");
+    assert_eq!(record.expired_unsent, 0);
+    assert!(record.cut_off.is_empty());
+}
+
+/// Greets at once, and takes its time with calls.
+struct Slow(Echo);
+
+impl Server for Slow {
+    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        match bytes == GREETING {
+            true => actions.push(Action::Send(bytes.to_vec())),
+            false => self.0.receive(peer, bytes, now, actions),
+        }
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.0.timer(peer, tag, now, actions);
+    }
+}
+
+/// What is in flight when a run is interrupted has two seconds to end, and what waits is given up.
+#[test]
+fn an_interrupt_lets_calls_in_flight_end() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
+    load.stages[0].duration = Some(Duration::from_secs(60));
+    load.deadline = None;
+    load.drain = Duration::from_secs(30);
+    let stopped = |server| carry_out(load.clone(), Weather::calm(1), server, Vec::new(), Some(1));
+    // Eight at a time, each for 1.5 s: those in flight at the interrupt, at 2 s, end by 3.5 s.
+    let (record, lasted) = stopped(Slow(echo(1_500)));
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::Interrupted), 0, "{record:?}");
+    assert!(record.ok() >= 16 && record.not_started > 10, "{record:?}");
+    assert_eq!(record.cut_off.len(), record.not_started);
+    assert!(lasted < Duration::from_millis(3_600), "{lasted:?}");
+    // Those that need longer are cut off after the grace, by us.
+    let (record, lasted) = stopped(Slow(echo(10_000)));
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::Interrupted), 8, "{record:?}");
+    assert_eq!(record.given_up(), record.due);
+    assert!((3_990..4_300).contains(&lasted.as_millis()), "{lasted:?}");
+}
+
+/// The drain time is for calls in flight: without any the run is over.
+#[test]
+fn a_run_is_over_when_its_last_call_is() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    load.drain = Duration::from_secs(30);
+    let (record, lasted) = carry_out(load.clone(), Weather::calm(1), echo(20), Vec::new(), None);
+    accounted(&record);
+    assert_eq!(record.ok(), 200);
+    assert!(lasted < Duration::from_millis(2_150), "{lasted:?}");
+    // With one that never ends it waits, and then cuts it off.
+    (load.deadline, load.drain) = (None, Duration::from_secs(3));
+    let (record, lasted) = carry_out(load, Weather::calm(1), Slow(echo(60_000)), Vec::new(), None);
+    accounted(&record);
+    assert_eq!(record.outcomes.of(Outcome::CutOff), 8, "{record:?}");
+    assert_eq!(record.cut_off.len(), 200);
+    assert!((4_990..5_200).contains(&lasted.as_millis()), "{lasted:?}");
+}
+
+/// A server that is there when the load begins and gone a second later.
+struct Mortal(Echo);
+
+impl Server for Mortal {
+    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        if now >= Time(6_000_000_000) {
+            return actions.push(Action::Reset);
+        }
+        let after = Time(6_000_000_000).duration_since(now);
+        let tag = u64::MAX;
+        actions.push(Action::Timer { after, tag });
+        self.0.opened(peer, now, actions);
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        self.0.receive(peer, bytes, now, actions);
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        match tag {
+            u64::MAX => actions.push(Action::Reset),
+            tag => self.0.timer(peer, tag, now, actions),
+        }
+    }
+}
+
+#[test]
+fn clients_whose_connection_does_not_come_up_again_have_failed_calls() {
+    let clients = Arrivals::Closed {
+        clients: 6,
+        think: Duration::ZERO,
+    };
+    let load = load(clients, 0.0, 2);
+    let record = simulate_stopped(load, Weather::calm(1), Mortal(echo(10)), Vec::new());
+    accounted(&record);
+    // Those in flight, and again whenever a connection does not come up: for a second with
+    // pauses that grow from 10 ms to a second, some eight times for each client.
+    let failed = record.outcomes.of(Outcome::Reset);
+    assert!((6 * 5..6 * 16).contains(&failed), "{record:?}");
+    assert!(record.connect_failures.of(Outcome::Reset) >= 10);
 }
 
 /// What becomes of "p99.9 < 20ms" in a run of these calls.

@@ -358,6 +358,8 @@ pub struct StreamPlan {
     /// The client cancels the call after so many messages from the server (0: at once),
     /// and that is its good end.
     pub cancel_after: Option<u32>,
+    /// The client ends the call after so long, and that is its good end.
+    pub duration: Option<Duration>,
 }
 
 /// When a stream's messages are sent.

@@ -261,8 +261,12 @@ impl MessageRecord {
 pub struct StageRecord {
     /// Arrivals whose time had come.
     pub due: u64,
-    /// Due, but never handed to a connection before the run ended.
+    /// Due, and given up: the run ended before they were sent, or the generator came to them
+    /// after their deadline.
     pub not_started: u64,
+    /// Of the `DEADLINE_EXCEEDED` ones: not sent, since the deadline passed while they waited for
+    /// a connection or a stream.
+    pub expired_unsent: u64,
     /// Answers that came after the call's deadline; these calls are among the
     /// `DEADLINE_EXCEEDED` ones.
     pub late: u64,
@@ -401,6 +405,7 @@ impl StageRecord {
     pub fn merge(&mut self, other: &StageRecord) {
         self.due += other.due;
         self.not_started += other.not_started;
+        self.expired_unsent += other.expired_unsent;
         self.late += other.late;
         self.outcomes.merge(&other.outcomes);
         self.connections_full += other.connections_full;
@@ -439,6 +444,7 @@ impl StageRecord {
     pub fn clear(&mut self) {
         self.due = 0;
         self.not_started = 0;
+        self.expired_unsent = 0;
         self.late = 0;
         self.outcomes.clear();
         self.connections_full = 0;

@@ -133,6 +133,12 @@ impl Recorder {
         record.cut_off.record(ns);
     }
 
+    /// The deadline of a call passed while it waited for a connection or a stream; the call itself
+    /// is recorded as any other.
+    pub fn expired_unsent(&mut self, stage: u8) {
+        self.current.stage_mut(stage).expired_unsent += 1;
+    }
+
     /// An answer came after its call's deadline.
     pub fn late(&mut self, stage: u8) {
         self.current.stage_mut(stage).late += 1;

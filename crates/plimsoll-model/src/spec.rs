@@ -128,10 +128,18 @@ impl Spec {
     pub fn deadline(&self) -> Option<std::time::Duration> {
         let (_, of_call) = self.call.deadline();
         match self.load.deadline.or(of_call) {
-            None => Some(resolve::DEADLINE),
+            // A stream that is to last some time has the usual time besides.
+            None => Some(self.stream_duration() + resolve::DEADLINE),
             Some(Limit::None) => None,
             Some(Limit::After(period)) => Some(period.0),
         }
+    }
+
+    /// How long a stream is to last; 0 where nothing says so.
+    fn stream_duration(&self) -> std::time::Duration {
+        let call = self.call.grpc.as_ref();
+        let lasts = call.and_then(|call| call.stream_duration);
+        lasts.map_or(std::time::Duration::ZERO, |period| period.0)
     }
 
     /// TLS sessions are to be resumed from tickets.
@@ -300,6 +308,8 @@ pub struct GrpcSpec {
     pub expect: Option<u32>,
     /// Streams: the client cancels after so many messages from the server; 0: at once.
     pub cancel_after: Option<u32>,
+    /// Streams: the client ends the call after so long, and that is its good end.
+    pub stream_duration: Option<Period>,
     /// A file that holds the message's JSON.
     pub message_file: Option<PathBuf>,
     /// Metadata sent with every call.

@@ -92,6 +92,10 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.due(stage, 1);
         recorder.pacing(stage, 15_000);
         if i == 0 {
+            recorder.delayed(stage, 2 * MS, 3);
+            recorder.expired_unsent(stage);
+        }
+        if i == 0 {
             recorder.cold_call(&sample, &phases);
         } else {
             recorder.call(&sample);

@@ -198,6 +198,7 @@ impl Interop {
             pace: case.pace,
             expect: None,
             cancel_after: case.cancel_after,
+            duration: None,
         });
         let call = GrpcCall {
             method: method.path(),

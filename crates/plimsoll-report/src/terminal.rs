@@ -246,6 +246,12 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     if t.not_started > 0 {
         calls.push(format!("{} not started", count(t.not_started)));
     }
+    if t.expired_unsent > 0 {
+        let unsent = count(t.expired_unsent);
+        calls.push(format!(
+            "{unsent} of the errors not sent (their deadline passed first)"
+        ));
+    }
     if t.late > 0 {
         calls.push(format!("{} answered after the deadline", count(t.late)));
     }

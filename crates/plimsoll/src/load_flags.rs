@@ -313,6 +313,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("tls", "--ca, --cert, --key …"),
     ("call.grpc.descriptor_set", "--descriptor-set"),
     ("call.grpc.cancel_after", "--cancel-after"),
+    ("call.grpc.stream_duration", "--stream-duration"),
     ("call.grpc.messages", "--messages"),
     ("call.grpc.expect", "--expect"),
     ("call.grpc.reflection", "--reflection"),

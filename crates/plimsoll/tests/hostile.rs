@@ -43,7 +43,7 @@ fn score<'a>(url: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// No connection comes up, so the load does not begin: one message with the code and
-/// `advice`, exit code 1, and nothing left behind.
+/// `advice`, exit code 1, and a run directory that says so.
 #[track_caller]
 fn cannot_begin(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     let mut arguments = score(url, &["--rate", "50/s", "--calls", "5", "--out", "never"]);
@@ -55,7 +55,10 @@ fn cannot_begin(place: &Place, url: &str, flags: &[&str], code: &str, advice: &s
     assert!(told.contains(url), "{url}: {told}");
     let help = told.split("help: ").nth(1).unwrap_or_default();
     assert!(help.contains(advice), "{advice:?}: {told}");
-    assert!(!place.path("never").exists());
+    // Whoever reads reports learns of it, too.
+    place.expect(0, &["report", "never", "--junit", "never.xml"]);
+    let junit = fs::read_to_string(place.path("never.xml")).expect("the report");
+    assert!(junit.contains("<error ") && junit.contains(code), "{junit}");
 }
 
 /// A run that is counted to its end; `run.json`.
@@ -677,7 +680,7 @@ fn calls_that_are_never_answered() {
         "200ms",
     ];
     let run = counted(&place, 1, &score(&url, &flags));
-    assert_eq!(errors(&run), [("NO_ANSWER", 20)]);
+    assert_eq!(errors(&run), [("CUT_OFF", 20)]);
 }
 
 // --- plans ---------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 //! The calls in flight of one worker: a slab, threaded by a list in the order in which
-//! the calls were started.
+//! the calls were due.
 //!
 //! All calls of a run have the same deadline, so the head of the list is always the next
-//! to expire: deadlines cost no timer per call.
+//! to expire: deadlines cost no timer per call. Calls nearly always start in the order in which
+//! they were due, so a new one's place is the end.
 
 use plimsoll_model::Time;
 
@@ -14,8 +15,9 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
+    /// When it was due: what response time and the deadline count from.
     pub(crate) arrival: Time,
-    /// When it was handed to the driver: what service time and the deadline count from.
+    /// When it was handed to the driver: what service time counts from.
     pub(crate) sent: Time,
     /// Of a stream: when its last message arrived; [`Time::NEVER`] before the first.
     last_message: Time,
@@ -64,8 +66,16 @@ impl Calls {
 
     #[inline]
     pub(crate) fn insert(&mut self, mut call: Call) -> CallId {
-        call.previous = self.newest;
-        call.next = NONE;
+        let mut after = self.newest;
+        while after != NONE && self.slots[after as usize].arrival > call.arrival {
+            after = self.slots[after as usize].previous;
+        }
+        call.previous = after;
+        call.next = match after {
+            NONE => self.oldest,
+            after => self.slots[after as usize].next,
+        };
+        let (previous, next) = (call.previous, call.next);
         let id = match self.free.pop() {
             Some(id) => {
                 self.slots[id as usize] = call;
@@ -76,11 +86,14 @@ impl Calls {
                 (self.slots.len() - 1) as u32
             }
         };
-        match self.newest {
+        match previous {
             NONE => self.oldest = id,
-            newest => self.slots[newest as usize].next = id,
+            previous => self.slots[previous as usize].next = id,
         }
-        self.newest = id;
+        match next {
+            NONE => self.newest = id,
+            next => self.slots[next as usize].previous = id,
+        }
         CallId(id)
     }
 
@@ -114,7 +127,7 @@ impl Calls {
         self.slots[id.0 as usize].stage
     }
 
-    /// The call that was started first.
+    /// The call that was due first.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<(CallId, &Call)> {
         match self.oldest {
@@ -130,6 +143,21 @@ mod tests {
 
     fn call(number: u64) -> Call {
         Call::new(number, Time(number), Time(number), 0, 0)
+    }
+
+    #[test]
+    fn calls_that_start_out_of_order_expire_in_the_order_in_which_they_were_due() {
+        let mut calls = Calls::new();
+        for number in [5, 2, 9, 7, 1, 8] {
+            calls.insert(call(number));
+        }
+        let mut expired = Vec::new();
+        while let Some((id, oldest)) = calls.oldest().map(|(id, c)| (id, c.number)) {
+            expired.push(oldest);
+            calls.remove(id);
+        }
+        assert_eq!(expired, [1, 2, 5, 7, 8, 9]);
+        assert_eq!(calls.len(), 0);
     }
 
     #[test]

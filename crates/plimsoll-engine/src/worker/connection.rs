@@ -27,6 +27,21 @@ pub(crate) enum State {
     Draining,
 }
 
+impl State {
+    /// What a call that has no other connection waits for.
+    pub(crate) fn waiting_for(self) -> &'static str {
+        match self {
+            State::Resolving => "the host name to resolve",
+            State::Connecting => "the TCP connection",
+            State::Handshaking => "the TLS handshake",
+            State::Greeting => {
+                "the server's greeting (it accepted the connection and said nothing)"
+            }
+            State::Open | State::Draining => "the server to allow a call",
+        }
+    }
+}
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {

@@ -5,6 +5,10 @@
 //! noticed is the generator's own lateness (pacing). It starts when a connection has
 //! capacity; the time from due to started is the lag. The two differ when calls have to
 //! wait for a connection, which is not the generator's fault.
+//!
+//! A deadline counts from when the call was due. One that passes while the call waits for a
+//! connection or a stream fails it, and it is not sent; one that passed before the call was
+//! noticed is the generator's, and the call is given up.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -18,11 +22,14 @@ use super::connection::{Attempt, Early, Loss, Role};
 use super::control::{Control, StopLevel};
 use super::{GRACE, Phase, Worker};
 use crate::driver::{CallId, Done, Driver, Event, Protocol};
-use crate::network::Network;
+use crate::network::{Network, Token};
 
 /// A closed-loop client whose connection failed pauses this long at least, so that a
 /// dead target is not met with a busy loop.
 const FAILURE_PAUSE: Duration = Duration::from_millis(10);
+
+/// What a call has waited below this is no matter for its deadline. Nanoseconds.
+const WAITED_NS: u64 = 1_000_000;
 
 /// Arrivals that were due when no connection had capacity, in order. The schedule itself
 /// is the queue: only its position is kept, however long the backlog grows.
@@ -37,6 +44,11 @@ pub(super) struct Backlog {
 impl Backlog {
     pub(super) fn len(&self) -> u64 {
         self.length
+    }
+
+    /// When the first of them was due, in a load that began at `start`.
+    pub(super) fn due(&self, start: Time) -> Time {
+        start.plus_nanos(self.head.at)
     }
 
     fn advance(&mut self) {
@@ -100,6 +112,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     fn issue_open(&mut self, now: Time) {
         self.start_backlog(now);
+        let deadline_ns = self.deadline_ns();
         while let Some(arrival) = self.next {
             let due = self.start.plus_nanos(arrival.at);
             if due > now || self.phase != Phase::Loading {
@@ -109,6 +122,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.due(arrival.stage);
             self.recorder.pacing(arrival.stage, now.since(due));
             self.next = self.arrivals.as_mut().and_then(Iterator::next);
+            if now.since(due) >= deadline_ns {
+                self.recorder.not_started(arrival.stage, 1);
+                continue;
+            }
             match &mut self.backlog {
                 Some(backlog) => backlog.length += 1,
                 None => {
@@ -122,6 +139,81 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     }
                 }
             }
+        }
+    }
+
+    /// Nanoseconds; where there is no deadline, more than any wait.
+    fn deadline_ns(&self) -> u64 {
+        let deadline = self.share.load.deadline;
+        deadline.map_or(u64::MAX, |deadline| (Time::ZERO + deadline).0)
+    }
+
+    /// Deadlines of calls that wait for a stream, or for a connection that others share: these
+    /// calls have failed, and are not sent.
+    pub(super) fn expire_waiting(&mut self, deadline: Duration, now: Time) {
+        // Once the run is being ended, what waits is given up.
+        if self.interrupted {
+            return;
+        }
+        while let Some(backlog) = self.backlog.as_mut() {
+            let due = backlog.due(self.start);
+            if due + deadline > now {
+                break;
+            }
+            let head = backlog.head;
+            backlog.advance();
+            if backlog.length == 0 {
+                self.backlog = None;
+            }
+            self.expired_unsent(head.number, due, now, head.stage);
+        }
+        while let Some(Reverse((when, lane))) = self.waits.peek().copied() {
+            if when > now {
+                break;
+            }
+            self.waits.pop();
+            self.lanes[lane as usize].watched = false;
+            self.expire_clients(lane, deadline, now);
+        }
+    }
+
+    /// Closed loop: the lane's clients whose calls have waited until their deadline.
+    fn expire_clients(&mut self, lane: u32, deadline: Duration, now: Time) {
+        while let Some(&since) = self.lanes[lane as usize].waiting.front()
+            && since + deadline <= now
+            && self.take_call()
+        {
+            let state = &mut self.lanes[lane as usize];
+            state.waiting.pop_front();
+            state.idle -= 1;
+            let number = self.next_number();
+            self.due(self.stage);
+            self.expired_unsent(number, since, now, self.stage);
+            self.client_free(Role::Lane(lane), true, now);
+        }
+        self.note_waiting(lane, now);
+    }
+
+    fn expired_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8) {
+        self.recorder.expired_unsent(stage);
+        self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
+    }
+
+    /// Closed loop: the lane's connection has no room for its idle clients.
+    #[cold]
+    pub(super) fn note_waiting(&mut self, lane: u32, now: Time) {
+        if self.phase != Phase::Loading || !self.is_closed_loop() || self.calls_left == Some(0) {
+            return;
+        }
+        let state = &mut self.lanes[lane as usize];
+        state.waiting.resize(state.idle as usize, now);
+        if let (Some(deadline), Some(&since), false) = (
+            self.share.load.deadline,
+            state.waiting.front(),
+            state.watched,
+        ) {
+            state.watched = true;
+            self.waits.push(Reverse((since + deadline, lane)));
         }
     }
 
@@ -186,9 +278,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let id = self.calls.insert(Call::new(number, due, now, index, stage));
         connection.borrow_outbox(&mut self.spare_outboxes);
-        connection
-            .driver
-            .start(id, number, now, &mut connection.out);
+        let (driver, out) = (&mut connection.driver, &mut connection.out);
+        if now.since(due) > WAITED_NS {
+            driver.start_waited(id, number, now.duration_since(due), now, out);
+        } else {
+            driver.start(id, number, now, out);
+        }
         connection.in_flight += 1;
         if !connection.dirty {
             connection.dirty = true;
@@ -242,20 +337,25 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if self.phase != Phase::Loading || now < self.start || !self.is_closed_loop() {
             return;
         }
-        let Some(index) = self.lanes[lane as usize].connection else {
-            return;
-        };
         while self.lanes[lane as usize].idle > 0 {
-            let room = self.connections[index as usize]
-                .as_ref()
-                .is_some_and(|c| c.capacity() > 0);
-            if !room || !self.take_call() {
-                break;
+            let connection = self.lanes[lane as usize].connection;
+            let room = connection.filter(|index| {
+                self.connections[*index as usize]
+                    .as_ref()
+                    .is_some_and(|c| c.capacity() > 0)
+            });
+            let Some(index) = room else {
+                return self.note_waiting(lane, now);
+            };
+            if !self.take_call() {
+                return;
             }
-            self.lanes[lane as usize].idle -= 1;
+            let state = &mut self.lanes[lane as usize];
+            state.idle -= 1;
+            let due = state.waiting.pop_front().unwrap_or(now);
             let number = self.next_number();
             self.due(self.stage);
-            self.start_call(index, number, now, now, self.stage);
+            self.start_call(index, number, due, now, self.stage);
         }
     }
 
@@ -360,7 +460,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         // What comes before our own timer is looked at may still be late: an answer, or a
         // server's that counts the deadline too and cancels. The deadline was the cause.
         let overdue = matches!(done.outcome, Outcome::Ok | Outcome::Cancelled)
-            && (self.share.load.deadline).is_some_and(|deadline| call.sent + deadline <= now);
+            && (self.share.load.deadline).is_some_and(|deadline| call.arrival + deadline <= now);
         let outcome = if overdue {
             if done.outcome.is_ok() {
                 self.recorder.late(call.stage);
@@ -473,10 +573,38 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             if !self.take_call() {
                 break;
             }
+            let waiting = &mut self.lanes[lane as usize].waiting;
+            let due = waiting.pop_front().unwrap_or(now);
             let number = self.next_number();
             self.due(self.stage);
-            self.record_unsent(number, now, now, self.stage, outcome);
+            self.record_unsent(number, due, now, self.stage, outcome);
         }
+        self.note_waiting(lane, now);
+    }
+
+    /// The deadline has passed of a call that waits for a connection of its own.
+    pub(super) fn attempt_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {
+        let Some(index) = self.live(token) else {
+            return;
+        };
+        let waits = self.connections[index as usize].as_ref().and_then(|c| {
+            let Role::Attempt(attempt) = c.role else {
+                return None;
+            };
+            (!c.attempt_started).then_some((attempt.stage, c.state))
+        });
+        let Some((stage, state)) = waits else {
+            return;
+        };
+        self.recorder.expired_unsent(stage);
+        let loss = Loss {
+            outcome: Outcome::DeadlineExceeded,
+            detail: format!(
+                "the call's deadline passed while it waited for {}",
+                state.waiting_for()
+            ),
+        };
+        self.lost(control, index, &loss, now);
     }
 
     /// A connection made for one call was lost before the call could start.
@@ -565,9 +693,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         // Told before the first one is closed: who looks at what they hold must see all.
         control.connections(-i64::from(self.open_connections));
         if let Some(mut backlog) = self.backlog.take() {
+            // Since an interrupt nothing that waits is started.
+            let given_up = match self.interrupted {
+                true => now.min(self.stopped_at),
+                false => now,
+            };
             while backlog.length > 0 {
-                let due = self.start.plus_nanos(backlog.head.at);
-                self.recorder.cut_off(backlog.head.stage, now.since(due));
+                let due = backlog.due(self.start);
+                self.recorder
+                    .cut_off(backlog.head.stage, given_up.since(due));
                 backlog.advance();
             }
         }

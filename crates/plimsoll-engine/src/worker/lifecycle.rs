@@ -27,7 +27,7 @@ fn token(index: u32, generation: u32) -> Token {
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// The live connection that a token names; `None` when it is gone.
     #[inline]
-    fn live(&self, token: Token) -> Option<u32> {
+    pub(super) fn live(&self, token: Token) -> Option<u32> {
         let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
         match self.connections.get(index as usize) {
             Some(Some(connection)) if connection.generation == generation => Some(index),
@@ -57,6 +57,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.attempts += 1;
         let now = attempt.begun;
         let index = self.new_connection(Role::Attempt(attempt), now);
+        if let Some(deadline) = self.share.load.deadline {
+            let token = self.token_of(index);
+            self.attempt_deadlines
+                .push_back((attempt.arrival + deadline, token));
+        }
         // The host is looked up for every attempt: that is part of what a new client pays.
         self.network.resolve(self.token_of(index));
     }
@@ -301,6 +306,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.start_call(index, attempt.number, attempt.arrival, now, attempt.stage);
                 }
             }
+            // Clients whose calls end here go on with the connection that has taken over.
+            Role::Lane(lane) if connection.state == State::Draining => self.top_up(lane, now),
             _ => {}
         }
         self.flush_later(index);
@@ -425,7 +432,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// The lane's connection takes no more calls: it finishes its own and another takes over.
-    fn drain_lane(&mut self, control: &mut impl Control, index: u32, lane: u32, _now: Time) {
+    fn drain_lane(&mut self, control: &mut impl Control, index: u32, lane: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.state = State::Draining;
             tracing::debug!(connection = connection.generation, "connection draining");
@@ -435,6 +442,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.open_connections -= 1;
         control.connections(-1);
         self.to_connect.push_back(lane);
+        self.top_up(lane, now);
     }
 
     /// Take a connection out of the queue of those with capacity.
@@ -464,7 +472,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// A connection is gone, or never came up.
-    fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
+    pub(super) fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -520,6 +528,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 control.connections(-1);
                 self.recorder.connection_lost(self.stage);
                 self.to_connect.push_back(lane);
+                self.top_up(lane, now);
                 return;
             }
             _ => {}
@@ -558,19 +567,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
+        let waits_for_call =
+            matches!(connection.role, Role::Attempt(_)) && !connection.attempt_started;
         let waiting_for = match connection.state {
-            State::Open
-                if matches!(connection.role, Role::Attempt(_)) && !connection.attempt_started =>
-            {
-                "the server to allow a call"
-            }
-            State::Open | State::Draining => return,
-            State::Resolving => "the host name to resolve",
-            State::Connecting => "the TCP connection",
-            State::Handshaking => "the TLS handshake",
-            State::Greeting => {
-                "the server's greeting (it accepted the connection and said nothing)"
-            }
+            State::Open if !waits_for_call => return,
+            State::Draining => return,
+            state => state.waiting_for(),
         };
         let loss = Loss {
             outcome: Outcome::ConnectTimeout,

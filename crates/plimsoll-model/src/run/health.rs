@@ -280,7 +280,7 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
             ProblemKind::NotStarted,
             false,
             format!(
-                "{} of {} calls that were due were never sent: until the run ended no connection was up that could carry one more call (gRPC: the server's limit of concurrent streams); raise that limit, or use more connections",
+                "{} of {} calls that were due were given up before they were sent: the run ended, or this process came to them after their deadline; they are in no objective",
                 record.not_started, record.due
             ),
         );

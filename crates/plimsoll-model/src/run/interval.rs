@@ -89,6 +89,9 @@ struct StageLine {
     stage: u8,
     due: u64,
     not_started: u64,
+    /// Left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expired_unsent: Option<u64>,
     late: u64,
     outcomes: BTreeMap<String, u64>,
     connections_full: u64,
@@ -280,6 +283,7 @@ impl IntervalRecord {
                     stage: *stage,
                     due: r.due,
                     not_started: r.not_started,
+                    expired_unsent: (r.expired_unsent > 0).then_some(r.expired_unsent),
                     late: r.late,
                     outcomes: counts_to_map(&r.outcomes),
                     connections_full: r.connections_full,
@@ -321,6 +325,7 @@ impl IntervalRecord {
             let mut record = StageRecord {
                 due: s.due,
                 not_started: s.not_started,
+                expired_unsent: s.expired_unsent.unwrap_or(0),
                 late: s.late,
                 outcomes: counts_from_map(&s.outcomes)?,
                 connections_full: s.connections_full,
@@ -405,6 +410,7 @@ mod tests {
                 bytes_received: 11,
             });
         }
+        recorder.expired_unsent(1);
         recorder.delayed(1, 80_000_000, 40);
         recorder.due(1, 1);
         recorder.cut_off(1, 90_000_000);

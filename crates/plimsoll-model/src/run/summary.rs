@@ -217,6 +217,7 @@ pub struct StageSummary {
     pub errors: u64,
     pub late: u64,
     pub not_started: u64,
+    pub expired_unsent: u64,
     /// ok / (ok + errors + not started); `None` where there is none.
     pub success_share: Option<f64>,
     /// Arrivals a second.
@@ -270,6 +271,7 @@ impl StageSummary {
             errors: r.errors(),
             late: r.late,
             not_started: r.not_started,
+            expired_unsent: r.expired_unsent,
             success_share: (settled > 0).then(|| r.ok() as f64 / settled as f64),
             offered_per_s: per_second(r.due),
             achieved_per_s: per_second(totals.ended_in_window.min(r.due)),

@@ -247,7 +247,7 @@ mod tests {
                 "targt = \"x\"\n[load]\nraet = \"1/s\"\nca = 3\n[call.grpc]\nzzz = 1\n[foo]\n"
             ),
             [
-                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, message_file, metadata, authority, user_agent, compression, max_message, deadline",
+                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, stream_duration, message_file, metadata, authority, user_agent, compression, max_message, deadline",
                 "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, rows, call, load, objective, watch, find, ladder",
                 "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
                 "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",

@@ -8,6 +8,7 @@
 //! and one look at the answer's fixed header. Nothing is allocated.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
@@ -136,6 +137,17 @@ impl BoltDriver {
         }
     }
 
+    /// The id of a call's request.
+    #[inline]
+    fn begin(&mut self, call: CallId, now: Time) -> u32 {
+        if self.prepared.oneway {
+            self.state.over(call, Outcome::Ok);
+            self.state.begin_oneway(now)
+        } else {
+            self.state.begin(call, now)
+        }
+    }
+
     #[inline]
     fn response(
         &mut self,
@@ -241,13 +253,20 @@ impl Driver for BoltDriver {
 
     #[inline]
     fn start(&mut self, call: CallId, _number: u64, now: Time, out: &mut Vec<u8>) {
-        let id = if self.prepared.oneway {
-            self.state.over(call, Outcome::Ok);
-            self.state.begin_oneway(now)
-        } else {
-            self.state.begin(call, now)
-        };
+        let id = self.begin(call, now);
         self.prepared.write(id, out);
+    }
+
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        _number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        let id = self.begin(call, now);
+        self.prepared.write_waited(id, waited, out);
     }
 
     /// Bolt has no word for it: the server works on.

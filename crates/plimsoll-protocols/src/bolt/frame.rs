@@ -64,6 +64,14 @@ impl Form {
             Form::V2 { .. } => 6,
         }
     }
+
+    /// Where a request's timeout is in a frame: behind id, codec and switches.
+    pub(super) fn timeout_at(self) -> usize {
+        match self {
+            Form::V1 => 10,
+            Form::V2 { .. } => 12,
+        }
+    }
 }
 
 /// Who says it, and what only this direction has.

@@ -72,6 +72,7 @@ pub(super) struct Prepared {
     crc: Option<Box<[[u32; 256]; 4]>>,
     pub(super) form: Form,
     pub(super) oneway: bool,
+    timeout: Option<Duration>,
     in_flight: u32,
     /// Nanoseconds; 0: never.
     heartbeat: u64,
@@ -93,10 +94,7 @@ impl Prepared {
         if request.in_flight == 0 {
             return Err(RequestError::InFlight);
         }
-        let timeout = request.timeout.map_or(-1, |timeout| {
-            // A deadline below a millisecond must not become "none".
-            i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX)
-        });
+        let timeout = request.timeout.map_or(-1, millis);
         let mut frame = Vec::new();
         Frame {
             form: request.form,
@@ -125,6 +123,7 @@ impl Prepared {
             crc,
             form: request.form,
             oneway: request.oneway,
+            timeout: request.timeout,
             in_flight: request.in_flight,
             heartbeat: request.heartbeat.map_or(0, |d| (Time::ZERO + d).0),
             max_content: request.max_content,
@@ -137,6 +136,24 @@ impl Prepared {
             in_flight: self.in_flight,
             heartbeat: self.heartbeat,
             request_bytes: u32::try_from(self.frame.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Appends the request with `id` of a call that was due `waited` ago: its timeout is what is
+    /// left.
+    pub(super) fn write_waited(&self, id: u32, waited: Duration, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.write(id, out);
+        let Some(timeout) = self.timeout else {
+            return;
+        };
+        let left = millis(timeout.saturating_sub(waited)).to_be_bytes();
+        let written = &mut out[start..];
+        written[self.form.timeout_at()..][..4].copy_from_slice(&left);
+        if self.form.has_crc() {
+            let at = written.len() - 4;
+            let crc = crc32fast::hash(&written[..at]).to_be_bytes();
+            written[at..].copy_from_slice(&crc);
         }
     }
 
@@ -158,6 +175,11 @@ impl Prepared {
             }
         }
     }
+}
+
+/// A timeout as a frame has it: one below a millisecond must not become "none".
+fn millis(timeout: Duration) -> i32 {
+    i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX)
 }
 
 /// For each byte of an id at `id_at` of `length` bytes, what its values add to the CRC.
@@ -193,6 +215,13 @@ mod tests {
             for form in [Form::V1, Form::V2, Form::V2_CRC] {
                 let request = BoltRequest { form, content: &content, ..BoltRequest::default() };
                 let prepared = Prepared::new(&request).unwrap();
+                let timeout = Some(Duration::from_millis(3_000));
+                let late = Prepared::new(&BoltRequest { timeout, ..request }).unwrap();
+                let mut wire = b"before".to_vec();
+                late.write_waited(id, Duration::from_millis(1_200), &mut wire);
+                let (frame, _) = Frame::parse(&wire[6..], 1000).unwrap().unwrap();
+                let left = Kind::Request { timeout: 1_800 };
+                prop_assert_eq!((frame.id, frame.kind, frame.content), (id, left, &content[..]));
                 let mut wire = b"before".to_vec();
                 prepared.write(id, &mut wire);
                 let (frame, length) = Frame::parse(&wire[6..], 1000).unwrap().unwrap();

@@ -22,6 +22,7 @@ mod whole;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_engine::driver::{
     CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
@@ -131,6 +132,8 @@ pub struct GrpcDriver {
     /// Two bits an outcome: how many details were told.
     details_told: u128,
     stage: Stage,
+    /// What the call that is being started has waited since it was due.
+    waited: Duration,
     /// A window was opened: blocked streams are tried at the end of the turn.
     windows_opened: bool,
 }
@@ -157,6 +160,7 @@ impl GrpcDriver {
             unacknowledged: 0,
             details_told: 0,
             stage: Stage::Greeting,
+            waited: Duration::ZERO,
             windows_opened: false,
         }
     }
@@ -184,12 +188,45 @@ impl GrpcDriver {
         (h2::MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
     }
 
-    /// A request that does not go out as the prepared bytes: the connection's first, or
-    /// one that windows or a smaller table of the server's get in the way of.
+    /// A request that does not go out as the prepared bytes: the connection's first, one that
+    /// windows or a smaller table of the server's get in the way of, or one with less time left.
     #[inline(never)]
+    fn start_apart(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        let id = self.next_id;
+        self.next_id += 2;
+        if self.prepared.varying.is_some() && self.prepared.script.is_none() {
+            return self.start_varying(id, call, number, now, out);
+        }
+        let body = self.prepared.body.len() as u32;
+        // At most MAX_WINDOW.
+        let stream_window = self.peer_initial_window as i32;
+        self.streams.insert(id, call, stream_window, body, body);
+        self.start_slowly(id, number, now, out);
+    }
+
+    /// A request's HEADERS.
+    fn write_head(&mut self, id: u32, out: &mut Vec<u8>) {
+        let prepared = &*self.prepared;
+        let mut block = Vec::new();
+        if !self.waited.is_zero()
+            && let Some(mut with_time_left) = prepared.block_after(self.waited)
+        {
+            self.peer_table.beside(prepared.table_needed, &mut block);
+            block.append(&mut with_time_left);
+        } else {
+            let choice = self.peer_table.next(prepared.table_needed, &mut block);
+            block.extend_from_slice(match choice {
+                BlockChoice::First => &prepared.first_block,
+                BlockChoice::Steady => &prepared.steady_block,
+                BlockChoice::Plain => &prepared.plain_block,
+            });
+        }
+        write::header_block(out, id, &block, false);
+    }
+
     fn start_slowly(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let prepared = Arc::clone(&self.prepared);
-        write_head(&prepared, &mut self.peer_table, id, out);
+        self.write_head(id, out);
         if let Some(stream) = self.streams.find(id) {
             if let Some(script) = &prepared.script {
                 let exchanges = self.exchanges.get_or_insert_default();
@@ -278,20 +315,15 @@ impl Driver for GrpcDriver {
     #[inline]
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         debug_assert!(self.capacity() > 0);
-        let id = self.next_id;
-        self.next_id += 2;
         let body = self.prepared.body.len() as u32;
         // At most MAX_WINDOW.
         let stream_window = self.peer_initial_window as i32;
         let window = self.connection_window.min(self.peer_initial_window);
         if self.prepared.window_needed > window || !self.peer_table.is_steady() {
-            if self.prepared.varying.is_some() && self.prepared.script.is_none() {
-                return self.start_varying(id, call, number, now, out);
-            }
-            self.streams.insert(id, call, stream_window, body, body);
-            self.start_slowly(id, number, now, out);
-            return;
+            return self.start_apart(call, number, now, out);
         }
+        let id = self.next_id;
+        self.next_id += 2;
         self.connection_window -= body;
         self.streams
             .insert(id, call, stream_window - body as i32, body, 0);
@@ -301,6 +333,19 @@ impl Driver for GrpcDriver {
         for &place in &self.prepared.ids {
             written[place as usize..][..4].copy_from_slice(&id.to_be_bytes());
         }
+    }
+
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        self.waited = waited;
+        self.start_apart(call, number, now, out);
+        self.waited = Duration::ZERO;
     }
 
     fn cancel(&mut self, call: CallId, _now: Time, out: &mut Vec<u8>) {
@@ -404,18 +449,6 @@ impl Driver for GrpcDriver {
             write::goaway(out, 0, ErrorCode::NO_ERROR, b"");
         }
     }
-}
-
-/// A request's HEADERS.
-fn write_head(prepared: &Prepared, table: &mut PeerTable, id: u32, out: &mut Vec<u8>) {
-    let mut block = Vec::new();
-    let choice = table.next(prepared.table_needed, &mut block);
-    block.extend_from_slice(match choice {
-        BlockChoice::First => &prepared.first_block,
-        BlockChoice::Steady => &prepared.steady_block,
-        BlockChoice::Plain => &prepared.plain_block,
-    });
-    write::header_block(out, id, &block, false);
 }
 
 /// Sends as much of a request's body as the windows let.

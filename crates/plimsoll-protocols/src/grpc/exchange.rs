@@ -38,6 +38,8 @@ pub(super) struct Script {
     /// Messages that the server has to send.
     pub(super) expect: Option<u32>,
     pub(super) cancel_after: Option<u32>,
+    /// The client ends the stream after so long, and that is its good end.
+    pub(super) duration: Option<Duration>,
 }
 
 impl Script {
@@ -74,6 +76,7 @@ impl Script {
             pace: plan.pace,
             expect: if answers_once { Some(1) } else { plan.expect },
             cancel_after: plan.cancel_after,
+            duration: plan.duration,
         })
     }
 
@@ -268,6 +271,9 @@ impl Exchanges {
         if script.cancel_after == Some(0) {
             self.timers.push(Reverse((now, id)));
         }
+        if let Some(duration) = script.duration {
+            self.timers.push(Reverse((now + duration, id)));
+        }
         match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = exchange;
@@ -328,6 +334,12 @@ impl Exchanges {
         }
     }
 
+    /// The stream has lasted as long as it is to.
+    pub(super) fn is_over(&self, slot: u32, now: Time, script: &Script) -> bool {
+        let lasts = self.get(slot).zip(script.duration);
+        lasts.is_some_and(|(exchange, duration)| exchange.began + duration <= now)
+    }
+
     /// Bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Exchange>()
@@ -349,6 +361,7 @@ mod tests {
                 pace,
                 expect: None,
                 cancel_after: None,
+                duration: None,
             },
             false,
             None,

@@ -62,6 +62,8 @@ pub(super) struct Prepared {
     pub(super) first_block: Box<[u8]>,
     pub(super) steady_block: Box<[u8]>,
     pub(super) plain_block: Box<[u8]>,
+    /// The plain block without `grpc-timeout`, and the deadline that it would say; `None`: none.
+    pub(super) without_timeout: Option<(Box<[u8]>, Duration)>,
     /// Bytes that the first block's insertions take in the peer's table.
     pub(super) table_needed: usize,
     /// The message with its prefix.
@@ -130,6 +132,10 @@ impl Prepared {
         let table_needed = encoder.table_used();
         let steady_block = encoder.encode(fields.iter().copied());
         let plain_block = Encoder::encode_plain(fields.iter().copied());
+        let without_timeout = request.deadline.map(|deadline| {
+            let others = fields.iter().filter(|(name, _)| *name != "grpc-timeout");
+            (Encoder::encode_plain(others.copied()).into(), deadline)
+        });
 
         let varying = call.varying.clone();
         let most = match &varying {
@@ -179,10 +185,22 @@ impl Prepared {
             first_block: first_block.into(),
             steady_block: steady_block.into(),
             plain_block: plain_block.into(),
+            without_timeout,
             table_needed,
             body: body.into(),
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
         })
+    }
+
+    /// The header block of a call that was due `waited` ago: what is left of its deadline is told.
+    /// `None`: there is none to tell of.
+    pub(super) fn block_after(&self, waited: Duration) -> Option<Vec<u8>> {
+        let (block, deadline) = self.without_timeout.as_ref()?;
+        let left = deadline.saturating_sub(waited).max(Duration::from_nanos(1));
+        let left = timeout_value(left);
+        let mut block = block.to_vec();
+        block.append(&mut Encoder::encode_plain([("grpc-timeout", &*left)]));
+        Some(block)
     }
 
     /// What the run's clock began at.

@@ -200,7 +200,9 @@ impl Script for Session {
         turn.due();
         self.asked = 1;
         self.due = now;
-        self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
+        // Begun late, it has so much less time.
+        let due = Time(now.0.saturating_sub(self.origin.late_ns));
+        self.deadline = self.options.deadline.map_or(Time::NEVER, |d| due + d);
         self.ask_api(Request::Create, now, turn);
         self.arm(turn);
     }

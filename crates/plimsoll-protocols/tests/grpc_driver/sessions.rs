@@ -139,6 +139,69 @@ fn the_table_may_shrink_and_grow_in_mid_flight() {
     }
 }
 
+/// A deadline counts from when the call was due: what is left of it is told, whatever the
+/// server's table is, and the calls after it are as ever.
+#[test]
+fn a_call_that_has_waited_tells_what_is_left_of_its_deadline() {
+    let call = GrpcCall {
+        method: "score.ScoreService/GetScore".to_owned(),
+        message: vec![7; 10],
+        max_message: 1000,
+        ..GrpcCall::default()
+    };
+    let deadline = Some(std::time::Duration::from_secs(1));
+    let request = GrpcRequest {
+        call: &call,
+        authority: "localhost",
+        secure: false,
+        deadline,
+    };
+    let mut client = Client::of(&GrpcProtocol::new(&request).unwrap());
+    client.greet(&[]);
+    let mut decoder = plimsoll_protocols::grpc::hpack::Decoder::new(4096, 1 << 16);
+    let mut told = |waited_ms: &[u64], settings: &[(u16, u32)]| {
+        let mut bytes = Vec::new();
+        write::settings(&mut bytes, settings);
+        client.receive(&bytes).unwrap();
+        for (n, &ms) in waited_ms.iter().enumerate() {
+            let id = CallId(client.calls + n as u32);
+            let waited = std::time::Duration::from_millis(ms);
+            match ms {
+                0 => client.driver.start(id, 0, Time(1), &mut client.out),
+                _ => {
+                    let out = &mut client.out;
+                    client.driver.start_waited(id, 0, waited, Time(1), out);
+                }
+            }
+        }
+        client.calls += waited_ms.len() as u32;
+        let (mut timeouts, mut paths, mut bodies) = (Vec::new(), 0, 0);
+        for (head, payload) in client.sent() {
+            match Frame::parse(head, &payload) {
+                Ok(Frame::Headers { fragment, .. }) => {
+                    let decoded = decoder.decode(fragment, |field| {
+                        paths += usize::from(field.name == b":path");
+                        if field.name == b"grpc-timeout" {
+                            timeouts.push(String::from_utf8(field.value.to_vec()).unwrap());
+                        }
+                    });
+                    decoded.unwrap();
+                }
+                _ => bodies += usize::from(head.kind() == kind::DATA),
+            }
+        }
+        assert_eq!((paths, bodies), (waited_ms.len(), waited_ms.len()));
+        timeouts
+    };
+    assert_eq!(told(&[300, 0, 250, 0], &[]), ["700m", "1S", "750m", "1S"]);
+    // Nothing is left: as good as nothing, but a deadline.
+    assert_eq!(told(&[2_000], &[]), ["1n"]);
+    let smaller = [(setting::HEADER_TABLE_SIZE, 100)];
+    assert_eq!(told(&[400, 0, 400], &smaller), ["600m", "1S", "600m"]);
+    let again = [(setting::HEADER_TABLE_SIZE, 4096)];
+    assert_eq!(told(&[500, 0, 0], &again), ["500m", "1S", "1S"]);
+}
+
 /// A good session with everything in it, and what it must lead to.
 fn varied_session() -> Vec<u8> {
     let mut bytes = Vec::new();

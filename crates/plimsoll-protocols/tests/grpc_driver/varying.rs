@@ -131,6 +131,7 @@ fn streaming(count: u32, pace: Pace) -> GrpcCall {
             pace,
             expect: None,
             cancel_after: None,
+            duration: None,
         }),
         ..call(10)
     }
@@ -169,6 +170,27 @@ fn every_message_of_a_stream_is_its_own() {
         assert_eq!((rest.len(), ends), (0, 1), "{count} {window}");
         assert_eq!(client.driver.exchanged(CallId(0)).messages_sent, count);
     }
+}
+
+/// A subscription has no end of its own: the client ends it, and that is its good end.
+#[test]
+fn a_stream_ends_well_after_its_duration() {
+    let mut call = streaming(2, Pace::Every(Duration::from_nanos(300)));
+    call.stream.as_mut().unwrap().duration = Some(Duration::from_nanos(500));
+    let mut client = Client::of(&prepared(&call));
+    client.greet(&[]);
+    client.start();
+    let mut expire = |now, deadline: Option<u64>| {
+        assert_eq!(client.driver.deadline(), Some(Time(now)));
+        client
+            .driver
+            .expire(Time(now), &mut client.out, &mut client.events);
+        assert_eq!(client.driver.deadline(), deadline.map(Time));
+        (client.ended(), resets(&client.sent()))
+    };
+    assert_eq!(expire(301, Some(501)), (vec![], vec![]));
+    let ended = (vec![(0, Outcome::Ok)], vec![(1, ErrorCode::CANCEL)]);
+    assert_eq!(expire(501, None), ended);
 }
 
 #[test]

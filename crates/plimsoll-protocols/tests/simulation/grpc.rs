@@ -142,6 +142,7 @@ fn any_call(seed: u64, answers: u32) -> GrpcCall {
         expect: (kind.server_streams() && chance(48, 2))
             .then(|| answers + pick(49, 0, 2) as u32 - 1),
         cancel_after: chance(50, 5).then(|| pick(51, 0, 4) as u32),
+        duration: None,
     });
     GrpcCall {
         message: message(36),

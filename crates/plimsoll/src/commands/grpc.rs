@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, PaceSpec};
-use plimsoll_model::units::Size;
+use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
 use crate::arguments::{Origins, boolish};
@@ -134,6 +134,15 @@ pub(crate) struct Arguments {
     )]
     cancel_after: Option<u32>,
 
+    /// Streams: end the call after this time, which is its good end: for streams without one.
+    #[arg(
+        long,
+        env = "PLIMSOLL_STREAM_DURATION",
+        value_name = "TIME",
+        help_heading = "Call"
+    )]
+    stream_duration: Option<Period>,
+
     /// The :authority to send [default: host:port of the target].
     #[arg(long, env = "PLIMSOLL_AUTHORITY", help_heading = "Call")]
     authority: Option<String>,
@@ -258,6 +267,7 @@ impl Arguments {
             pace: self.pace,
             expect: self.expect,
             cancel_after: self.cancel_after,
+            stream_duration: self.stream_duration,
             ..GrpcSpec::default()
         };
         let (message, file) = quick::text_or_file(self.data.as_deref());

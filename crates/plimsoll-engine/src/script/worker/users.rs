@@ -31,6 +31,14 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
                 self.stage = arrival.stage;
                 self.recorder.pacing(arrival.stage, now.since(due));
                 self.next = self.arrivals.as_mut().and_then(Iterator::next);
+                // Its calls' deadline passed before anybody came to begin it.
+                let late = now.duration_since(due);
+                if self.share.load.deadline.is_some_and(|d| late >= d) {
+                    let calls = u64::from(self.scripts.calls());
+                    self.recorder.due(arrival.stage, calls);
+                    self.recorder.not_started(arrival.stage, calls);
+                    continue;
+                }
                 let origin = Origin {
                     number: arrival.number,
                     late_ns: now.since(due),

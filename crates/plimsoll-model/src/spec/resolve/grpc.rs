@@ -158,6 +158,12 @@ impl Problems {
                 kind != MethodKind::Unary,
                 "streams",
             ),
+            (
+                "stream_duration",
+                call.stream_duration.is_some(),
+                kind != MethodKind::Unary,
+                "streams",
+            ),
         ];
         for (key, given, fits, what) in given {
             if given && !fits {
@@ -203,6 +209,7 @@ impl Problems {
             pace,
             expect: call.expect,
             cancel_after: call.cancel_after,
+            duration: call.stream_duration.map(|period| period.0),
         })
     }
 

@@ -3,14 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::{DEADLINE, Problems};
+use super::Problems;
 use crate::plan::{Arrivals, Load, Reuse, Spacing, Stage};
 use crate::spec::objective;
 use crate::spec::{Limit, LoadSpec, Problem, RateSpec, Spec, StepSpec};
 use crate::units::Period;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const DRAIN_MOST: Duration = Duration::from_secs(10);
+const DRAIN_WITHOUT_DEADLINE: Duration = Duration::from_secs(10);
 /// What one read takes, in bytes. Bulk is read in larger pieces: fewer wake-ups.
 const READ_BUFFER: u64 = 128 << 10;
 const READ_BUFFER_FOR_FILES: u64 = 256 << 10;
@@ -97,7 +97,7 @@ impl Problems {
             );
         }
         let deadline = match load.deadline.or(call_deadline) {
-            None => Some(DEADLINE),
+            None => spec.deadline(),
             Some(Limit::None) => None,
             Some(Limit::After(period)) => {
                 let key = if load.deadline.is_some() {
@@ -114,6 +114,16 @@ impl Problems {
                 Some(period.0)
             }
         };
+        let lasts = spec.stream_duration();
+        if !lasts.is_zero() && deadline.is_some_and(|deadline| deadline <= lasts) {
+            self.add(
+                "call.grpc.stream_duration",
+                format!(
+                    "streams of {} would run into their deadline: give a longer deadline, or \"none\"",
+                    Period(lasts)
+                ),
+            );
+        }
         let connect_timeout = load.connect_timeout.map_or(CONNECT_TIMEOUT, |p| p.0);
         if connect_timeout.is_zero() {
             self.add(
@@ -160,9 +170,10 @@ impl Problems {
             deadline,
             connect_timeout,
             connect_rate: load.connect_rate.map(|rate| rate.0),
+            // A call may take its deadline.
             drain: load
                 .drain
-                .map_or(deadline.map_or(DRAIN_MOST, |d| d.min(DRAIN_MOST)), |p| p.0),
+                .map_or(deadline.unwrap_or(DRAIN_WITHOUT_DEADLINE), |p| p.0),
             processes: load.processes,
             workers: load.workers,
             spin,

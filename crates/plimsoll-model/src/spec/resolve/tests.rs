@@ -101,6 +101,10 @@ fn what_a_stream_does() {
         };
         call.stream.unwrap()
     };
+    assert_eq!(
+        plan("stream_duration = \"30s\"").duration,
+        Some(Duration::from_secs(30))
+    );
     let stream = plan("messages = 7\npace = \"20ms\"\nexpect = 7\ncancel_after = 0");
     assert_eq!(
         (stream.count, stream.expect, stream.cancel_after),
@@ -125,6 +129,11 @@ fn what_a_stream_does() {
             .contains("`call.grpc.messages`: for streams of requests, and a.S/Get is unary")
     );
     assert!(problems("Get", "cancel_after = 2").contains("call.grpc.cancel_after"));
+    assert!(problems("Get", "stream_duration = \"1s\"").contains("call.grpc.stream_duration"));
+    assert!(
+        problems("Chat", "stream_duration = \"30s\"\ndeadline = \"30s\"")
+            .contains("streams of 30s would run into their deadline")
+    );
     assert!(problems("Watch", "pace = \"1s\"").contains("a.S/Watch is server streaming"));
     let wrong = read("[call.grpc]\npace = \"slowly\"").unwrap_err();
     assert_eq!(wrong[0].key, "call.grpc.pace");
@@ -262,6 +271,9 @@ fn every_kind_of_load_is_understood() {
         (cold.reuse, cold.drain),
         (Reuse::Never, Duration::from_secs(2))
     );
+    // A call may take its deadline.
+    let slow = load("rate = \"4/s\"\ncalls = 20\ndeadline = \"90s\"");
+    assert_eq!(slow.drain, Duration::from_secs(90));
     let sources =
         load("rate = \"1/s\"\ncalls = 1\nsource_addresses = [\"127.0.0.2-127.0.0.4\", \"::1\"]");
     assert_eq!(

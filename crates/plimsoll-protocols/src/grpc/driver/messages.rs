@@ -175,7 +175,8 @@ impl GrpcDriver {
             if stream.state != State::Open {
                 continue;
             }
-            if script.cancel_after == Some(0) {
+            let is_over = exchanges.is_over(stream.exchange, now, script);
+            if is_over || script.cancel_after == Some(0) {
                 self.cancel_as_planned(id, out, events);
             } else {
                 exchanges.release_due(stream.exchange, id, now, script);

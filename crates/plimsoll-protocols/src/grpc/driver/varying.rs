@@ -1,10 +1,12 @@
 //! Unary calls whose message differs from call to call: it is made where it goes out, and
 //! its frame's length put in afterwards.
 
+use std::sync::Arc;
+
 use plimsoll_engine::driver::CallId;
 use plimsoll_model::Time;
 
-use super::{GrpcDriver, send_body, write_head};
+use super::{GrpcDriver, send_body};
 use crate::grpc::h2::{DEFAULT_MAX_FRAME, flags, kind};
 use crate::grpc::rendered::Renderer;
 
@@ -21,18 +23,18 @@ impl GrpcDriver {
         now: Time,
         out: &mut Vec<u8>,
     ) {
-        let prepared = &*self.prepared;
+        let prepared = Arc::clone(&self.prepared);
         let Some(varying) = &prepared.varying else {
             return;
         };
-        if self.peer_table.is_steady() {
+        if self.peer_table.is_steady() && self.waited.is_zero() {
             let start = out.len();
             out.extend_from_slice(&prepared.steady);
             for &place in &prepared.ids {
                 out[start + place as usize..][..4].copy_from_slice(&id.to_be_bytes());
             }
         } else {
-            write_head(prepared, &mut self.peer_table, id, out);
+            self.write_head(id, out);
         }
         let start = out.len();
         out.extend_from_slice(&[0; FRAME_HEAD]);

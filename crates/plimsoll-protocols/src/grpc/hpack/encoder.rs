@@ -219,6 +219,15 @@ impl PeerTable {
         BlockChoice::First
     }
 
+    /// Appends what must precede a block that leaves the table alone, beside lists whose
+    /// insertions take `needed` bytes.
+    pub fn beside(&mut self, needed: usize, out: &mut Vec<u8>) {
+        if (self.lowest as usize) < needed {
+            self.inserted = false;
+        }
+        self.tell(out);
+    }
+
     /// Appends the size updates that the next block must begin with (RFC 7541, 4.2).
     fn tell(&mut self, out: &mut Vec<u8>) {
         if self.lowest < self.signalled {
