@@ -17,13 +17,7 @@ const MOST_TICKETS: usize = 32_768;
 
 /// Tickets for one server: all connections of a run go to the same.
 #[derive(Default)]
-pub(crate) struct Tickets(Mutex<Kept>);
-
-#[derive(Default)]
-struct Kept {
-    group: Option<NamedGroup>,
-    tickets: VecDeque<Tls13ClientSessionValue>,
-}
+pub(crate) struct Tickets(Mutex<VecDeque<Tls13ClientSessionValue>>);
 
 impl Tickets {
     /// More than connections come up short of: a ticket costs a key derivation, so beyond
@@ -31,22 +25,20 @@ impl Tickets {
     const PLENTY: usize = 256;
 
     pub(crate) fn are_plenty(&self) -> bool {
-        self.with(|kept| kept.tickets.len() >= Tickets::PLENTY)
+        self.with(|kept| kept.len() >= Tickets::PLENTY)
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Kept) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut VecDeque<Tls13ClientSessionValue>) -> T) -> T {
         // What is kept is whole between any two statements.
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl ClientSessionStore for Tickets {
-    fn set_kx_hint(&self, _server: ServerName<'static>, group: NamedGroup) {
-        self.with(|kept| kept.group = Some(group));
-    }
+    fn set_kx_hint(&self, _server: ServerName<'static>, _group: NamedGroup) {}
 
     fn kx_hint(&self, _server: &ServerName<'_>) -> Option<NamedGroup> {
-        self.with(|kept| kept.group)
+        None
     }
 
     fn set_tls12_session(&self, _server: ServerName<'static>, _: Tls12ClientSessionValue) {}
@@ -59,21 +51,21 @@ impl ClientSessionStore for Tickets {
 
     fn insert_tls13_ticket(&self, _server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
         self.with(|kept| {
-            if kept.tickets.len() >= MOST_TICKETS {
-                kept.tickets.pop_front();
+            if kept.len() >= MOST_TICKETS {
+                kept.pop_front();
             }
-            kept.tickets.push_back(ticket);
+            kept.push_back(ticket);
         });
     }
 
     fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.with(|kept| kept.tickets.pop_back())
+        self.with(|kept| kept.pop_back())
     }
 }
 
 impl fmt::Debug for Tickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Tickets are secret.
-        write!(f, "{} tickets", self.with(|kept| kept.tickets.len()))
+        write!(f, "{} tickets", self.with(|kept| kept.len()))
     }
 }

@@ -21,7 +21,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
-    PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, SignatureScheme,
+    InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore,
+    SignatureScheme,
 };
 
 mod bare;
@@ -31,6 +32,8 @@ mod lean;
 pub mod limits;
 pub mod record;
 mod secrets;
+#[cfg(any(test, fuzzing))]
+pub mod shapes;
 pub mod validity;
 
 use bare::{BareError, BareSession};
@@ -271,6 +274,7 @@ impl TlsClient {
         };
         Ok(TlsSession {
             link,
+            retried: false,
             has_identity: self.has_identity,
             asked: Arc::clone(&self.asked),
         })
@@ -375,6 +379,8 @@ fn bad_pem(what: &'static str, path: &Path, e: &pem::Error) -> TlsSetupError {
 /// The client's end of one TLS connection. Owns no socket.
 pub(crate) struct TlsSession {
     link: Link,
+    /// There was a HelloRetryRequest, where it is the library that knows.
+    retried: bool,
     has_identity: bool,
     asked: Arc<Asked>,
 }
@@ -415,6 +421,12 @@ impl TlsSession {
             }
             own => own.agreed().is_some_and(|agreed| agreed.resumed),
         }
+    }
+
+    /// Whether the server asked for another `ClientHello` (HelloRetryRequest, RFC 8446
+    /// §4.1.4); meaningful once the handshake is over.
+    pub(crate) fn retried(&self) -> bool {
+        self.retried || self.link.agreed().is_some_and(|agreed| agreed.retried)
     }
 
     /// What the handshake agreed on; meaningful once it is over.
@@ -536,12 +548,22 @@ impl TlsSession {
             *bytes = &[];
             return Ok(false);
         };
-        // Reading from a slice fails only when the library's buffer is full, which
-        // taking all plaintext after every call prevents.
-        if connection.read_tls(bytes).unwrap_or(0) == 0 {
-            *bytes = &[];
+        match connection.read_tls(bytes) {
+            Ok(0) => *bytes = &[],
+            Ok(_) => {}
+            // All plaintext is taken after every call, so it is the other buffer that is full.
+            Err(_) => {
+                return Err((
+                    Outcome::TlsFailed,
+                    "tls: the server's handshake is longer than the 64 KiB that the TLS library \
+                     buffers; tls.records = \"own\" buffers 256 KiB"
+                        .to_owned(),
+                ));
+            }
         }
-        match connection.process_new_packets() {
+        let state = connection.process_new_packets();
+        self.retried |= handshake::is_retried(connection.handshake_kind());
+        match state {
             Ok(state) => Ok(state.peer_has_closed()),
             Err(e) => Err(classify(&e, self.has_identity)),
         }
@@ -708,6 +730,10 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
             Outcome::TlsAlpn
         }
+        // It is TLS, and more of it than the library takes.
+        rustls::Error::InvalidMessage(
+            InvalidMessage::HandshakePayloadTooLarge | InvalidMessage::CertificatePayloadTooLarge,
+        ) => Outcome::TlsFailed,
         rustls::Error::InvalidMessage(_) => Outcome::TlsNotTls,
         _ => Outcome::TlsFailed,
     };

@@ -2,8 +2,9 @@
 //! end of a connection.
 //!
 //! Invariant: the library is given one record at a time, so that it never takes one that
-//! came behind the handshake's end: from there on the records are ours. [`super::bare`] and
-//! [`super::lean`] call this.
+//! came behind the handshake's end: from there on the records are ours. A message that
+//! spans several records stays in our buffer until it is whole, and the library goes on
+//! where it left off. [`super::bare`] and [`super::lean`] call this.
 
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::kernel::KernelConnection;
@@ -16,8 +17,9 @@ use rustls::{
 
 use super::record::{Cipher, Key, RecordError};
 
-/// The peer's whole first flight, with a long chain of certificates.
-const MOST_HANDSHAKE: usize = 256 * 1024;
+/// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
+/// small records make more of them.
+pub(super) const MOST_HANDSHAKE: usize = 256 * 1024;
 const FIRST_OUTPUT: usize = 1024;
 /// Type, version, length (RFC 8446 §5.1).
 const HEADER: usize = 5;
@@ -72,6 +74,8 @@ impl End for UnbufferedServerConnection {
 #[derive(Clone, Debug)]
 pub(super) struct Agreed {
     pub(super) resumed: bool,
+    /// There was a HelloRetryRequest (RFC 8446 §4.1.4).
+    pub(super) retried: bool,
     pub(super) suite: Option<SupportedCipherSuite>,
     pub(super) group: Option<NamedGroup>,
     pub(super) alpn: Option<Box<[u8]>>,
@@ -90,8 +94,12 @@ pub(super) struct Over<E: End> {
 
 pub(super) struct Handshake<E> {
     connection: E,
-    /// Arrived, and not taken by the library yet.
+    /// Arrived, and not done with.
     input: Vec<u8>,
+    /// So much of it has been given to the library, all in whole records. What it has been
+    /// given and not discarded are the beginnings of a message.
+    given: usize,
+    retried: bool,
     output: Vec<u8>,
     written: usize,
 }
@@ -101,6 +109,8 @@ impl<E: End> Handshake<E> {
         Handshake {
             connection,
             input: Vec::new(),
+            given: 0,
+            retried: false,
             output: Vec::new(),
             written: 0,
         }
@@ -127,6 +137,7 @@ impl<E: End> Handshake<E> {
         let common = self.connection.common();
         let agreed = Agreed {
             resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
+            retried: self.retried,
             suite: common.negotiated_cipher_suite(),
             group: common
                 .negotiated_key_exchange_group()
@@ -167,10 +178,28 @@ impl<E: End> Handshake<E> {
     /// Let the library take what has arrived; true: the handshake is over.
     fn advance(&mut self) -> Result<bool, rustls::Error> {
         let mut taken = 0;
-        let mut end = end_of_record(&self.input, 0);
         let over = loop {
+            // Part of a record is shown, too: its header may be wrong already.
+            let (there, whole) = first_record(&self.input[self.given..]);
+            let end = self.given + there;
+            let over = self.process(&mut taken, end)?;
+            if whole {
+                self.given = end;
+            }
+            if over || !whole || end == self.input.len() {
+                break over;
+            }
+        };
+        self.input.drain(..taken);
+        self.given -= taken;
+        Ok(over)
+    }
+
+    /// Let the library take what lies between `taken` and `end`; true: the handshake is over.
+    fn process(&mut self, taken: &mut usize, end: usize) -> Result<bool, rustls::Error> {
+        loop {
             let UnbufferedStatus { discard, state, .. } =
-                self.connection.process(&mut self.input[taken..end]);
+                self.connection.process(&mut self.input[*taken..end]);
             let waits = match state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     encode(&mut self.output, |free| data.encode(free))?;
@@ -191,20 +220,19 @@ impl<E: End> Handshake<E> {
                 Ok(_) => Err(general("the peer sent data before the handshake's end")),
                 Err(e) => Err(e),
             };
-            taken += discard;
+            *taken += discard;
+            let common = self.connection.common();
+            // A resumed handshake shows it only until the server's second answer.
+            self.retried |= is_retried(common.handshake_kind());
             match waits {
                 Ok(false) => {}
-                Ok(true) if !self.connection.common().is_handshaking() => break true,
-                Ok(true) if end == self.input.len() => break false,
-                Ok(true) => end = end_of_record(&self.input, end),
+                Ok(true) => return Ok(!common.is_handshaking()),
                 Err(e) => {
-                    self.alert(taken, end);
+                    self.alert(*taken, end);
                     return Err(e);
                 }
             }
-        };
-        self.input.drain(..taken);
-        Ok(over)
+        }
     }
 
     /// After an error the library has an alert to send that says what was wrong. One call
@@ -217,13 +245,18 @@ impl<E: End> Handshake<E> {
     }
 }
 
-/// Where the record that begins at `from` ends, or what there is of it.
-fn end_of_record(bytes: &[u8], from: usize) -> usize {
-    let length = match bytes[from..] {
-        [_, _, _, high, low, ..] => usize::from(u16::from_be_bytes([high, low])),
-        _ => return bytes.len(),
+/// Whether the server has asked for another `ClientHello`, as far as the handshake has come.
+pub(super) fn is_retried(kind: Option<HandshakeKind>) -> bool {
+    kind == Some(HandshakeKind::FullWithHelloRetryRequest)
+}
+
+/// How much of the first record is there, and whether that is all of it.
+fn first_record(bytes: &[u8]) -> (usize, bool) {
+    let length = match *bytes {
+        [_, _, _, high, low, ..] => HEADER + usize::from(u16::from_be_bytes([high, low])),
+        _ => return (bytes.len(), false),
     };
-    (from + HEADER + length).min(bytes.len())
+    (length.min(bytes.len()), length <= bytes.len())
 }
 
 fn general(what: &str) -> rustls::Error {
@@ -288,3 +321,6 @@ pub(super) fn parts(
         _ => Err(RecordError::Library("an unknown cipher".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests;

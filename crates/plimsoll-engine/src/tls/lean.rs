@@ -284,6 +284,12 @@ impl ServerSession {
         self.0.agreed().map(|agreed| agreed.resumed)
     }
 
+    /// Whether the client was asked for another `ClientHello` (HelloRetryRequest); `None` until
+    /// the handshake is over, and at rest.
+    pub fn retried(&self) -> Option<bool> {
+        self.0.agreed().map(|agreed| agreed.retried)
+    }
+
     /// Take what arrived, in place, and hand on what it holds. `Ok(true)`: the peer said
     /// goodbye.
     ///

@@ -22,8 +22,15 @@ const MOST_CIPHERTEXT: usize = MOST_PLAINTEXT + 256;
 /// The largest record as it arrives, header included.
 pub(super) const MOST_RECORD: usize = HEADER + MOST_CIPHERTEXT;
 const TAG: usize = 16;
-/// Post-handshake messages are tickets and key updates, which are small.
-const MOST_HANDSHAKE: usize = 1 << 16;
+/// The longest message after the handshake, as the TLS library has it.
+const MOST_HANDSHAKE: usize = 0xffff;
+/// What costs the peer little and brings nothing is bounded as the TLS library bounds it:
+/// records without content in a row,
+const MOST_EMPTY: u8 = 32;
+/// key updates without data between them,
+const MOST_KEY_UPDATES: u8 = 32;
+/// and `user_canceled` without the close_notify that is to follow it.
+const MOST_WARNINGS: u8 = 4;
 /// Full-size records under one AES-GCM key: 2^24.5 keep the safety margin (§5.5).
 const MOST_AES_RECORDS: u64 = 1 << 24;
 
@@ -57,8 +64,18 @@ pub enum RecordError {
     Handshake,
     #[error("a handshake message cut in two by another record")]
     Interleaved,
-    #[error("a key update in the middle of a record, or malformed")]
-    KeyUpdate,
+    #[error("a key update of {0} bytes, not one")]
+    KeyUpdate(usize),
+    #[error("a key update that asks for {0}, which is neither 0 nor 1")]
+    KeyUpdateValue(u8),
+    #[error("a key update with more behind it in its record")]
+    KeyUpdateNotLast,
+    #[error("more than {MOST_KEY_UPDATES} key updates without data between them")]
+    KeyUpdates,
+    #[error("more than {MOST_EMPTY} empty records in a row")]
+    Empty,
+    #[error("more than {MOST_WARNINGS} warnings")]
+    Warnings,
     #[error("a malformed alert")]
     Alert,
     #[error("the peer's alert {0}")]
@@ -73,17 +90,22 @@ impl RecordError {
     /// The alert that tells the peer (RFC 8446 §6.2); `None`: it knows.
     fn alert(&self) -> Option<u8> {
         Some(match self {
-            RecordError::BadTag => 20,
+            // What is too short for a tag fails to decrypt (§5.2).
+            RecordError::BadTag | RecordError::TooShort => 20,
             RecordError::TooLong(_) => 22,
-            RecordError::TooShort
-            | RecordError::Alert
-            | RecordError::KeyUpdate
-            | RecordError::Library(_) => 50,
+            // §4.6.3.
+            RecordError::KeyUpdateValue(_) => 47,
+            RecordError::Alert | RecordError::KeyUpdate(_) | RecordError::Library(_) => 50,
             RecordError::Unprotected(_)
             | RecordError::OnlyPadding
             | RecordError::Unexpected(_)
             | RecordError::Handshake
-            | RecordError::Interleaved => 10,
+            | RecordError::Interleaved
+            // A message before a change of keys ends with its record (§5.1).
+            | RecordError::KeyUpdateNotLast
+            | RecordError::KeyUpdates
+            | RecordError::Empty
+            | RecordError::Warnings => 10,
             RecordError::Alerted(_) => return None,
             RecordError::Sequence => 80,
         })
@@ -180,6 +202,57 @@ impl Key {
         self.sequence = self.sequence.checked_add(1).ok_or(RecordError::Sequence)?;
         Ok(Nonce::assume_unique_for_key(nonce))
     }
+
+    /// Open a whole record in place: content, type and padding.
+    #[inline]
+    pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a [u8], RecordError> {
+        let (header, body) = record.split_at_mut(HEADER);
+        let nonce = self.nonce()?;
+        let inner = self
+            .aead
+            .open_in_place(nonce, Aad::from(&*header), body)
+            .map_err(|_| RecordError::BadTag)?;
+        Ok(inner)
+    }
+
+    /// Seal `content` and behind it `kind`, its type and padding, as a record at the end of `out`.
+    #[inline]
+    pub(super) fn seal(
+        &mut self,
+        content: &[u8],
+        kind: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), RecordError> {
+        let nonce = self.nonce()?;
+        let length = content.len() + kind.len() + TAG;
+        let header = [
+            APPLICATION_DATA,
+            3,
+            3,
+            (length >> 8) as u8,
+            (length & 0xff) as u8,
+        ];
+        out.reserve(HEADER + length);
+        out.extend_from_slice(&header);
+        let start = out.len();
+        out.extend_from_slice(content);
+        out.extend_from_slice(kind);
+        let tag = self
+            .aead
+            .seal_in_place_separate_tag(nonce, Aad::from(&header), &mut out[start..])
+            .map_err(|_| RecordError::Sequence)?;
+        out.extend_from_slice(tag.as_ref());
+        Ok(())
+    }
+}
+
+/// What the peer has sent that brings nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Idle {
+    /// Records without content in a row.
+    empty: u8,
+    /// Key updates since the last data.
+    key_updates: u8,
 }
 
 /// One connection's records, both ways.
@@ -196,6 +269,8 @@ pub struct Records<K> {
     written: usize,
     /// The peer wants new keys on our side, too.
     update_asked: bool,
+    idle: Idle,
+    warnings: u8,
     closed: bool,
     failed: Option<RecordError>,
 }
@@ -211,6 +286,8 @@ impl<K: KeySchedule> Records<K> {
             out: Vec::new(),
             written: 0,
             update_asked: false,
+            idle: Idle::default(),
+            warnings: 0,
             closed: false,
             failed: None,
         }
@@ -289,16 +366,10 @@ impl<K: KeySchedule> Records<K> {
         record: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), Failure<E>> {
-        let (header, body) = record.split_at_mut(HEADER);
-        if header[0] != APPLICATION_DATA {
-            return Err(RecordError::Unprotected(header[0]).into());
+        if record[0] != APPLICATION_DATA {
+            return Err(RecordError::Unprotected(record[0]).into());
         }
-        let nonce = self.receiving.nonce()?;
-        let inner: &[u8] = self
-            .receiving
-            .aead
-            .open_in_place(nonce, Aad::from(&*header), body)
-            .map_err(|_| RecordError::BadTag)?;
+        let inner = self.receiving.open(record)?;
         // The type is the last byte that is not zero; what follows is padding (§5.4).
         let end = inner
             .iter()
@@ -313,10 +384,12 @@ impl<K: KeySchedule> Records<K> {
         }
         match kind {
             APPLICATION_DATA => {
-                if !content.is_empty() {
-                    take(content).map_err(Failure::Taker)?;
+                self.idle.key_updates = 0;
+                if content.is_empty() {
+                    return Ok(self.empty()?);
                 }
-                Ok(())
+                self.idle.empty = 0;
+                take(content).map_err(Failure::Taker)
             }
             HANDSHAKE => Ok(self.handshake_messages(content)?),
             ALERT => Ok(self.alert(content)?),
@@ -325,52 +398,89 @@ impl<K: KeySchedule> Records<K> {
         }
     }
 
+    /// A record without content.
+    #[cold]
+    fn empty(&mut self) -> Result<(), RecordError> {
+        if self.idle.empty == MOST_EMPTY {
+            return Err(RecordError::Empty);
+        }
+        self.idle.empty += 1;
+        Ok(())
+    }
+
     fn alert(&mut self, content: &[u8]) -> Result<(), RecordError> {
+        self.idle.empty = 0;
         match *content {
             [_, CLOSE_NOTIFY] => {
                 self.closed = true;
                 Ok(())
             }
             // A close_notify follows (§6.1).
-            [_, USER_CANCELED] => Ok(()),
+            [_, USER_CANCELED] => {
+                if self.warnings == MOST_WARNINGS {
+                    return Err(RecordError::Warnings);
+                }
+                self.warnings += 1;
+                Ok(())
+            }
             [_, alert] => Err(RecordError::Alerted(alert)),
             _ => Err(RecordError::Alert),
         }
     }
 
     fn handshake_messages(&mut self, content: &[u8]) -> Result<(), RecordError> {
-        if content.is_empty() || self.handshake.len() + content.len() > MOST_HANDSHAKE {
+        if content.is_empty() {
             return Err(RecordError::Handshake);
         }
+        self.idle.empty = 0;
         let mut all = std::mem::take(&mut self.handshake);
         all.extend_from_slice(content);
         let mut rest = all.as_slice();
         while let [kind, a, b, c, after @ ..] = rest {
             let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-            if length > MOST_HANDSHAKE - 4 {
-                return Err(RecordError::Handshake);
-            }
             // Refused before the rest of it is waited for.
-            if !matches!(*kind, NEW_SESSION_TICKET | KEY_UPDATE) {
-                return Err(RecordError::Unexpected(*kind));
+            match *kind {
+                KEY_UPDATE if length != 1 => return Err(RecordError::KeyUpdate(length)),
+                NEW_SESSION_TICKET | KEY_UPDATE => {}
+                other => return Err(RecordError::Unexpected(other)),
+            }
+            if length > MOST_HANDSHAKE {
+                return Err(RecordError::Handshake);
             }
             let Some((payload, next)) = after.split_at_checked(length) else {
                 break;
             };
             rest = next;
-            if *kind == NEW_SESSION_TICKET {
-                self.schedule.ticket(payload)?;
-                continue;
+            match (*kind, payload) {
+                (KEY_UPDATE, [asked]) => self.key_update(*asked, rest.is_empty())?,
+                _ => self.schedule.ticket(payload)?,
             }
-            // The next record has the new key, so nothing may follow in this one (§5.1).
-            match (payload, rest.is_empty()) {
-                ([0], true) => {}
-                ([1], true) => self.update_asked = true,
-                _ => return Err(RecordError::KeyUpdate),
-            }
-            self.receiving = self.schedule.next_receiving()?;
         }
-        self.handshake = rest.to_vec();
+        let done = all.len() - rest.len();
+        if done == all.len() {
+            // An idle connection keeps no buffer.
+            return Ok(());
+        }
+        all.drain(..done);
+        self.handshake = all;
+        Ok(())
+    }
+
+    /// The peer's next record has its next key, so nothing may follow in this one (§5.1).
+    fn key_update(&mut self, asked: u8, is_last: bool) -> Result<(), RecordError> {
+        if !is_last {
+            return Err(RecordError::KeyUpdateNotLast);
+        }
+        if self.idle.key_updates == MOST_KEY_UPDATES {
+            return Err(RecordError::KeyUpdates);
+        }
+        self.idle.key_updates += 1;
+        match asked {
+            0 => {}
+            1 => self.update_asked = true,
+            other => return Err(RecordError::KeyUpdateValue(other)),
+        }
+        self.receiving = self.schedule.next_receiving()?;
         Ok(())
     }
 
@@ -413,7 +523,7 @@ impl<K: KeySchedule> Records<K> {
     }
 
     fn push(&mut self, kind: u8, content: &[u8]) -> Result<(), RecordError> {
-        self.seal_record(content, &[kind])
+        self.sending.seal(content, &[kind], &mut self.out)
     }
 
     /// Seal a record whose type and padding are whatever `inner` ends with: for tests of
@@ -423,31 +533,7 @@ impl<K: KeySchedule> Records<K> {
     /// When there is no key to go on with.
     #[doc(hidden)]
     pub fn seal_inner(&mut self, inner: &[u8]) -> Result<(), RecordError> {
-        self.seal_record(inner, &[])
-    }
-
-    fn seal_record(&mut self, content: &[u8], kind: &[u8]) -> Result<(), RecordError> {
-        let nonce = self.sending.nonce()?;
-        let length = content.len() + kind.len() + TAG;
-        let header = [
-            APPLICATION_DATA,
-            3,
-            3,
-            (length >> 8) as u8,
-            (length & 0xff) as u8,
-        ];
-        self.out.reserve(HEADER + length);
-        self.out.extend_from_slice(&header);
-        let start = self.out.len();
-        self.out.extend_from_slice(content);
-        self.out.extend_from_slice(kind);
-        let tag = self
-            .sending
-            .aead
-            .seal_in_place_separate_tag(nonce, Aad::from(&header), &mut self.out[start..])
-            .map_err(|_| RecordError::Sequence)?;
-        self.out.extend_from_slice(tag.as_ref());
-        Ok(())
+        self.sending.seal(inner, &[], &mut self.out)
     }
 
     /// The fewest bytes that can still arrive before `plaintext` more bytes of the

@@ -113,6 +113,19 @@ impl TrafficSecrets {
         if fits { Ok(secrets) } else { Err(strangers()) }
     }
 
+    /// A single secret, in use both ways.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn single(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
+        let mut padded = [0; MOST_SECRET];
+        padded[..secret.len()].copy_from_slice(secret);
+        TrafficSecrets {
+            cipher,
+            ours: Ours::Client,
+            sending: padded,
+            receiving: padded,
+        }
+    }
+
     fn gives(
         &self,
         secret: &Secret,
@@ -245,15 +258,7 @@ mod tests {
     }
 
     fn secrets(cipher: Cipher, sending: &str) -> TrafficSecrets {
-        let mut secret = [0; MOST_SECRET];
-        let given = bytes(sending);
-        secret[..given.len()].copy_from_slice(&given);
-        TrafficSecrets {
-            cipher,
-            ours: Ours::Client,
-            sending: secret,
-            receiving: secret,
-        }
+        TrafficSecrets::single(cipher, &bytes(sending))
     }
 
     #[test]

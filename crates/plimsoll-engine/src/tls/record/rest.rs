@@ -1,7 +1,7 @@
 //! A connection's records while nothing happens: no keys, no buffers, only what the keys
 //! are made of again when they are needed, and the numbers of the next records.
 
-use super::{Key, KeySchedule, RecordError, Records};
+use super::{Idle, Key, KeySchedule, RecordError, Records};
 
 /// A schedule that can make the keys in use again.
 pub trait Rekey: KeySchedule {
@@ -25,6 +25,8 @@ pub struct AtRest<K> {
     receiving: u64,
     sending: u64,
     update_asked: bool,
+    idle: Idle,
+    warnings: u8,
 }
 
 impl<K: Rekey> Records<K> {
@@ -45,6 +47,8 @@ impl<K: Rekey> Records<K> {
             receiving: self.receiving.sequence,
             sending: self.sending.sequence,
             update_asked: self.update_asked,
+            idle: self.idle,
+            warnings: self.warnings,
         }
     }
 }
@@ -57,6 +61,8 @@ impl<K: Rekey> AtRest<K> {
             receiving,
             sending,
             update_asked: false,
+            idle: Idle::default(),
+            warnings: 0,
         }
     }
 
@@ -76,6 +82,8 @@ impl<K: Rekey> AtRest<K> {
         let sending = self.schedule.sending(self.sending)?;
         let mut records = Records::new(self.schedule, receiving, sending);
         records.update_asked = self.update_asked;
+        records.idle = self.idle;
+        records.warnings = self.warnings;
         Ok(records)
     }
 }

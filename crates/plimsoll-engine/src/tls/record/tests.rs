@@ -191,9 +191,7 @@ fn sizes_have_their_limits_on_both_sides_of_the_tag() {
         "fits the ciphertext's limit and not the plaintext's"
     );
     for (header, error) in [
-        ([23, 3, 3, 0x41, 0x01], RecordError::TooLong(0x4101)),
         ([23, 3, 3, 0xff, 0xff], RecordError::TooLong(0xffff)),
-        ([23, 3, 3, 0, 16], RecordError::TooShort),
         ([23, 3, 3, 0, 0], RecordError::TooShort),
         ([20, 3, 3, 0, 1], RecordError::Unprotected(20)),
         ([22, 3, 3, 0, 100], RecordError::Unprotected(22)),
@@ -229,16 +227,150 @@ fn key_updates_change_keys_in_their_direction_and_are_answered_when_asked() {
     b.seal(b"!").unwrap();
     assert_eq!(b.schedule.sending, 102, "one answer for one question");
 
-    for message in [
-        &[KEY_UPDATE, 0, 0, 1, 2, HANDSHAKE][..],
-        &[KEY_UPDATE, 0, 0, 0, HANDSHAKE],
-        &[KEY_UPDATE, 0, 0, 2, 0, 0, 7, HANDSHAKE],
-        &[KEY_UPDATE, 0, 0, 1, 0, 9, HANDSHAKE],
+    for (message, error, alert) in [
+        // RFC 8446 §4.6.3: illegal_parameter.
+        (
+            &[KEY_UPDATE, 0, 0, 1, 2, HANDSHAKE][..],
+            RecordError::KeyUpdateValue(2),
+            47,
+        ),
+        (
+            &[KEY_UPDATE, 0, 0, 0, HANDSHAKE],
+            RecordError::KeyUpdate(0),
+            50,
+        ),
+        // Not waited for.
+        (
+            &[KEY_UPDATE, 0, 0, 2, HANDSHAKE],
+            RecordError::KeyUpdate(2),
+            50,
+        ),
+        // §5.1: unexpected_message.
+        (
+            &[KEY_UPDATE, 0, 0, 1, 0, 9, HANDSHAKE],
+            RecordError::KeyUpdateNotLast,
+            10,
+        ),
     ] {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
         let bytes = raw(&mut a, message);
-        assert_eq!(give(&mut b, &bytes, 50).1, Err(RecordError::KeyUpdate));
+        assert_eq!(give(&mut b, &bytes, 50).1, Err(error));
+        assert_eq!(told(&mut b), alert);
     }
+}
+
+/// The alert that an end with the second half of the keys has sent.
+fn told(by: &mut Records<Schedule>) -> u8 {
+    let bytes = drain(by);
+    let (mut peer, _) = pair(by.schedule.cipher);
+    match give(&mut peer, &bytes, usize::MAX) {
+        (text, Err(RecordError::Alerted(alert))) if text.is_empty() => alert,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What `b` makes of so many of the records that `make` makes.
+fn repeated(
+    times: usize,
+    mut make: impl FnMut(&mut Records<Schedule>) -> Vec<u8>,
+) -> (
+    Records<Schedule>,
+    Records<Schedule>,
+    Result<bool, RecordError>,
+) {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    let mut end = Ok(false);
+    for _ in 0..times {
+        let bytes = make(&mut a);
+        end = give(&mut b, &bytes, usize::MAX).1;
+    }
+    (a, b, end)
+}
+
+#[test]
+fn what_brings_nothing_is_bounded_as_the_library_bounds_it() {
+    let empty = |a: &mut Records<Schedule>| raw(a, &[APPLICATION_DATA, 0, 0]);
+    let (mut a, mut b, end) = repeated(32, empty);
+    assert_eq!(end, Ok(false));
+    // Data begin the count again.
+    let bytes = [
+        raw(&mut a, b"x\x17"),
+        (0..32).flat_map(|_| empty(&mut a)).collect(),
+    ]
+    .concat();
+    assert_eq!(give(&mut b, &bytes, 7), (b"x".to_vec(), Ok(false)));
+    let bytes = empty(&mut a);
+    assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::Empty));
+    assert_eq!(told(&mut b), 10);
+
+    let update = |a: &mut Records<Schedule>| {
+        let bytes = raw(a, &[KEY_UPDATE, 0, 0, 1, 0, HANDSHAKE]);
+        a.sending = a.schedule.next_sending().unwrap();
+        bytes
+    };
+    let (mut a, mut b, end) = repeated(32, update);
+    assert_eq!(end, Ok(false));
+    let bytes = [
+        empty(&mut a),
+        (0..32).flat_map(|_| update(&mut a)).collect(),
+    ]
+    .concat();
+    assert_eq!(give(&mut b, &bytes, 7).1, Ok(false), "data, if none");
+    let bytes = update(&mut a);
+    assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::KeyUpdates));
+    assert_eq!(told(&mut b), 10);
+
+    let canceled = |a: &mut Records<Schedule>| raw(a, &[1, USER_CANCELED, ALERT]);
+    let (mut a, mut b, end) = repeated(4, canceled);
+    assert_eq!(end, Ok(false));
+    let bytes = [raw(&mut a, b"x\x17"), canceled(&mut a)].concat();
+    assert_eq!(
+        give(&mut b, &bytes, 7),
+        (b"x".to_vec(), Err(RecordError::Warnings))
+    );
+    assert_eq!(told(&mut b), 10);
+}
+
+#[test]
+fn what_is_as_long_as_may_be_is_taken_and_no_longer() {
+    for (header, end) in [
+        ([23, 3, 3, 0x41, 0x00], Ok(false)),
+        ([23, 3, 3, 0x41, 0x01], Err(RecordError::TooLong(0x4101))),
+        ([23, 3, 3, 0, 17], Ok(false)),
+        ([23, 3, 3, 0, 16], Err(RecordError::TooShort)),
+    ] {
+        let (_, mut b) = pair(Cipher::Aes128Gcm);
+        assert_eq!(give(&mut b, &header, 3).1, end);
+    }
+    let ticket = |length: usize| {
+        let [_, high, middle, low] = u32::try_from(length).unwrap().to_be_bytes();
+        let mut message = vec![NEW_SESSION_TICKET, high, middle, low];
+        message.resize(4 + length, 7);
+        message
+    };
+    let give_all = |message: &[u8]| {
+        let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+        let bytes: Vec<u8> = message
+            .chunks(1_000)
+            .flat_map(|piece| raw(&mut a, &[piece, &[HANDSHAKE]].concat()))
+            .collect();
+        let end = give(&mut b, &bytes, 4_096).1;
+        (b, end)
+    };
+    let most = (1 << 16) - 1;
+    let (b, end) = give_all(&ticket(most));
+    assert_eq!((end, b.schedule.tickets.len()), (Ok(false), 1));
+    assert_eq!(b.schedule.tickets[0].len(), most);
+    assert_eq!(b.handshake.capacity(), 0, "an idle end keeps no buffer");
+    let (b, end) = give_all(&ticket(most + 1));
+    assert_eq!(
+        (end, b.schedule.tickets.len()),
+        (Err(RecordError::Handshake), 0)
+    );
+    // Two in turn may come to more than one may.
+    let (b, end) = give_all(&[ticket(most - 500), ticket(40_000)].concat());
+    assert_eq!((end, b.schedule.tickets.len()), (Ok(false), 2));
+    assert!(b.handshake.is_empty());
 }
 
 #[test]

@@ -1,0 +1,307 @@
+use std::sync::Arc;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::*;
+use crate::tls::record::MOST_PLAINTEXT;
+use crate::tls::shapes::{
+    Came, Choices, Conversation, Long, Setup, Shape, Whose, client_says, server_says,
+};
+
+/// One certificate for both ends.
+fn setup(cipher: Cipher, mutual: bool, retried: bool, long: Long) -> Setup {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+    let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = CertificateDer::from(params.self_signed(&key).unwrap().der().to_vec());
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    Setup::new(&certificate, &key, cipher, mutual, retried, long).unwrap()
+}
+
+fn shape(seed: u64) -> Shape<'static> {
+    [0, 1].map(|direction| {
+        let mut random = ChaCha8Rng::seed_from_u64(2 * seed + direction);
+        Choices::new(move || (random.next_u32() >> 16) as u16)
+    })
+}
+
+/// Records and reads of so many bytes.
+fn fixed(record: usize, read: usize) -> Shape<'static> {
+    [Choices::fixed(record, read), Choices::fixed(record, read)]
+}
+
+/// As it is sent.
+fn uncut() -> Shape<'static> {
+    fixed(MOST_PLAINTEXT, 1 << 20)
+}
+
+fn came(heard: Vec<u8>, closed: bool, resumed: bool, retried: bool) -> Came {
+    Came {
+        error: None,
+        heard,
+        closed,
+        resumed,
+        retried,
+    }
+}
+
+fn assert_whole(what: &Conversation, resumed: bool, retried: bool, seed: u64) {
+    let client = came(server_says(), true, resumed, retried);
+    let server = came(client_says(), false, resumed, retried);
+    assert_eq!(what.client.error, None, "seed {seed}");
+    assert_eq!(what.server.error, None, "seed {seed}");
+    assert!(what.client == client, "seed {seed}: the client");
+    assert!(what.server == server, "seed {seed}: the server");
+}
+
+/// Every kind of handshake there is.
+fn kinds() -> Vec<(Setup, bool, bool)> {
+    let mut kinds = Vec::new();
+    for (n, (mutual, retried, resumed)) in [
+        (false, false, false),
+        (true, false, false),
+        (false, true, false),
+        (true, true, false),
+        (false, false, true),
+        (true, false, true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ciphers = [
+            Cipher::Aes128Gcm,
+            Cipher::Aes256Gcm,
+            Cipher::Chacha20Poly1305,
+        ];
+        let long = Long::default();
+        kinds.push((
+            setup(ciphers[n % 3], mutual, retried, long),
+            resumed,
+            retried,
+        ));
+    }
+    kinds
+}
+
+#[test]
+fn a_client_takes_handshakes_of_every_shape_as_the_library_does() {
+    let seeds = 0..60;
+    for (kind, (setup, resumed, retried)) in kinds().into_iter().enumerate() {
+        for seed in seeds.clone() {
+            let seed = 1_000 * kind as u64 + seed;
+            let [library, own, lean] = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
+                // Who rests keeps no tickets.
+                let resumed = resumed && whose != Whose::Lean;
+                let client = setup.client(whose, resumed);
+                if resumed {
+                    let first = setup.converse(&client, uncut()).unwrap();
+                    assert_whole(&first, false, retried, seed);
+                }
+                let came = setup.converse(&client, shape(seed)).unwrap();
+                if came.legal {
+                    assert_whole(&came, resumed, retried, seed);
+                }
+                came
+            });
+            assert_eq!(own.legal, library.legal, "seed {seed}");
+            assert_eq!(own.client.error, library.client.error, "seed {seed}");
+            assert!(own.client.heard == library.client.heard, "seed {seed}");
+            if !resumed {
+                assert_eq!(lean.client.error, library.client.error, "seed {seed}");
+                assert!(lean.client.heard == library.client.heard, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_takes_handshakes_of_every_shape_as_the_library_does() {
+    for (kind, (setup, resumed, retried)) in kinds().into_iter().enumerate() {
+        for seed in 0..60 {
+            let seed = 1_000 * kind as u64 + seed;
+            let [library, own] = [Whose::Library, Whose::Lean].map(|whose| {
+                let mut client = setup.client.clone();
+                client.resumption = match resumed {
+                    true => Resumption::in_memory_sessions(8),
+                    false => Resumption::disabled(),
+                };
+                if resumed {
+                    let first = setup.serve(whose, &client, uncut()).unwrap();
+                    assert_whole(&first, false, retried, seed);
+                }
+                let came = setup.serve(whose, &client, shape(seed)).unwrap();
+                if came.legal {
+                    assert_whole(&came, resumed, retried, seed);
+                }
+                came
+            });
+            assert_eq!(own.legal, library.legal, "seed {seed}");
+            assert_eq!(own.server.error, library.server.error, "seed {seed}");
+            assert!(own.server.heard == library.server.heard, "seed {seed}");
+        }
+    }
+}
+
+/// The whole first flight of each end, as the other is to take it.
+#[test]
+fn a_flight_is_taken_whatever_place_its_reads_are_cut_at() {
+    let kinds = kinds().into_iter().filter(|(_, resumed, _)| !resumed);
+    for (kind, (setup, _, retried)) in kinds.enumerate() {
+        for whose in [Whose::Own, Whose::Lean] {
+            let client = setup.client(whose, false);
+            // A byte at a time, and with as much as can be behind it.
+            for (record, read) in [(1, 1), (100, 1), (MOST_PLAINTEXT, 1), (1, 1 << 20)] {
+                let came = setup.converse(&client, fixed(record, read)).unwrap();
+                assert_whole(&came, false, retried, record as u64);
+            }
+            // Every place in one kind or another.
+            for cut in (1 + kind..1_200).step_by(4) {
+                let came = setup.converse(&client, [uncut(), fixed(90, cut)].map(|[_, down]| down));
+                assert_whole(&came.unwrap(), false, retried, cut as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn long_chains_and_requests_are_taken_in_small_records() {
+    let long = Long {
+        chain: 60,
+        authorities: 300,
+    };
+    let setup = setup(Cipher::Aes128Gcm, true, false, long);
+    for (record, read) in [
+        (MOST_PLAINTEXT, 1 << 20),
+        (512, 16_406),
+        (512, 4_096),
+        (100, 1_000),
+        (100, 16_406),
+    ] {
+        for whose in [Whose::Own, Whose::Lean] {
+            let client = setup.client(whose, false);
+            let came = setup.converse(&client, fixed(record, read)).unwrap();
+            assert_whole(&came, false, false, record as u64);
+        }
+    }
+}
+
+#[test]
+fn a_handshake_without_end_is_given_up_after_256_kib_and_not_before() {
+    const MOST: usize = 256 * 1024;
+    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
+    // A message that announces 65,531 bytes and comes in records of two.
+    let endless = || {
+        let mut bytes = vec![22, 3, 1, 0, 4, 1, 0, 0xff, 0xfb];
+        while bytes.len() < MOST + 10 {
+            bytes.extend_from_slice(&[22, 3, 1, 0, 1, 0]);
+        }
+        bytes
+    };
+    for step in [1_000, MOST - 1, MOST, usize::MAX] {
+        let mut config = setup.server.clone();
+        config.enable_secret_extraction = true;
+        let connection = UnbufferedServerConnection::new(Arc::new(config)).unwrap();
+        let mut handshake = Handshake::new(connection);
+        let bytes = endless();
+        for piece in bytes[..MOST].chunks(step) {
+            assert_eq!(handshake.take(piece), Ok(false), "{step}");
+        }
+        let error = handshake.take(&bytes[MOST..=MOST]).unwrap_err();
+        assert_eq!(error, general("the peer's handshake has no end"));
+    }
+}
+
+#[test]
+fn the_library_says_so_when_its_own_buffer_is_full() {
+    let long = Long {
+        chain: 60,
+        authorities: 300,
+    };
+    let setup = setup(Cipher::Aes128Gcm, true, false, long);
+    let client = setup.client(Whose::Library, false);
+    let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
+    assert_eq!(came.client.error.as_deref(), Some("TLS_FAILED"));
+    // Ours has room for it.
+    let client = setup.client(Whose::Own, false);
+    let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
+    assert_whole(&came, false, false, 10);
+}
+
+/// Takes three bytes at a time.
+struct Narrow(Vec<u8>);
+
+impl std::io::Write for Narrow {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let taken = bytes.len().min(3);
+        self.0.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn who_does_not_speak_tls_is_told_so_once_and_as_a_whole() {
+    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
+    for whose in [Whose::Own, Whose::Lean, Whose::Library] {
+        let mut session = setup.client(whose, false).session();
+        let mut hello = Narrow(Vec::new());
+        session.flush(&mut hello).unwrap();
+        assert_eq!(hello.0[..3], [22, 3, 1], "{whose:?}");
+        // Wrong by its first bytes: the rest of a record is not waited for.
+        let mut bytes = &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..];
+        let error = match session.shake(bytes) {
+            Ok(false) => session.read(&mut bytes).unwrap_err(),
+            Ok(true) => panic!("{whose:?}: it is not TLS"),
+            Err(e) => e,
+        };
+        assert_eq!(error.0.code(), "TLS_NOT_TLS", "{whose:?}");
+        let mut alert = Narrow(Vec::new());
+        session.flush(&mut alert).unwrap();
+        assert_eq!(alert.0, [21, 3, 3, 0, 2, 2, 50], "{whose:?}");
+        assert!(!session.wants_write(), "{whose:?}");
+    }
+}
+
+/// The groups of the key shares in a `ClientHello` (RFC 8446 §4.2.8).
+fn key_shares(hello: &[u8]) -> Vec<u16> {
+    let number = |at: usize| usize::from(u16::from_be_bytes([hello[at], hello[at + 1]]));
+    // Record, message, version, random; session id, suites, compression.
+    let mut at = 5 + 4 + 2 + 32;
+    at += 1 + usize::from(hello[at]);
+    at += 2 + number(at);
+    at += 1 + usize::from(hello[at]);
+    at += 2;
+    while number(at) != 51 {
+        at += 4 + number(at + 2);
+    }
+    let end = at + 6 + number(at + 4);
+    at += 6;
+    let mut groups = Vec::new();
+    while at < end {
+        groups.push(u16::from_be_bytes([hello[at], hello[at + 1]]));
+        at += 4 + number(at + 2);
+    }
+    groups
+}
+
+#[test]
+fn new_and_resumed_connections_offer_the_same_key_shares() {
+    const X25519: u16 = 0x001d;
+    let setup = setup(Cipher::Aes128Gcm, false, true, Long::default());
+    for whose in [Whose::Own, Whose::Library] {
+        let client = setup.client(whose, true);
+        for resumed in [false, true, true] {
+            let came = setup.converse(&client, uncut()).unwrap();
+            // The server's group is not guessed, whatever is known of the server by now.
+            assert_whole(&came, resumed, true, 0);
+            let mut hello = Vec::new();
+            client.session().flush(&mut hello).unwrap();
+            assert_eq!(key_shares(&hello), [X25519], "{whose:?}");
+        }
+    }
+}

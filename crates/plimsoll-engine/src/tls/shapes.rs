@@ -1,0 +1,420 @@
+//! Handshakes of every shape: two ends talk over a [`path`] that cuts what they say into
+//! records and reads of any size. TLS lets a peer cut its messages so (RFC 8446 §5.1), and
+//! none of ours does.
+//!
+//! One end is ours and one the library's; what ours makes of a shape is held to what the
+//! library's own connection makes of the same. The property test of
+//! [`super::handshake`] and the fuzz target call this.
+
+use std::io::{Read, Write};
+use std::ops::DerefMut;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{
+    ClientConfig, ClientConnection, ConnectionCommon, DistinguishedName, HandshakeKind,
+    RootCertStore, ServerConfig, ServerConnection, SideData,
+};
+
+use super::record::Cipher;
+use super::secrets::Heard;
+use super::{ServerSession, ServerSessions, TlsClient, TlsSession};
+use crate::tickets::Tickets;
+
+mod path;
+
+use path::{Path, Tap};
+
+pub use path::Choices;
+
+/// What both ends are set to.
+#[derive(Clone)]
+pub struct Setup {
+    pub client: ClientConfig,
+    pub server: ServerConfig,
+    cipher: Cipher,
+    name: ServerName<'static>,
+}
+
+/// Whose code the end under test is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    Library,
+    Own,
+    /// The form that rests (of servers there is no other).
+    Lean,
+}
+
+/// The shapes of what the client says and of what the server says.
+pub type Shape<'a> = [Choices<'a>; 2];
+
+/// What one end of a conversation came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Came {
+    /// The client's outcome, or what the server's library said.
+    pub error: Option<String>,
+    pub heard: Vec<u8>,
+    /// The peer said goodbye.
+    pub closed: bool,
+    pub resumed: bool,
+    pub retried: bool,
+}
+
+/// A conversation of two ends.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Conversation {
+    pub client: Came,
+    pub server: Came,
+    /// The path left everything as it was, but for where it was cut.
+    pub legal: bool,
+}
+
+/// What each end says once its handshake is over.
+pub fn client_says() -> Vec<u8> {
+    b"GET / HTTP/1.1\r\n\r\n".repeat(20)
+}
+
+pub fn server_says() -> Vec<u8> {
+    (0..17_000u32).map(|n| (n % 251) as u8).collect()
+}
+
+/// Where a client's conversations begin: with what earlier ones left behind.
+pub struct Client(TlsClient);
+
+#[cfg(test)]
+impl Client {
+    /// The next connection's, with its `ClientHello` to be written.
+    pub(super) fn session(&self) -> TlsSession {
+        self.0.session().expect("the settings make sense")
+    }
+}
+
+/// What a handshake is made longer with.
+#[derive(Clone, Copy, Default)]
+pub struct Long {
+    /// Certificates behind the server's own.
+    pub chain: usize,
+    /// Names of authorities in the request for the client's, of a hundred bytes each.
+    pub authorities: usize,
+}
+
+impl Setup {
+    /// Both ends show `certificate`, for localhost and of a kind whose signatures are always as
+    /// long: the same choices then are the same shape. `retried`: the server takes no group that
+    /// the client guesses.
+    ///
+    /// # Errors
+    /// When the settings make no sense.
+    pub fn new(
+        certificate: &CertificateDer<'static>,
+        key: &PrivateKeyDer<'static>,
+        cipher: Cipher,
+        mutual: bool,
+        retried: bool,
+        long: Long,
+    ) -> Result<Setup, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone())?;
+        let roots = Arc::new(roots);
+        let suite = match cipher {
+            Cipher::Aes128Gcm => cipher_suite::TLS13_AES_128_GCM_SHA256,
+            Cipher::Aes256Gcm => cipher_suite::TLS13_AES_256_GCM_SHA384,
+            Cipher::Chacha20Poly1305 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        };
+        let provider = |kx_groups| {
+            Arc::new(CryptoProvider {
+                cipher_suites: vec![suite],
+                kx_groups,
+                ..aws_lc_rs::default_provider()
+            })
+        };
+        let versions = [&rustls::version::TLS13];
+        let groups = vec![kx_group::X25519, kx_group::SECP384R1];
+        let client = ClientConfig::builder_with_provider(provider(groups))
+            .with_protocol_versions(&versions)?
+            .with_root_certificates(Arc::clone(&roots));
+        let client = match mutual {
+            true => client.with_client_auth_cert(vec![certificate.clone()], key.clone_key())?,
+            false => client.with_no_client_auth(),
+        };
+        let groups = match retried {
+            true => vec![kx_group::SECP384R1],
+            false => vec![kx_group::X25519],
+        };
+        let server = ServerConfig::builder_with_provider(provider(groups.clone()))
+            .with_protocol_versions(&versions)?;
+        let server = match mutual {
+            true => {
+                let names = (0..long.authorities).map(|n| {
+                    // A sequence of that many bytes, as far as anybody looks.
+                    let mut name = vec![0x30, 98];
+                    name.resize(100, (n % 251) as u8);
+                    DistinguishedName::from(name)
+                });
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider(groups))
+                    .add_root_hint_subjects(names)
+                    .build()
+                    .map_err(|e| rustls::Error::General(e.to_string()))?;
+                server.with_client_cert_verifier(verifier)
+            }
+            false => server.with_no_client_auth(),
+        };
+        let chain = vec![certificate.clone(); 1 + long.chain];
+        let mut server = server.with_single_cert(chain, key.clone_key())?;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.ticketer = aws_lc_rs::Ticketer::new()?;
+        Ok(Setup {
+            client,
+            server,
+            cipher,
+            name: ServerName::try_from("localhost")
+                .map_err(|e| rustls::Error::General(e.to_string()))?,
+        })
+    }
+
+    pub fn client(&self, whose: Whose, resume: bool) -> Client {
+        let mut config = self.client.clone();
+        let tickets = resume.then(|| Arc::new(Tickets::default()));
+        config.resumption = match &tickets {
+            Some(tickets) => Resumption::store(Arc::clone(tickets) as _),
+            None => Resumption::disabled(),
+        };
+        config.enable_secret_extraction = whose != Whose::Library;
+        let heard = (whose == Whose::Lean).then(Arc::<Heard>::default);
+        if let Some(heard) = &heard {
+            config.key_log = Arc::clone(heard) as _;
+        }
+        let client = TlsClient {
+            config: Arc::new(config),
+            server_name: self.name.clone(),
+            has_identity: self.client.client_auth_cert_resolver.has_certs(),
+            resume,
+            tickets,
+            own_records: whose != Whose::Library,
+            heard,
+            asked: Arc::default(),
+        };
+        Client(client)
+    }
+
+    /// A client of `client`'s kind talks to the library's server.
+    ///
+    /// # Errors
+    /// When the settings make no sense.
+    pub fn converse(
+        &self,
+        client: &Client,
+        shape: Shape<'_>,
+    ) -> Result<Conversation, rustls::Error> {
+        let tap = Arc::new(Tap::default());
+        let mut config = self.server.clone();
+        config.key_log = Arc::clone(&tap) as _;
+        let mut server = Library::new(ServerConnection::new(Arc::new(config))?);
+        server.connection.set_buffer_limit(None);
+        let mut client = Ours(client.0.session()?);
+        Ok(Path::new(self.cipher, &tap, shape).carry(&mut client, &mut server))
+    }
+
+    /// The library's client talks to a server that is ours or the library's. `config` is that of
+    /// the client, with what it remembers.
+    ///
+    /// # Errors
+    /// When the settings make no sense.
+    pub fn serve(
+        &self,
+        whose: Whose,
+        config: &ClientConfig,
+        shape: Shape<'_>,
+    ) -> Result<Conversation, rustls::Error> {
+        let tap = Arc::new(Tap::default());
+        let mut config = config.clone();
+        config.key_log = Arc::clone(&tap) as _;
+        let mut client = Library::new(ClientConnection::new(Arc::new(config), self.name.clone())?);
+        client.connection.set_buffer_limit(None);
+        let path = Path::new(self.cipher, &tap, shape);
+        Ok(match whose {
+            Whose::Library => {
+                let mut server = ServerConnection::new(Arc::new(self.server.clone()))?;
+                server.set_buffer_limit(None);
+                path.carry(&mut client, &mut Library::new(server))
+            }
+            Whose::Own | Whose::Lean => {
+                let session = ServerSessions::new(&self.server).session();
+                let mut server = session.map_err(|e| rustls::Error::General(e.to_string()))?;
+                path.carry(&mut client, &mut server)
+            }
+        })
+    }
+}
+
+/// One end of a conversation.
+trait Side {
+    /// Takes what arrived; true: the peer said goodbye.
+    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String>;
+    fn give(&mut self) -> Vec<u8>;
+    fn say(&mut self, text: &[u8]);
+    fn close(&mut self);
+    fn is_handshaking(&self) -> bool;
+    /// Resumed, and retried.
+    fn kind(&self) -> (bool, bool);
+}
+
+/// The client that loads use, served as a worker serves it.
+struct Ours(TlsSession);
+
+impl Side for Ours {
+    fn take(&mut self, mut bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
+        let code = |(outcome, _): (plimsoll_model::Outcome, String)| outcome.code().to_owned();
+        if self.0.is_handshaking() && self.0.shake(bytes).map_err(code)? {
+            if self.0.is_handshaking() {
+                return Ok(false);
+            }
+            bytes = &mut [];
+        }
+        let opened = self.0.open(bytes, &mut |plain: &[u8]| {
+            heard.extend_from_slice(plain);
+            Ok::<(), (plimsoll_model::Outcome, String)>(())
+        });
+        if let Some(closed) = opened.map_err(code)? {
+            return Ok(closed);
+        }
+        let mut rest = &*bytes;
+        let mut closed = false;
+        while !rest.is_empty() && !closed {
+            let read = self.0.read(&mut rest);
+            while let Some(plain) = self.0.plaintext() {
+                let length = plain.len();
+                heard.extend_from_slice(plain);
+                self.0.consume(length);
+            }
+            closed = read.map_err(code)?;
+        }
+        Ok(closed)
+    }
+
+    fn give(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // A vector takes everything.
+        let _ = self.0.flush(&mut bytes);
+        bytes
+    }
+
+    fn say(&mut self, text: &[u8]) {
+        self.0.seal(text);
+    }
+
+    fn close(&mut self) {
+        self.0.close_notify();
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
+    fn kind(&self) -> (bool, bool) {
+        (self.0.resumed(), self.0.retried())
+    }
+}
+
+impl Side for ServerSession {
+    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
+        self.receive(bytes, &mut |plain| heard.extend_from_slice(plain))
+            .map_err(|e| match e {
+                super::SessionError::Handshake(e) => e.to_string(),
+                super::SessionError::Record(e) => e.to_string(),
+            })
+    }
+
+    fn give(&mut self) -> Vec<u8> {
+        let bytes = self.outgoing().to_vec();
+        self.sent(bytes.len());
+        bytes
+    }
+
+    fn say(&mut self, text: &[u8]) {
+        self.seal(text);
+    }
+
+    fn close(&mut self) {
+        self.close_notify();
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.is_handshaking()
+    }
+
+    fn kind(&self) -> (bool, bool) {
+        (self.resumed() == Some(true), self.retried() == Some(true))
+    }
+}
+
+struct Library<C> {
+    connection: C,
+    /// A resumed handshake shows it only for a while.
+    retried: bool,
+}
+
+impl<C> Library<C> {
+    fn new(connection: C) -> Library<C> {
+        Library {
+            connection,
+            retried: false,
+        }
+    }
+}
+
+impl<C, D> Side for Library<C>
+where
+    C: DerefMut<Target = ConnectionCommon<D>>,
+    D: SideData,
+{
+    fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
+        let mut rest = &*bytes;
+        let mut closed = false;
+        while !rest.is_empty() && !closed {
+            let read = self
+                .connection
+                .read_tls(&mut rest)
+                .map_err(|e| e.to_string())?;
+            let state = self.connection.process_new_packets();
+            self.retried |= super::handshake::is_retried(self.connection.handshake_kind());
+            // What came before an error counts.
+            let _ = self.connection.reader().read_to_end(heard);
+            closed = state.map_err(|e| e.to_string())?.peer_has_closed();
+            if read == 0 {
+                break;
+            }
+        }
+        Ok(closed)
+    }
+
+    fn give(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while self.connection.wants_write() {
+            // A vector takes everything.
+            let _ = self.connection.write_tls(&mut bytes);
+        }
+        bytes
+    }
+
+    fn say(&mut self, text: &[u8]) {
+        let _ = self.connection.writer().write_all(text);
+    }
+
+    fn close(&mut self) {
+        self.connection.send_close_notify();
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    fn kind(&self) -> (bool, bool) {
+        let resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        (resumed, self.retried)
+    }
+}

@@ -1,0 +1,379 @@
+//! A path between two ends that cuts what they say: it opens each record with the secrets of
+//! the library's end and seals what it held again, in records of other sizes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::KeyLog;
+
+use super::super::record::{Cipher, Key, MOST_PLAINTEXT, Rekey};
+use super::super::secrets::TrafficSecrets;
+use super::{Came, Conversation, Shape, Side, client_says, server_says};
+
+const HEADER: usize = 5;
+/// The largest read.
+const MOST_READ: usize = 128 * 1024;
+/// The choice that stands for the largest size, and for no meddling.
+const FULL: u16 = 31;
+const CHANGE_CIPHER_SPEC: u8 = 20;
+const ALERT: u8 = 21;
+const HANDSHAKE: u8 = 22;
+const PROTECTED: u8 = 23;
+const FINISHED: u8 = 20;
+
+/// Where the shape of one direction comes from: numbers.
+pub struct Choices<'a> {
+    next: Box<dyn FnMut() -> u16 + 'a>,
+    /// Bytes of every record and of every read, and nothing else is chosen.
+    fixed: Option<(usize, usize)>,
+}
+
+impl<'a> Choices<'a> {
+    pub fn new(next: impl FnMut() -> u16 + 'a) -> Choices<'a> {
+        Choices {
+            next: Box::new(next),
+            fixed: None,
+        }
+    }
+
+    /// Records and reads of so many bytes.
+    pub fn fixed(record: usize, read: usize) -> Choices<'a> {
+        Choices {
+            fixed: Some((record, read)),
+            ..Choices::new(|| 0)
+        }
+    }
+
+    /// Two bytes a choice; when they are used up, everything is as large as can be.
+    pub fn of_bytes(bytes: &'a [u8]) -> Choices<'a> {
+        let mut pairs = bytes.chunks_exact(2);
+        Choices::new(move || {
+            pairs
+                .next()
+                .map_or(0, |two| u16::from_be_bytes([two[0], two[1]]))
+        })
+    }
+
+    fn below(&mut self, most: usize) -> usize {
+        usize::from((self.next)()) % most
+    }
+
+    /// Sizes that are mostly of one kind; 1 to `most`.
+    fn sizes(&mut self, most: usize) -> Sizes {
+        let bound = [1, 7, 100, 600, 5_000, most][self.below(6)];
+        Sizes::UpTo { bound, most }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Sizes {
+    Fixed(usize),
+    UpTo { bound: usize, most: usize },
+}
+
+impl Sizes {
+    fn next(self, choices: &mut Choices<'_>) -> usize {
+        let (bound, most) = match self {
+            Sizes::Fixed(size) => return size,
+            Sizes::UpTo { bound, most } => (bound, most),
+        };
+        let choice = choices.below(usize::MAX);
+        // Now and then one that is as large as can be.
+        match choice % 32 {
+            n if n == usize::from(FULL) => most,
+            _ => 1 + choice % bound,
+        }
+    }
+}
+
+/// What the path does to one record of the handshake, or puts before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meddling {
+    Flip,
+    Empty,
+    Alert([u8; 2]),
+    ChangeCipherSpec(u8),
+}
+
+/// All secrets of a conversation.
+#[derive(Debug, Default)]
+pub(super) struct Tap(Mutex<Vec<(String, Vec<u8>)>>);
+
+impl Tap {
+    fn secret(&self, label: &str) -> Option<Vec<u8>> {
+        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = secrets.iter().find(|(is, _)| is == label);
+        found.map(|(_, secret)| secret.clone())
+    }
+}
+
+impl KeyLog for Tap {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.push((label.to_owned(), secret.to_vec()));
+    }
+}
+
+/// The labels of the key log (draft-ietf-tls-keylogfile).
+const OF_CLIENT: [&str; 2] = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0"];
+const OF_SERVER: [&str; 2] = ["SERVER_HANDSHAKE_TRAFFIC_SECRET", "SERVER_TRAFFIC_SECRET_0"];
+
+/// One direction of the path, and how it cuts.
+struct Direction<'a> {
+    choices: Choices<'a>,
+    cipher: Cipher,
+    labels: VecDeque<&'static str>,
+    tap: Arc<Tap>,
+    /// To open what was sent,
+    opening: Option<Key>,
+    /// and to seal what goes on.
+    sealing: Option<Key>,
+    /// The beginning of a handshake message whose rest is in the sender's next record.
+    message: Vec<u8>,
+    records: Sizes,
+    reads: Sizes,
+    padding: usize,
+    meddling: Option<(usize, Meddling)>,
+    meddled: bool,
+    written: usize,
+}
+
+impl<'a> Direction<'a> {
+    fn new(
+        cipher: Cipher,
+        labels: [&'static str; 2],
+        tap: &Arc<Tap>,
+        mut choices: Choices<'a>,
+    ) -> Direction<'a> {
+        let (records, reads) = match choices.fixed {
+            Some((record, read)) => (Sizes::Fixed(record), Sizes::Fixed(read)),
+            None => (choices.sizes(MOST_PLAINTEXT), choices.sizes(MOST_READ)),
+        };
+        let is_fixed = choices.fixed.is_some();
+        let meddling = match choices.below(16) {
+            _ if is_fixed => None,
+            0 => Some(Meddling::Flip),
+            1 => Some(Meddling::Empty),
+            2 => Some(Meddling::Alert([2, 40])),
+            3 => Some(Meddling::Alert([1, 0])),
+            4 => Some(Meddling::ChangeCipherSpec(1)),
+            5 => Some(Meddling::ChangeCipherSpec(2)),
+            _ => None,
+        };
+        Direction {
+            cipher,
+            labels: labels.into(),
+            tap: Arc::clone(tap),
+            opening: None,
+            sealing: None,
+            message: Vec::new(),
+            records,
+            reads,
+            padding: if is_fixed {
+                0
+            } else {
+                [0, 0, 1, 40][choices.below(4)]
+            },
+            meddling: meddling.map(|what| (choices.below(40), what)),
+            meddled: false,
+            written: 0,
+            choices,
+        }
+    }
+
+    /// False: the library does not know its secrets yet.
+    fn has_keys(&mut self) -> bool {
+        if self.opening.is_none()
+            && let Some(secret) = self.labels.front().and_then(|label| self.tap.secret(label))
+        {
+            let key = || TrafficSecrets::single(self.cipher, &secret).sending(0);
+            (self.opening, self.sealing) = (key().ok(), key().ok());
+            self.labels.pop_front();
+        }
+        self.opening.is_some()
+    }
+
+    /// The same messages in other records, as far as they can be read by now.
+    fn cut(&mut self, bytes: &mut Vec<u8>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut cut = 0;
+        while let [kind, major, minor, high, low, ..] = bytes[cut..] {
+            if kind == PROTECTED && !self.has_keys() {
+                break;
+            }
+            let end = cut + HEADER + usize::from(u16::from_be_bytes([high, low]));
+            let record = &mut bytes[cut..end];
+            cut = end;
+            match kind {
+                HANDSHAKE => {
+                    for piece in self.pieces(&record[HEADER..]) {
+                        self.meddle(&mut out, false);
+                        plain(HANDSHAKE, [major, minor], piece, &mut out);
+                    }
+                }
+                PROTECTED => self.cut_protected(record, &mut out),
+                _ => out.extend_from_slice(record),
+            }
+        }
+        bytes.drain(..cut);
+        out
+    }
+
+    fn pieces<'b>(&mut self, mut rest: &'b [u8]) -> Vec<&'b [u8]> {
+        let mut pieces = Vec::new();
+        while !rest.is_empty() {
+            let mut size = self.records.next(&mut self.choices);
+            if self.labels.is_empty() {
+                // The handshake is what this is about: data are cut less finely.
+                size = (64 * size).min(MOST_PLAINTEXT);
+            }
+            let (piece, next) = rest.split_at(size.min(rest.len()));
+            rest = next;
+            pieces.push(piece);
+        }
+        pieces
+    }
+
+    fn cut_protected(&mut self, record: &mut [u8], out: &mut Vec<u8>) {
+        let opening = self.opening.as_mut().expect("the keys are known");
+        let inner = opening.open(record).expect("its sender sealed it");
+        let end = inner.iter().rposition(|byte| *byte != 0);
+        let (content, kind) = inner.split_at(end.expect("a type"));
+        let kind = kind[0];
+        let pieces = match kind {
+            ALERT => vec![content],
+            _ => self.pieces(content),
+        };
+        for piece in pieces {
+            let room = MOST_PLAINTEXT - piece.len();
+            let mut tail = vec![kind];
+            tail.resize(1 + self.choices.below(self.padding + 1).min(room), 0);
+            let flip = self.meddle(out, true);
+            let sealing = self.sealing.as_mut().expect("the keys are known");
+            sealing.seal(piece, &tail, out).expect("numbers are left");
+            if flip && let Some(last) = out.last_mut() {
+                *last ^= 1;
+            }
+        }
+        if kind == HANDSHAKE && self.follow(content) {
+            (self.opening, self.sealing) = (None, None);
+        }
+    }
+
+    /// What arrives at once.
+    fn read(&mut self, there: usize) -> usize {
+        self.reads.next(&mut self.choices).min(there)
+    }
+
+    /// Follows handshake messages; true: that was the last one under these keys.
+    fn follow(&mut self, content: &[u8]) -> bool {
+        self.message.extend_from_slice(content);
+        let mut finished = false;
+        while let [kind, a, b, c, ..] = *self.message {
+            let length = 4 + u32::from_be_bytes([0, a, b, c]) as usize;
+            if self.message.len() < length {
+                break;
+            }
+            finished = kind == FINISHED;
+            self.message.drain(..length);
+        }
+        finished
+    }
+
+    /// What is to be done to the handshake before its next record; true: change that.
+    fn meddle(&mut self, out: &mut Vec<u8>, is_protected: bool) -> bool {
+        let (at, open) = (self.written, self.labels.is_empty());
+        self.written += 1;
+        let Some((_, what)) = self.meddling.filter(|(here, _)| *here == at && !open) else {
+            return false;
+        };
+        match what {
+            // Others vary: a `ClientHello` has its extensions in any order.
+            Meddling::Flip => {
+                self.meddled |= is_protected;
+                return is_protected;
+            }
+            Meddling::Empty => plain(HANDSHAKE, [3, 3], &[], out),
+            Meddling::Alert(alert) => plain(ALERT, [3, 3], &alert, out),
+            Meddling::ChangeCipherSpec(value) => {
+                plain(CHANGE_CIPHER_SPEC, [3, 3], &[value], out);
+            }
+        }
+        self.meddled = true;
+        false
+    }
+}
+
+/// A record that is not protected.
+fn plain(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
+    let [high, low] = u16::try_from(content.len())
+        .unwrap_or(u16::MAX)
+        .to_be_bytes();
+    out.extend_from_slice(&[kind, major, minor, high, low]);
+    out.extend_from_slice(content);
+}
+
+/// Both directions.
+pub(super) struct Path<'a> {
+    up: Direction<'a>,
+    down: Direction<'a>,
+}
+
+impl<'a> Path<'a> {
+    pub(super) fn new(cipher: Cipher, tap: &Arc<Tap>, [up, down]: Shape<'a>) -> Path<'a> {
+        Path {
+            up: Direction::new(cipher, OF_CLIENT, tap, up),
+            down: Direction::new(cipher, OF_SERVER, tap, down),
+        }
+    }
+
+    /// Carries what each says to the other until both are silent.
+    pub(super) fn carry(mut self, client: &mut dyn Side, server: &mut dyn Side) -> Conversation {
+        let (mut at_client, mut at_server) = (Came::default(), Came::default());
+        let (mut client_spoke, mut server_spoke) = (false, false);
+        loop {
+            if !client_spoke && !client.is_handshaking() {
+                client_spoke = true;
+                (at_client.resumed, at_client.retried) = client.kind();
+                client.say(&client_says());
+            }
+            if !server_spoke && !server.is_handshaking() {
+                server_spoke = true;
+                (at_server.resumed, at_server.retried) = server.kind();
+                server.say(&server_says());
+                server.close();
+            }
+            let (up, down) = (client.give(), server.give());
+            if up.is_empty() && down.is_empty() {
+                break;
+            }
+            deliver(&mut self.up, up, server, &mut at_server);
+            deliver(&mut self.down, down, client, &mut at_client);
+        }
+        Conversation {
+            client: at_client,
+            server: at_server,
+            legal: !self.up.meddled && !self.down.meddled,
+        }
+    }
+}
+
+fn deliver(path: &mut Direction<'_>, mut bytes: Vec<u8>, to: &mut dyn Side, came: &mut Came) {
+    loop {
+        let mut cut = path.cut(&mut bytes);
+        let mut rest = &mut cut[..];
+        if rest.is_empty() {
+            // What an end that has failed can't read is nothing to it.
+            return;
+        }
+        while !rest.is_empty() && came.error.is_none() && !came.closed {
+            let size = path.read(rest.len());
+            let (piece, next) = std::mem::take(&mut rest).split_at_mut(size);
+            rest = next;
+            match to.take(piece, &mut came.heard) {
+                Ok(closed) => came.closed = closed,
+                Err(e) => came.error = Some(e),
+            }
+        }
+    }
+}
