@@ -279,6 +279,8 @@ pub struct StageRecord {
     /// Of those with a full handshake, where sessions are resumed: a worker's first, which
     /// can't have had a ticket.
     pub connections_first: u64,
+    /// Of both kinds, those whose server asked for another `ClientHello` (HelloRetryRequest).
+    pub connections_retried: u64,
     /// Shared connections that were up and were lost; what replaces them is counted above.
     pub connections_lost: u64,
     /// Attempts at a connection that failed, apart from calls.
@@ -376,6 +378,7 @@ impl StageRecord {
         } else {
             self.connections_full += 1;
         }
+        self.connections_retried += u64::from(p.retried);
         self.phases.get_or_insert_default().record(p);
     }
 
@@ -411,6 +414,7 @@ impl StageRecord {
         self.connections_full += other.connections_full;
         self.connections_resumed += other.connections_resumed;
         self.connections_first += other.connections_first;
+        self.connections_retried += other.connections_retried;
         self.connections_lost += other.connections_lost;
         self.connect_failures.merge(&other.connect_failures);
         self.bytes_sent += other.bytes_sent;
@@ -450,6 +454,7 @@ impl StageRecord {
         self.connections_full = 0;
         self.connections_resumed = 0;
         self.connections_first = 0;
+        self.connections_retried = 0;
         self.connections_lost = 0;
         self.connect_failures.clear();
         self.bytes_sent = 0;

@@ -319,6 +319,7 @@ mod tests {
             handshake_ns: 1_000,
             ready_ns: 300,
             resumed: true,
+            retried: true,
         };
         let mut recorder = Recorder::new(1, false);
         recorder.cold_call(&sample(0, Outcome::Ok), &phases);
@@ -333,6 +334,7 @@ mod tests {
             (record.connections_resumed, record.connections_full),
             (1, 0)
         );
+        assert_eq!(record.connections_retried, 1);
         let times = record.phases.as_deref().unwrap();
         assert!(times.resolve.is_empty());
         assert_eq!(times.total.histogram().unwrap().max(), 1_800);

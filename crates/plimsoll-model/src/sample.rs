@@ -66,6 +66,9 @@ pub struct ConnectPhases {
     pub ready_ns: u64,
     /// The TLS handshake was resumed from a ticket.
     pub resumed: bool,
+    /// The server asked for another `ClientHello`, a round trip more (HelloRetryRequest, RFC
+    /// 8446 §4.1.4).
+    pub retried: bool,
 }
 
 impl ConnectPhases {

@@ -71,6 +71,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         handshake_ns: MS,
         ready_ns: 200_000,
         resumed: false,
+        retried: true,
     };
     for i in 0..1_000 {
         let arrival = index * 1_000 * MS + i * MS;

@@ -292,6 +292,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     let stages = &run.summary.stages;
     let full: u64 = stages.iter().map(|s| s.connections_full).sum();
     let resumed: u64 = stages.iter().map(|s| s.connections_resumed).sum();
+    let retried: u64 = stages.iter().map(|s| s.connections_retried).sum();
     if full + resumed > 0 {
         let mut text = format!("{} made", plural(full + resumed, "connection"));
         if run.header.tls.is_some() {
@@ -301,6 +302,9 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
                 count(full),
                 count(resumed)
             );
+        }
+        if retried > 0 {
+            let _ = write!(text, "; {} retried (HelloRetryRequest)", count(retried));
         }
         let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
         if lost > 0 {

@@ -99,6 +99,9 @@ struct StageLine {
     /// Left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     connections_first: Option<u64>,
+    /// Left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    connections_retried: Option<u64>,
     #[serde(default)]
     connections_lost: u64,
     connect_failures: BTreeMap<String, u64>,
@@ -289,6 +292,8 @@ impl IntervalRecord {
                     connections_full: r.connections_full,
                     connections_resumed: r.connections_resumed,
                     connections_first: (r.connections_first > 0).then_some(r.connections_first),
+                    connections_retried: (r.connections_retried > 0)
+                        .then_some(r.connections_retried),
                     connections_lost: r.connections_lost,
                     connect_failures: counts_to_map(&r.connect_failures),
                     bytes_sent: r.bytes_sent,
@@ -331,6 +336,7 @@ impl IntervalRecord {
                 connections_full: s.connections_full,
                 connections_resumed: s.connections_resumed,
                 connections_first: s.connections_first.unwrap_or(0),
+                connections_retried: s.connections_retried.unwrap_or(0),
                 connections_lost: s.connections_lost,
                 connect_failures: counts_from_map(&s.connect_failures)?,
                 bytes_sent: s.bytes_sent,

@@ -228,6 +228,9 @@ pub struct StageSummary {
     pub bytes_received: u64,
     pub connections_full: u64,
     pub connections_resumed: u64,
+    /// Of both, those after a HelloRetryRequest; left out where there are none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub connections_retried: u64,
     pub connections_lost: u64,
     pub connections_open_max: u64,
     pub errors_by_code: Vec<ErrorSummary>,
@@ -246,6 +249,10 @@ pub struct StageSummary {
     pub measures: Option<MeasuresSummary>,
     pub client: Option<ResourcesSummary>,
     pub server: Option<ResourcesSummary>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// `None` where no time has passed.
@@ -279,6 +286,7 @@ impl StageSummary {
             bytes_received: r.bytes_received,
             connections_full: r.connections_full,
             connections_resumed: r.connections_resumed,
+            connections_retried: r.connections_retried,
             connections_lost: r.connections_lost,
             connections_open_max: totals.connections_open_max,
             errors_by_code: ErrorSummary::of(&r.outcomes),

@@ -88,6 +88,9 @@ struct PhasesLine {
     handshake_ns: u64,
     ready_ns: u64,
     resumed: bool,
+    /// Left out where it was not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    retried: bool,
 }
 
 impl From<&RequestRecord> for RequestLine {
@@ -109,6 +112,7 @@ impl From<&RequestRecord> for RequestLine {
                 handshake_ns: p.handshake_ns,
                 ready_ns: p.ready_ns,
                 resumed: p.resumed,
+                retried: p.retried,
             }),
             counts: r
                 .measures
@@ -165,6 +169,7 @@ impl RequestLine {
                 handshake_ns: p.handshake_ns,
                 ready_ns: p.ready_ns,
                 resumed: p.resumed,
+                retried: p.retried,
             }),
             measures: self.measures(),
         })

@@ -232,6 +232,7 @@ impl Fixture {
                 handshake_ns: 1_900 * US + i % 9 * 20 * US,
                 ready_ns: 300 * US,
                 resumed: false,
+                retried: false,
             };
             let begun = due.plus_nanos(if open { self.pacing_ns + 8 * US } else { 0 });
             let sent = if self.header.cold {
@@ -333,6 +334,7 @@ impl Fixture {
                     },
                     ready_ns: 250 * US,
                     resumed: false,
+                    retried: false,
                 },
             );
         }
