@@ -192,6 +192,8 @@ pub struct Worker<P: Protocol, N: Network> {
     reconnects: BinaryHeap<Reverse<(Time, u32)>>,
     thinking: BinaryHeap<Reverse<(Time, u32)>>,
     driver_timers: BinaryHeap<Reverse<(Time, Token)>>,
+    /// Connections that wait for a mark, and when to look at them.
+    marks: VecDeque<(Time, Token)>,
 
     intervals: Intervals,
     pauses: Pauses,
@@ -276,6 +278,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             reconnects: BinaryHeap::new(),
             thinking: BinaryHeap::new(),
             driver_timers: BinaryHeap::new(),
+            marks: VecDeque::new(),
             intervals: Intervals::none_yet(),
             pauses: Pauses::new(),
             due: 0,
@@ -453,6 +456,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(Reverse((when, _))) = self.driver_timers.peek() {
             at = at.min(*when);
         }
+        if let Some((when, _)) = self.marks.front() {
+            at = at.min(*when);
+        }
         if !self.to_connect.is_empty() && self.connecting < self.share.most_connecting() {
             at = at.min(self.next_connect);
         }
@@ -513,6 +519,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
             self.driver_timers.pop();
             self.driver_expired(control, token, now);
+        }
+        while let Some((when, token)) = self.marks.front().copied() {
+            if when > now {
+                break;
+            }
+            self.marks.pop_front();
+            self.mark_due(control, token, now);
         }
     }
 

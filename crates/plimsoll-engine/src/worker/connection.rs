@@ -5,6 +5,7 @@
 //! idle one keeps nothing.
 
 use std::io::{self, IoSlice};
+use std::time::Duration;
 
 use plimsoll_model::{ConnectPhases, Outcome, Time};
 
@@ -132,6 +133,12 @@ pub(crate) struct Connection<D, S> {
     pub(crate) timer: Time,
     /// How many bytes the socket waits for before it is readable.
     low_water: u64,
+    /// The worker has it among those that wait for a mark.
+    pub(crate) watched: bool,
+    /// Bytes have come since the worker last looked.
+    fresh: bool,
+    /// No mark before then: the last one was not reached in time.
+    unmarked_until: Time,
     phase_began: Time,
     pub(crate) phases: ConnectPhases,
     pub(crate) tracer: Option<Box<dyn Tracer>>,
@@ -163,6 +170,9 @@ impl<D: Driver, S> Connection<D, S> {
             early: Early::No,
             timer: Time::NEVER,
             low_water: 1,
+            watched: false,
+            fresh: false,
+            unmarked_until: Time::ZERO,
             phase_began: now,
             phases: ConnectPhases::default(),
             tracer,
@@ -228,6 +238,7 @@ impl<D: Driver, S> Connection<D, S> {
             });
         }
         self.phases.resumed = session.resumed();
+        self.phases.retried = session.retried();
         let handshake_ns = self.lap(now);
         match self.early {
             Early::Sent(sealed) => {
@@ -317,7 +328,7 @@ impl<D: Driver, S> Connection<D, S> {
             let got = match network.read(socket, buffer) {
                 Ok(got) => got,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.adjust_low_water(network, buffer.len());
+                    self.adjust_low_water(network, buffer.len(), read.at);
                     return Ok(Received::Drained);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -349,7 +360,7 @@ impl<D: Driver, S> Connection<D, S> {
             self.take(&mut buffer[..got], alpn, now, events)?;
             // A short read has emptied the socket; the next bytes make a new event.
             if got < buffer.len() && !to_the_end {
-                self.adjust_low_water(network, buffer.len());
+                self.adjust_low_water(network, buffer.len(), read.at);
                 return Ok(Received::Drained);
             }
         }
@@ -357,8 +368,14 @@ impl<D: Driver, S> Connection<D, S> {
     }
 
     /// In the middle of a long answer, be woken only when much has come: a buffer full, or
-    /// what is left. A peer that stops before that is found out by its end or the deadline.
-    fn adjust_low_water<N: Network<Socket = S>>(&mut self, network: &mut N, most: usize) {
+    /// what is left. The kernel reports the end of a connection all the same; what TLS says
+    /// with fewer bytes, an alert, is found by [`Connection::mark_missed`].
+    fn adjust_low_water<N: Network<Socket = S>>(
+        &mut self,
+        network: &mut N,
+        most: usize,
+        now: Time,
+    ) {
         /// Less is not worth two system calls.
         const FEWEST: u64 = 32 * 1024;
         let promised = self.driver.still_to_come();
@@ -369,17 +386,37 @@ impl<D: Driver, S> Connection<D, S> {
             Some(session) => session.fewest_to_come(promised),
             None => promised,
         };
-        let wanted = if sure < FEWEST {
+        let wanted = if sure < FEWEST || now < self.unmarked_until {
             1
         } else {
             sure.min(most as u64)
         };
+        self.fresh = true;
         if let Some(socket) = &mut self.socket
             && wanted != self.low_water
         {
             network.low_water(socket, wanted as usize);
             self.low_water = wanted;
         }
+    }
+
+    /// Something other than what was promised may come, in fewer bytes than the socket waits
+    /// for. Without TLS only the end can, and that is reported.
+    #[inline]
+    pub(crate) fn needs_watch(&self) -> bool {
+        self.low_water > 1 && self.tls.is_some()
+    }
+
+    /// Whether the mark was not reached since the last call. If so there is none for a while:
+    /// bytes come slowly, and to look at them as they come costs little.
+    pub(crate) fn mark_missed(&mut self, now: Time) -> bool {
+        /// Marks are tried again after so long.
+        const PAUSE: Duration = Duration::from_millis(200);
+        if self.low_water == 1 || std::mem::take(&mut self.fresh) {
+            return false;
+        }
+        self.unmarked_until = now + PAUSE;
+        true
     }
 
     #[inline]

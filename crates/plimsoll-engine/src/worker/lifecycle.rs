@@ -18,6 +18,9 @@ use crate::network::{Network, Ready, Token};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes that don't reach a socket's mark are looked at after once to twice as long. A bulk
+/// transfer reaches it a hundred times in that, so that looking costs it nothing.
+const MARK_TIME: Duration = Duration::from_millis(10);
 const MOST_SPARE_OUTBOXES: usize = 64;
 
 fn token(index: u32, generation: u32) -> Token {
@@ -214,13 +217,52 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let (role, phases) = (connection.role, connection.phases);
         self.take_events(role, phases, now);
         match received {
-            Ok(Received::Drained) => self.after_service(control, index, now),
+            Ok(Received::Drained) => {
+                self.watch(index, now);
+                self.after_service(control, index, now);
+            }
             Ok(Received::More) => {
                 self.unfinished.push(self.token_of(index));
                 self.after_service(control, index, now);
             }
             Err(loss) => self.lost(control, index, &loss, now),
         }
+    }
+
+    /// Look after a connection that waits for much to come.
+    #[inline]
+    fn watch(&mut self, index: u32, now: Time) {
+        if let Some(connection) = self.connections[index as usize].as_mut()
+            && connection.needs_watch()
+            && !connection.watched
+        {
+            connection.watched = true;
+            let token = token(index, connection.generation);
+            self.marks.push_back((now + MARK_TIME, token));
+        }
+    }
+
+    /// A connection may have had too little time to reach its mark, or something else came: an
+    /// alert, a goodbye, a record that was changed.
+    pub(super) fn mark_due(&mut self, control: &mut impl Control, token: Token, now: Time) {
+        let Some(index) = self.live(token) else {
+            return;
+        };
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        connection.watched = false;
+        if !connection.mark_missed(now) {
+            self.watch(index, now);
+            return;
+        }
+        let ready = Ready {
+            token,
+            readable: true,
+            writable: false,
+            hangup: false,
+        };
+        self.serve(control, ready);
     }
 
     fn tcp_is_up(&mut self, control: &mut impl Control, index: u32) {

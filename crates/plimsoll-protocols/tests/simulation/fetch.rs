@@ -219,6 +219,141 @@ fn a_driver_that_asks_for_more_than_will_come_is_found_out() {
     assert!(found > 50, "{found} of 100");
 }
 
+/// What a server says in the middle of a body, in fewer bytes than any mark, and goes silent.
+#[derive(Clone, Copy, Debug)]
+enum Aside {
+    Goodbye,
+    Alert,
+    Changed,
+}
+
+/// Sends half of what it promised, pauses, and then says something else.
+struct Fickle {
+    aside: Aside,
+    sessions: ServerSessions,
+    connections: BTreeMap<Peer, (Vec<u8>, ServerSession)>,
+}
+
+const PROMISED: usize = 2 << 20;
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Server for Fickle {
+    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+        let session = self.sessions.session().unwrap();
+        self.connections.insert(peer, (Vec::new(), session));
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        let Some((request, session)) = self.connections.get_mut(&peer) else {
+            return;
+        };
+        let mut bytes = bytes.to_vec();
+        let heard = session.receive(&mut bytes, &mut |plain| request.extend_from_slice(plain));
+        if heard.is_err() {
+            // The client's own alert, after what was changed.
+            return;
+        }
+        if request.ends_with(b"\r\n\r\n") {
+            request.clear();
+            session
+                .seal(format!("HTTP/1.1 200 OK\r\nContent-Length: {PROMISED}\r\n\r\n").as_bytes());
+            session.seal(&vec![b'x'; PROMISED / 2]);
+            actions.push(Action::Timer {
+                after: PAUSE,
+                tag: 0,
+            });
+        }
+        send(session, actions);
+    }
+
+    fn timer(&mut self, peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        let Some((_, session)) = self.connections.get_mut(&peer) else {
+            return;
+        };
+        match self.aside {
+            Aside::Goodbye => session.close_notify(),
+            Aside::Alert => {
+                // It is told of what it could not open: bad_record_mac.
+                let mut garbage = vec![23, 3, 3, 0, 40];
+                garbage.resize(45, 7);
+                session.receive(&mut garbage, &mut |_| {}).unwrap_err();
+            }
+            Aside::Changed => {
+                session.seal(b"xxxx");
+                let mut out = session.outgoing().to_vec();
+                session.sent(out.len());
+                *out.last_mut().unwrap() ^= 1;
+                actions.push(Action::Send(out));
+            }
+        }
+        send(session, actions);
+    }
+
+    fn closed(&mut self, peer: Peer, _now: Time) {
+        self.connections.remove(&peer);
+    }
+}
+
+fn send(session: &mut ServerSession, actions: &mut Vec<Action>) {
+    let out = session.outgoing().to_vec();
+    session.sent(out.len());
+    if !out.is_empty() {
+        actions.push(Action::Send(out));
+    }
+}
+
+#[test]
+fn what_tls_says_in_mid_body_is_heard_at_once_and_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
+    for records in [RecordLayer::Own, RecordLayer::Library] {
+        for (aside, outcome) in [
+            (Aside::Goodbye, Outcome::BodyLength),
+            (Aside::Alert, Outcome::TlsAlert),
+            (Aside::Changed, Outcome::TlsFailed),
+        ] {
+            for seed in 0..10 {
+                let (client, sessions) = both_ends(&certificates, records);
+                let mut server = Fickle {
+                    aside,
+                    sessions,
+                    connections: BTreeMap::new(),
+                };
+                let mut load = Load {
+                    arrivals: Arrivals::Closed {
+                        clients: 1,
+                        think: Duration::ZERO,
+                    },
+                    connections: 1,
+                    reuse: Reuse::Always,
+                    calls: Some(3),
+                    deadline: Some(DEADLINE),
+                    drain: 2 * DEADLINE,
+                    ..load(seed)
+                };
+                load.stages[0].duration = Some(Duration::from_secs(3_600));
+                let weather = Weather {
+                    piece: 1..=choose(seed, 52, 500, 400_000) as usize,
+                    latency_us: 10..=choose(seed, 51, 10, 3_000),
+                    ..Weather::calm(seed)
+                };
+                let mut total = run_in(weather, load, &mut server, protocol(), Some(client));
+                let record = total.stage_mut(0);
+                assert_eq!(
+                    record.outcomes.of(outcome),
+                    3,
+                    "{records:?} {aside:?} seed {seed}: {:?}",
+                    record.outcomes.iter().collect::<Vec<_>>()
+                );
+                // Simulated: the pause, what the network takes, and the look at a mark.
+                let longest = record.failed.histogram().expect("three failed").max();
+                let most = PAUSE + Duration::from_millis(500);
+                assert!(u128::from(longest) < most.as_nanos(), "{longest} ns");
+            }
+        }
+    }
+}
+
 fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, ServerSessions) {
     let [ca, _, cert, key, ..] = certificates.paths();
     let plan = TlsPlan {
