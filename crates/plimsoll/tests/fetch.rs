@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::nginx::Nginx;
+use support::openssl::{openssl, s_server};
 use support::{
     CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, told,
 };
@@ -453,33 +454,12 @@ fn the_same_load_runs_over_our_record_layer_and_over_the_librarys() {
     );
 }
 
-fn openssl(place: &Place, arguments: &[&str]) -> Command {
-    let mut command = Command::new("openssl");
-    command.args(arguments).current_dir(place.path(""));
-    command
-}
-
-/// `openssl s_server` on a free port, serving the files of its folder.
-fn s_server(place: &Place, flags: &[&str]) -> Server {
-    let fixed = [
-        "s_server",
-        "-accept",
-        "127.0.0.1:0",
-        "-WWW",
-        "-cert",
-        "certs/server.crt",
-        "-key",
-        "certs/server.key",
-    ];
-    Server::start(openssl(place, &[&fixed, flags].concat()).stderr(Stdio::null()))
-}
-
 #[test]
 fn openssl_s_server_is_fetched_from_with_full_and_with_resumed_handshakes() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["payload", "1000B", "file.bin"]);
-    let server = s_server(&place, &["-tls1_3"]);
+    let server = s_server(&place, &["-WWW", "-tls1_3"]);
     let load = ["--size", "1000B", "--calls", "30", "--clients", "3"];
     for (mode, full, resumed) in [("new", 30, 0), ("resumed", 0, 30)] {
         let flags = [&["--mode", mode, "--warmup", "300ms"], &load[..]].concat();
@@ -514,10 +494,10 @@ fn a_server_of_tls_1_2_and_an_untrusted_one_are_told_apart() {
     place.certificates();
     place.expect(0, &["certs", "other"]);
     let cold = ["--mode", "new", "--calls", "2", "--clients", "1"];
-    let old = s_server(&place, &["-tls1_2"]);
+    let old = s_server(&place, &["-WWW", "-tls1_2"]);
     let run = fetch(&place, 1, &url(&old, "/x"), &cold);
     assert_eq!(failure(&run), ("TLS_VERSION", 2));
-    let new = s_server(&place, &["-tls1_3"]);
+    let new = s_server(&place, &["-WWW", "-tls1_3"]);
     let untrusting = [&cold[..], &["--ca", "other/ca.crt"]].concat();
     let _ = fs::remove_dir_all(place.path("run"));
     let url = url(&new, "/x");

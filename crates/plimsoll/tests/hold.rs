@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use support::openssl::openssl;
 use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, SERVER_TLS, Server, told, wait};
 
 const LONGEST: Duration = Duration::from_secs(30);
@@ -441,12 +442,6 @@ impl Drop for Talk {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn openssl(place: &Place, arguments: &[&str]) -> Command {
-    let mut command = Command::new("openssl");
-    command.args(arguments).current_dir(place.path(""));
-    command
 }
 
 #[test]

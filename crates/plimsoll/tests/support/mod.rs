@@ -11,6 +11,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
 pub(crate) mod nginx;
+pub(crate) mod openssl;
 pub(crate) mod peers;
 
 use std::fs;
