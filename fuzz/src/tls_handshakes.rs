@@ -1,0 +1,84 @@
+//! TLS handshakes whose messages come in records and reads of any size, with what does not
+//! belong there between them: our client against the library's server, and the library's
+//! client against our server. Nothing panics; what is only cut succeeds, and every byte of
+//! data arrives; what is wrong is wrong for the library's own connection, too.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_engine::tls::record::Cipher;
+use plimsoll_engine::tls::shapes::{
+    Choices, Conversation, Long, Setup, Shape, Whose, client_says, server_says,
+};
+use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Every kind of handshake, of which one is chosen.
+static SETUPS: LazyLock<Vec<Setup>> = LazyLock::new(|| {
+    let key = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
+    let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let certificate = CertificateDer::from(certificate.der().to_vec());
+    let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+    let long = Long {
+        chain: 4,
+        authorities: 9,
+    };
+    [(false, false), (true, false), (false, true), (true, true)]
+        .into_iter()
+        .map(|(mutual, retried)| {
+            Setup::new(&certificate, &key, Cipher::Aes128Gcm, mutual, retried, long)
+                .expect("the settings make sense")
+        })
+        .collect()
+});
+
+fn shape(input: &[u8]) -> Shape<'_> {
+    let (up, down) = input.split_at(input.len() / 2);
+    [Choices::of_bytes(up), Choices::of_bytes(down)]
+}
+
+fn assert_whole(came: &Conversation) {
+    assert_eq!((&came.client.error, &came.server.error), (&None, &None));
+    assert!(came.client.heard == server_says() && came.client.closed);
+    assert!(came.server.heard == client_says());
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((what, input)) = input.split_first() else {
+        return;
+    };
+    let setup = &SETUPS[usize::from(what & 3)];
+    let settings = "the settings make sense";
+    let resume = what & 4 != 0;
+    let clients = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
+        let client = setup.client(whose, resume && whose != Whose::Lean);
+        if resume {
+            let whole = [
+                Choices::fixed(1 << 14, 1 << 20),
+                Choices::fixed(1 << 14, 1 << 20),
+            ];
+            assert_whole(&setup.converse(&client, whole).expect(settings));
+        }
+        let came = setup.converse(&client, shape(input)).expect(settings);
+        if came.legal {
+            assert_whole(&came);
+        }
+        came
+    });
+    assert_eq!(clients[0].client.error, clients[1].client.error);
+    if !resume {
+        assert_eq!(clients[0].client.error, clients[2].client.error);
+    }
+    let mut config = setup.client.clone();
+    config.resumption = rustls::client::Resumption::disabled();
+    let [library, ours] = [Whose::Library, Whose::Lean].map(|whose| {
+        let came = setup.serve(whose, &config, shape(input)).expect(settings);
+        if came.legal {
+            assert_whole(&came);
+        }
+        came
+    });
+    assert_eq!(library.server.error, ours.server.error);
+});
