@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::measure::TimeMeasure;
@@ -297,6 +298,43 @@ pub struct GrpcCall {
     pub max_message: usize,
     /// `None`: the call is unary.
     pub stream: Option<StreamPlan>,
+    /// What an answer's message has to be; `None`: anything.
+    pub answer: Option<Arc<Shapes>>,
+}
+
+/// How messages are laid out, as far as it decides whether bytes are one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shapes {
+    /// The full name of the first.
+    pub name: String,
+    /// A message, then those that it is made of.
+    pub shapes: Vec<Shape>,
+}
+
+/// One kind of message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// By field number, in order. Fields of any bytes are left out.
+    pub parts: Vec<(u32, Part)>,
+}
+
+/// What a field of a [`Shape`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// UTF-8.
+    Text,
+    /// A message, by its place in [`Shapes::shapes`].
+    Message(usize),
+}
+
+impl Shapes {
+    /// What a field of a shape holds; `None`: any bytes.
+    #[inline]
+    pub fn part(&self, shape: usize, field: u32) -> Option<Part> {
+        let parts = &self.shapes.get(shape)?.parts;
+        let place = parts.binary_search_by_key(&field, |(number, _)| *number);
+        place.ok().map(|place| parts[place].1)
+    }
 }
 
 /// How messages are packed (gRPC over HTTP/2, "Message-Encoding").

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::target::{parse_target, scheme_for, section_of};
 use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec};
-use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Watch};
+use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Watch};
 use crate::template::{Render, Rows};
 
 mod bolt;
@@ -94,6 +94,8 @@ pub struct EncodedCall {
     pub messages: Vec<Vec<u8>>,
     /// What makes each call's own of them; empty: every call sends the same.
     pub varying: Vec<Arc<dyn Render>>,
+    /// What an answer has to be; `None`: anything.
+    pub answer: Option<Arc<Shapes>>,
 }
 
 /// Makes the plan that `spec` means.

@@ -31,6 +31,7 @@ use plimsoll_model::{Outcome, Time};
 
 pub(super) use self::control::{closed, not_http2};
 use self::messages::end_exchange;
+use super::decodable::Decodable;
 use super::exchange::{self, Exchanges};
 use super::h2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, setting, write,
@@ -115,6 +116,7 @@ pub struct GrpcDriver {
     blocked: Vec<u32>,
     /// What they wait with, where it is not the same for all.
     bodies: BTreeMap<u32, Box<[u8]>>,
+    decodable: Decodable,
     /// `None` until an answer comes compressed.
     unpackers: Option<Box<Unpackers>>,
     /// What the server's connection window lets us send. Bytes.
@@ -149,6 +151,7 @@ impl GrpcDriver {
             block: None,
             blocked: Vec::new(),
             bodies: BTreeMap::new(),
+            decodable: Decodable::default(),
             unpackers: None,
             connection_window: DEFAULT_WINDOW,
             peer_initial_window: DEFAULT_WINDOW,
@@ -173,6 +176,7 @@ impl GrpcDriver {
                 .as_ref()
                 .map_or(0, |e| size_of_val(&**e) + e.heap_bytes())
             + self.heads.heap_bytes()
+            + self.decodable.heap_bytes()
             + self.partial.capacity()
             + self.blocked.capacity() * size_of::<u32>()
             + self.bodies.values().map(|body| body.len()).sum::<usize>()
@@ -356,6 +360,7 @@ impl Driver for GrpcDriver {
             if let Some(unpackers) = &mut self.unpackers {
                 unpackers.forget(id);
             }
+            self.decodable.forget(id);
             self.reset(id, ErrorCode::CANCEL, State::Cancelled, out);
         }
     }
@@ -439,6 +444,7 @@ impl Driver for GrpcDriver {
         self.exchanges = None;
         self.blocked = Vec::new();
         self.bodies = BTreeMap::new();
+        self.decodable = Decodable::default();
         self.unpackers = None;
         self.partial = Vec::new();
         self.block = None;

@@ -22,6 +22,8 @@ pub enum MessageError {
     UnpacksTooLarge { limit: u32 },
     #[error("a message that is said to be gzip and is not")]
     NotGzip,
+    #[error("not the message that the method returns: {0}")]
+    Undecodable(&'static str),
 }
 
 /// Appends a message behind its prefix, packed if `compression` says so.

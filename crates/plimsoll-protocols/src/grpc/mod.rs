@@ -6,6 +6,7 @@ pub mod canned;
 pub mod check;
 #[cfg(feature = "targets")]
 pub mod client;
+mod decodable;
 mod driver;
 mod exchange;
 pub mod h2;

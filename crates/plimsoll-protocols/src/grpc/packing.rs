@@ -7,10 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::{GzDecoder, GzEncoder};
+use plimsoll_model::plan::Shapes;
 
+use super::decodable::{Walk, Walking};
 use super::message::{MessageError, Sink};
 
 /// Packs what lies behind `from` in `out`.
@@ -23,11 +26,40 @@ pub(super) fn pack(out: &mut Vec<u8>, from: usize) {
         .and_then(|()| encoder.try_finish());
 }
 
-/// Counts bytes, up to a limit.
+/// Counts a message's bytes, up to a limit, and walks through them.
 #[derive(Debug)]
 struct Counter {
     left: u32,
     overflowed: bool,
+    shapes: Option<Arc<Shapes>>,
+    walk: Walk,
+    undecodable: Option<MessageError>,
+}
+
+impl Counter {
+    fn new(limit: u32, shapes: Option<Arc<Shapes>>) -> Counter {
+        Counter {
+            left: limit,
+            overflowed: false,
+            shapes,
+            walk: Walk::default(),
+            undecodable: None,
+        }
+    }
+
+    /// Does the next step of the walk.
+    fn walking(
+        &mut self,
+        step: impl FnOnce(&mut Walking<'_>) -> Result<(), MessageError>,
+    ) -> Result<(), MessageError> {
+        let Some(shapes) = &self.shapes else {
+            return Ok(());
+        };
+        let walk = &mut self.walk;
+        let stepped = step(&mut Walking { walk, shapes });
+        self.undecodable = stepped.err();
+        stepped
+    }
 }
 
 impl Write for Counter {
@@ -38,7 +70,10 @@ impl Write for Counter {
         {
             Some(left) => {
                 self.left = left;
-                Ok(bytes.len())
+                match self.walking(|walking| walking.piece(bytes)) {
+                    Ok(()) => Ok(bytes.len()),
+                    Err(_) => Err(io::ErrorKind::InvalidData.into()),
+                }
             }
             None => {
                 self.overflowed = true;
@@ -59,23 +94,30 @@ pub(super) struct Unpacking {
     limit: u32,
     /// Bytes of it were fed to the decoder.
     fed: bool,
+    /// A message that is not packed.
+    plain: Counter,
 }
 
 impl Unpacking {
-    pub(super) fn new(limit: u32) -> Unpacking {
+    pub(super) fn new(limit: u32, shapes: Option<Arc<Shapes>>) -> Unpacking {
         Unpacking {
             decoder: None,
             limit,
             fed: false,
+            plain: Counter::new(limit, shapes),
         }
     }
 
     /// Between two messages, or in one that is not packed.
     pub(super) fn is_idle(&self) -> bool {
-        self.decoder.is_none()
+        self.decoder.is_none() && self.plain.walk.is_new()
     }
 
     fn why(&self) -> MessageError {
+        let decoder = self.decoder.as_ref();
+        if let Some(undecodable) = decoder.and_then(|d| d.get_ref().undecodable) {
+            return undecodable;
+        }
         match &self.decoder {
             Some(decoder) if decoder.get_ref().overflowed => {
                 MessageError::UnpacksTooLarge { limit: self.limit }
@@ -88,28 +130,29 @@ impl Unpacking {
 impl Sink for Unpacking {
     fn begin_packed(&mut self) -> Result<(), MessageError> {
         self.fed = false;
-        self.decoder = Some(Box::new(GzDecoder::new(Counter {
-            left: self.limit,
-            overflowed: false,
-        })));
+        let counter = Counter::new(self.limit, self.plain.shapes.clone());
+        self.decoder = Some(Box::new(GzDecoder::new(counter)));
         Ok(())
     }
 
     fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let Some(decoder) = &mut self.decoder else {
-            return Ok(());
+            return self.plain.walking(|walking| walking.piece(bytes));
         };
         self.fed |= !bytes.is_empty();
         decoder.write_all(bytes).map_err(|_| self.why())
     }
 
     fn end(&mut self) -> Result<(), MessageError> {
-        if let Some(decoder) = &mut self.decoder
-            && self.fed
-        {
+        let Some(decoder) = &mut self.decoder else {
+            return self.plain.walking(|walking| walking.end());
+        };
+        if self.fed {
             decoder.try_finish().map_err(|_| self.why())?;
         }
-        self.decoder = None;
+        if let Some(mut decoder) = self.decoder.take() {
+            decoder.get_mut().walking(|walking| walking.end())?;
+        }
         Ok(())
     }
 }
@@ -124,10 +167,15 @@ pub(super) struct Unpackers {
 
 impl Unpackers {
     /// Takes the unpacking of a stream out, to be handed back with [`Unpackers::keep`].
-    pub(super) fn take(&mut self, stream: u32, limit: u32) -> Unpacking {
+    pub(super) fn take(
+        &mut self,
+        stream: u32,
+        limit: u32,
+        shapes: &Option<Arc<Shapes>>,
+    ) -> Unpacking {
         self.begun
             .remove(&stream)
-            .unwrap_or_else(|| Unpacking::new(limit))
+            .unwrap_or_else(|| Unpacking::new(limit, shapes.clone()))
     }
 
     pub(super) fn keep(&mut self, stream: u32, unpacking: Unpacking) {
@@ -156,7 +204,7 @@ mod tests {
 
     fn read(bytes: &[u8], chunk: usize, limit: u32) -> Result<u16, MessageError> {
         let mut reader = MessageReader::NEW;
-        let mut unpacking = Unpacking::new(limit);
+        let mut unpacking = Unpacking::new(limit, None);
         for chunk in bytes.chunks(chunk) {
             reader.read_into(&mut unpacking, chunk, limit)?;
         }

@@ -1,10 +1,11 @@
 //! A call made ready to send: checked, encoded once, shared by all connections.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_model::plan::{Compression, GrpcCall};
+use plimsoll_model::plan::{Compression, GrpcCall, Shapes};
 use plimsoll_model::template::Varying;
 use thiserror::Error;
 
@@ -70,6 +71,8 @@ pub(super) struct Prepared {
     pub(super) body: Box<[u8]>,
     /// Limit of an answer's message. Bytes.
     pub(super) max_message: u32,
+    /// What an answer's message has to be; `None`: anything.
+    pub(super) answer: Option<Arc<Shapes>>,
     /// Each call's own messages; `None`: they are all the same.
     pub(super) varying: Option<Varying>,
     pub(super) compression: Option<Compression>,
@@ -188,6 +191,7 @@ impl Prepared {
             without_timeout,
             table_needed,
             body: body.into(),
+            answer: call.answer.clone(),
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
         })
     }

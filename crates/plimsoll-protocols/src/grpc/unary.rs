@@ -119,6 +119,12 @@ impl Answer {
         }
     }
 
+    /// A message has begun and not ended.
+    #[inline]
+    pub(super) fn is_inside(&self) -> bool {
+        self.messages.is_inside()
+    }
+
     /// DATA has arrived, without its padding. `limit`: of a message, in bytes.
     #[inline]
     pub(super) fn data(&mut self, data: &[u8], end_stream: bool, limit: u32) -> Step {
@@ -214,13 +220,15 @@ fn fail(outcome: Outcome, detail: Option<String>) -> Step {
 }
 
 #[cold]
-fn bad_message(error: MessageError) -> Step {
+pub(super) fn bad_message(error: MessageError) -> Step {
     let outcome = match error {
         MessageError::TooLarge { .. } | MessageError::UnpacksTooLarge { .. } => {
             Outcome::MessageTooLarge
         }
         MessageError::Compressed => Outcome::CompressionUnsupported,
-        MessageError::BadFlag(_) | MessageError::NotGzip => Outcome::BadAnswer,
+        MessageError::BadFlag(_) | MessageError::NotGzip | MessageError::Undecodable(_) => {
+            Outcome::BadAnswer
+        }
     };
     fail(outcome, Some(error.to_string()))
 }

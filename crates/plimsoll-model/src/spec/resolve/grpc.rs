@@ -127,6 +127,7 @@ impl Problems {
             user_agent: call.user_agent.clone(),
             compression,
             max_message,
+            answer: encoded.answer,
         }))
     }
 

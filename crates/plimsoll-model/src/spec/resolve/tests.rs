@@ -68,6 +68,7 @@ impl Surroundings for World {
                 ))],
                 false => Vec::new(),
             },
+            answer: None,
         })
     }
     fn encode_bolt(&self, call: &BoltSpec) -> Result<EncodedBolt, Problem> {

@@ -13,7 +13,7 @@ use crate::grpc::h2::{
 use crate::grpc::head::Encoding;
 use crate::grpc::hpack::HpackError;
 use crate::grpc::streams::State;
-use crate::grpc::unary::{Failure, Step};
+use crate::grpc::unary::{Failure, Step, bad_message};
 
 /// Texts of failures told for one outcome on one connection.
 const DETAILS_EACH: u128 = 3;
@@ -129,11 +129,20 @@ impl GrpcDriver {
                     stream.answer.first_byte = now;
                 }
                 let before = stream.answer.received;
-                let step = if stream.answer.packed {
-                    read_data(&mut self.unpackers, stream, data, end_stream, limit)
+                let begins = !stream.answer.is_inside();
+                let shapes = &self.prepared.answer;
+                let mut step = if stream.answer.packed {
+                    read_data(&mut self.unpackers, shapes, stream, data, end_stream, limit)
                 } else {
                     stream.answer.data(data, end_stream, limit)
                 };
+                if step == Step::Continue
+                    && let Some(shapes) = shapes
+                    && !stream.answer.packed
+                    && let Err(error) = self.decodable.data(shapes, id, begins, data)
+                {
+                    step = bad_message(error);
+                }
                 if stream.exchange != exchange::NONE {
                     return self.stream_data(id, before, step, end_stream, out, events);
                 }
@@ -257,6 +266,7 @@ impl GrpcDriver {
         if let Some(unpackers) = &mut self.unpackers {
             unpackers.forget(id);
         }
+        self.decodable.forget(id);
         if let Some(text) = detail {
             self.tell(outcome, text, events);
         }

@@ -1,6 +1,9 @@
 //! Answers whose messages may be packed: unpacked to be sure of them, never kept.
 
+use std::sync::Arc;
+
 use plimsoll_model::Outcome;
+use plimsoll_model::plan::Shapes;
 
 use super::GrpcDriver;
 use crate::grpc::head::{Encoding, Head, Texts};
@@ -29,13 +32,14 @@ pub(super) fn note_encoding(
 #[inline(never)]
 pub(super) fn read_data(
     unpackers: &mut Option<Box<Unpackers>>,
+    shapes: &Option<Arc<Shapes>>,
     stream: &mut Stream,
     data: &[u8],
     end_stream: bool,
     limit: u32,
 ) -> Step {
     let unpackers = unpackers.get_or_insert_default();
-    let mut unpacking = unpackers.take(stream.id, limit);
+    let mut unpacking = unpackers.take(stream.id, limit, shapes);
     let answer = &mut stream.answer;
     let step = answer.packed_data(data, end_stream, limit, &mut unpacking);
     if step == Step::Continue {

@@ -17,6 +17,7 @@ struct Whole<'a> {
     stream: u32,
     /// Bytes of the message with its prefix.
     length: u32,
+    message: &'a [u8],
     /// What comes after it.
     rest: &'a [u8],
 }
@@ -36,6 +37,12 @@ impl GrpcDriver {
         }
         let limit = self.prepared.max_message;
         while let Some(answer) = whole(&self.heads, input, limit) {
+            if !self
+                .decodable
+                .is_good(self.prepared.answer.as_deref(), answer.message)
+            {
+                break;
+            }
             let Some(stream) = self.streams.end_unanswered(answer.stream) else {
                 break;
             };
@@ -78,6 +85,7 @@ fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<Whole<'a
     known.then_some(Whole {
         stream,
         length: length + PREFIX_LEN as u32,
+        message,
         rest,
     })
 }

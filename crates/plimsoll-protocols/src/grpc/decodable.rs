@@ -1,0 +1,507 @@
+//! Whether an answer's bytes are the message that its method returns (Protocol Buffers,
+//! "Encoding"): walked through, never decoded.
+//!
+//! A walk takes a message in any pieces and keeps a few words for each level of nesting, so
+//! it costs memory that no server decides. It refuses what every decoder refuses: tags that
+//! there are not, lengths that lead out of a message, groups that do not end, strings that
+//! are not UTF-8. A field that it does not know, or that is of another type than it should
+//! be, is an unknown field, and good.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::plan::{Part, Shapes};
+
+use super::message::{MessageError, MessageReader, PREFIX_LEN, Sink};
+
+/// Levels of nesting that are walked; what is deeper is taken as it is, but for groups.
+const MOST_LEVELS: usize = 100;
+/// A message larger than this is not kept to be recognised. Bytes.
+const MOST_KNOWN: usize = 1024;
+/// The shape of what is not known.
+const OPAQUE: usize = usize::MAX;
+
+/// What a walk comes to next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Tag,
+    /// A number that is skipped.
+    Number,
+    /// The length of a field's bytes.
+    Length(Option<Part>),
+    /// So many bytes that may be any.
+    Bytes(u64),
+    /// So many bytes of UTF-8.
+    Text(u64),
+}
+
+/// A message, or a group, that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Level {
+    shape: usize,
+    /// Where it ends at the latest, counted from the message's beginning. Bytes.
+    end: u64,
+    /// A group's field number; 0: a message.
+    group: u32,
+}
+
+/// A walk through one message.
+#[derive(Clone, Debug)]
+pub(super) struct Walk {
+    /// Below the message itself.
+    levels: Vec<Level>,
+    next: Next,
+    /// Bytes so far.
+    at: u64,
+    /// A number whose last byte has not come.
+    number: u64,
+    shift: u32,
+    /// The beginning of a character.
+    begun: [u8; 4],
+    begun_len: usize,
+}
+
+impl Default for Walk {
+    fn default() -> Walk {
+        Walk {
+            levels: Vec::new(),
+            next: Next::Tag,
+            at: 0,
+            number: 0,
+            shift: 0,
+            begun: [0; 4],
+            begun_len: 0,
+        }
+    }
+}
+
+impl Walk {
+    fn restart(&mut self) {
+        self.levels.clear();
+        (self.next, self.at) = (Next::Tag, 0);
+        (self.number, self.shift, self.begun_len) = (0, 0, 0);
+    }
+
+    /// Nothing of a message has come.
+    pub(super) fn is_new(&self) -> bool {
+        self.at == 0
+    }
+
+    #[inline]
+    fn level(&self) -> Level {
+        self.levels.last().copied().unwrap_or(Level {
+            shape: 0,
+            end: u64::MAX,
+            group: 0,
+        })
+    }
+
+    /// Takes the next bytes of the message.
+    ///
+    /// # Errors
+    /// Why they are none of its.
+    fn feed(&mut self, shapes: &Shapes, mut bytes: &[u8]) -> Result<(), &'static str> {
+        while !bytes.is_empty() {
+            match self.next {
+                Next::Bytes(left) | Next::Text(left) => {
+                    let take = usize::try_from(left).map_or(bytes.len(), |n| n.min(bytes.len()));
+                    let (taken, rest) = bytes.split_at(take);
+                    bytes = rest;
+                    self.at += take as u64;
+                    let left = left - take as u64;
+                    let is_text = matches!(self.next, Next::Text(_));
+                    if is_text {
+                        self.text(taken, left == 0)?;
+                    }
+                    self.next = match left {
+                        0 => Next::Tag,
+                        left if is_text => Next::Text(left),
+                        left => Next::Bytes(left),
+                    };
+                }
+                Next::Tag | Next::Number | Next::Length(_) => {
+                    let byte = bytes[0];
+                    bytes = &bytes[1..];
+                    self.at += 1;
+                    // The tenth byte has room for one bit.
+                    if self.shift == 63 && byte > 1 {
+                        return Err("a number of more than 64 bits");
+                    }
+                    self.number |= u64::from(byte & 0x7f) << self.shift;
+                    if byte & 0x80 != 0 {
+                        self.shift += 7;
+                        continue;
+                    }
+                    let number = std::mem::take(&mut self.number);
+                    self.shift = 0;
+                    self.numbered(shapes, number)?;
+                }
+            }
+            while self.next == Next::Tag
+                && let Some(level) = self.levels.last()
+                && self.at >= level.end
+            {
+                if self.at > level.end {
+                    return Err("a field that ends behind its message");
+                }
+                if level.group != 0 {
+                    return Err("a group without an end");
+                }
+                self.levels.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// A number is whole.
+    #[inline]
+    fn numbered(&mut self, shapes: &Shapes, number: u64) -> Result<(), &'static str> {
+        let level = self.level();
+        self.next = match self.next {
+            Next::Tag => {
+                let field = match u32::try_from(number >> 3) {
+                    Ok(field) if field != 0 && field < 1 << 29 => field,
+                    _ => return Err("a field number that there is not"),
+                };
+                let part = || shapes.part(level.shape, field);
+                match number & 7 {
+                    0 => Next::Number,
+                    1 => self.bytes(level, 8)?,
+                    2 => Next::Length(part()),
+                    3 => {
+                        if self.levels.len() >= MOST_LEVELS {
+                            return Err("groups nested too deep");
+                        }
+                        let shape = match part() {
+                            Some(Part::Message(shape)) => shape,
+                            _ => OPAQUE,
+                        };
+                        self.levels.push(Level {
+                            shape,
+                            end: level.end,
+                            group: field,
+                        });
+                        Next::Tag
+                    }
+                    4 if level.group == field => {
+                        self.levels.pop();
+                        Next::Tag
+                    }
+                    4 => return Err("the end of a group that has not begun"),
+                    5 => self.bytes(level, 4)?,
+                    _ => return Err("a wire type that there is not"),
+                }
+            }
+            Next::Length(part) => {
+                let Next::Bytes(length) = self.bytes(level, number)? else {
+                    return Ok(());
+                };
+                match part {
+                    Some(Part::Message(shape)) if self.levels.len() < MOST_LEVELS => {
+                        self.levels.push(Level {
+                            shape,
+                            end: self.at + length,
+                            group: 0,
+                        });
+                        Next::Tag
+                    }
+                    _ if length == 0 => Next::Tag,
+                    Some(Part::Text) => Next::Text(length),
+                    _ => Next::Bytes(length),
+                }
+            }
+            _ => Next::Tag,
+        };
+        Ok(())
+    }
+
+    #[inline]
+    fn bytes(&self, level: Level, length: u64) -> Result<Next, &'static str> {
+        match self.at.checked_add(length) {
+            Some(end) if end <= level.end => Ok(Next::Bytes(length)),
+            _ => Err("a field that ends behind its message"),
+        }
+    }
+
+    /// Takes a piece of a string.
+    fn text(&mut self, mut piece: &[u8], is_last: bool) -> Result<(), &'static str> {
+        const WRONG: &str = "a string that is not UTF-8";
+        while self.begun_len > 0
+            && let [first, rest @ ..] = piece
+        {
+            self.begun[self.begun_len] = *first;
+            self.begun_len += 1;
+            piece = rest;
+            match std::str::from_utf8(&self.begun[..self.begun_len]) {
+                Ok(_) => self.begun_len = 0,
+                Err(e) if e.error_len().is_some() => return Err(WRONG),
+                Err(_) => {}
+            }
+        }
+        if let Err(e) = std::str::from_utf8(piece) {
+            let rest = &piece[e.valid_up_to()..];
+            if e.error_len().is_some() {
+                return Err(WRONG);
+            }
+            self.begun[..rest.len()].copy_from_slice(rest);
+            self.begun_len = rest.len();
+        }
+        match is_last && self.begun_len > 0 {
+            true => Err(WRONG),
+            false => Ok(()),
+        }
+    }
+
+    /// The message has no more bytes.
+    fn finish(&self) -> Result<(), &'static str> {
+        match self.next {
+            Next::Tag if self.shift == 0 && self.levels.is_empty() => Ok(()),
+            Next::Tag if self.shift == 0 => Err("a message or a group that does not end"),
+            _ => Err("a field that is cut short"),
+        }
+    }
+}
+
+/// The walk through a stream's message, as what reads it drives it.
+#[derive(Debug)]
+pub(super) struct Walking<'a> {
+    pub(super) walk: &'a mut Walk,
+    pub(super) shapes: &'a Shapes,
+}
+
+impl Sink for Walking<'_> {
+    fn begin_packed(&mut self) -> Result<(), MessageError> {
+        Err(MessageError::Compressed)
+    }
+
+    fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
+        let walked = self.walk.feed(self.shapes, bytes);
+        walked.map_err(MessageError::Undecodable)
+    }
+
+    fn end(&mut self) -> Result<(), MessageError> {
+        let finished = self.walk.finish();
+        self.walk.restart();
+        finished.map_err(MessageError::Undecodable)
+    }
+}
+
+/// What one connection knows of the messages that its answers have.
+#[derive(Debug, Default)]
+pub(super) struct Decodable {
+    /// The last message that was found good.
+    known: Vec<u8>,
+    walks: Option<Box<Walks>>,
+}
+
+#[derive(Debug, Default)]
+struct Walks {
+    whole: Walk,
+    /// Messages that come in several pieces, by stream.
+    split: BTreeMap<u32, (MessageReader, Walk)>,
+}
+
+impl Decodable {
+    /// Whether a whole message is one. Most often it is the one before.
+    #[inline(always)]
+    pub(super) fn is_good(&mut self, shapes: Option<&Shapes>, message: &[u8]) -> bool {
+        message == &self.known[..] || self.walk(shapes, message).is_ok()
+    }
+
+    #[inline(never)]
+    fn walk(&mut self, shapes: Option<&Shapes>, message: &[u8]) -> Result<(), MessageError> {
+        let Some(shapes) = shapes else { return Ok(()) };
+        let walk = &mut self.walks.get_or_insert_default().whole;
+        walk.restart();
+        let walked = walk.feed(shapes, message).and_then(|()| walk.finish());
+        walked.map_err(MessageError::Undecodable)?;
+        if message.len() <= MOST_KNOWN {
+            self.known.clear();
+            self.known.extend_from_slice(message);
+        }
+        Ok(())
+    }
+
+    /// Takes the next DATA of a stream, none of it packed. `begins`: with a message's prefix.
+    #[inline]
+    pub(super) fn data(
+        &mut self,
+        shapes: &Shapes,
+        stream: u32,
+        begins: bool,
+        data: &[u8],
+    ) -> Result<(), MessageError> {
+        if begins
+            && let [0, a, b, c, d, message @ ..] = data
+            && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
+        {
+            if message == &self.known[..] {
+                return Ok(());
+            }
+            return self.walk(Some(shapes), message);
+        }
+        self.split_data(shapes, stream, data)
+    }
+
+    #[inline(never)]
+    fn split_data(
+        &mut self,
+        shapes: &Shapes,
+        stream: u32,
+        data: &[u8],
+    ) -> Result<(), MessageError> {
+        let split = &mut self.walks.get_or_insert_default().split;
+        let new = || (MessageReader::NEW, Walk::default());
+        let (reader, walk) = split.entry(stream).or_insert_with(new);
+        // How large it may be was seen to before.
+        let read = reader.read_into(&mut Walking { walk, shapes }, data, u32::MAX);
+        if read.is_err() || !reader.is_inside() {
+            split.remove(&stream);
+        }
+        read
+    }
+
+    /// The stream's call is over.
+    #[inline]
+    pub(super) fn forget(&mut self, stream: u32) {
+        if let Some(walks) = &mut self.walks {
+            walks.split.remove(&stream);
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let levels = |walk: &Walk| walk.levels.capacity() * size_of::<Level>();
+        self.known.capacity()
+            + self.walks.as_ref().map_or(0, |walks| {
+                size_of_val(&**walks)
+                    + levels(&walks.whole)
+                    + walks
+                        .split
+                        .values()
+                        .map(|(_, walk)| size_of::<(u32, MessageReader, Walk)>() + levels(walk))
+                        .sum::<usize>()
+            })
+    }
+}
+
+const _: () = assert!(PREFIX_LEN == 5, "Decodable::data takes a prefix apart");
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_model::plan::Shape;
+
+    use super::*;
+
+    /// A message with a string, itself, and itself as a group.
+    fn shapes() -> Shapes {
+        Shapes {
+            name: "a.M".to_owned(),
+            shapes: vec![Shape {
+                parts: vec![
+                    (1, Part::Text),
+                    (2, Part::Message(0)),
+                    (3, Part::Message(0)),
+                ],
+            }],
+        }
+    }
+
+    fn walked(bytes: &[u8], piece: usize) -> Result<(), &'static str> {
+        let mut walk = Walk::default();
+        for piece in bytes.chunks(piece) {
+            walk.feed(&shapes(), piece)?;
+        }
+        walk.finish()
+    }
+
+    #[test]
+    fn messages_are_walked_in_any_split() {
+        for (bytes, is_good) in [
+            (&b""[..], true),
+            (b"\x0a\x03abc", true),
+            (b"\x0a\x04a\xc3\xa9b", true),
+            (b"\x0a\x02a\xc3", false),
+            (b"\x0a\x02\xff\xfe", false),
+            // Bytes of a field that is no string.
+            (b"\x22\x02\xff\xfe", true),
+            (b"\x12\x05\x0a\x03abc", true),
+            (b"\x12\x05\x0a\x02\xff\xfe", false),
+            (b"\x12\x04\x0a\x03abc", false),
+            (b"\x12\x06\x0a\x03abc", false),
+            (b"\x12\x00\x12\x02\x12\x00", true),
+            (b"\x12\x02\x08\x80\x01", false),
+            // A string where a number is: an unknown field.
+            (b"\x08\x01", true),
+            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", true),
+            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", false),
+            (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", false),
+            (b"\x08", false),
+            (b"\x08\x80", false),
+            (b"\x09\0\0\0\0\0\0\0\0", true),
+            (b"\x09\0\0\0\0\0\0\0", false),
+            (b"\x0d\0\0\0\0", true),
+            (b"\x0d\0\0\0", false),
+            (b"\x00\x01", false),
+            (b"\x0e", false),
+            (b"\x0f", false),
+            (b"\x1b\x0a\x01a\x1c", true),
+            (b"\x1b\x0a\x01\xff\x1c", false),
+            (b"\x1b\x23\x24\x1c", true),
+            (b"\x1b\x24", false),
+            (b"\x1b", false),
+            (b"\x1c", false),
+            (b"\x12\x01\x1b\x1c", false),
+            (b"\x0a\xff\xff\xff\xff\x0f", false),
+            (b"not protobuf at all", false),
+        ] {
+            for piece in 1..=bytes.len().max(1) {
+                let said = walked(bytes, piece);
+                assert_eq!(said.is_ok(), is_good, "{bytes:x?} by {piece}: {said:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_nested_without_end_takes_bounded_memory() {
+        let deep: Vec<u8> = std::iter::repeat_n(0x1b, 100_000).collect();
+        assert!(walked(&deep, 7).is_err());
+        // Each message is all that is left of the one around it.
+        let mut nested = Vec::new();
+        for _ in 0..500 {
+            let mut around = vec![0x12];
+            let mut length = nested.len();
+            while length >= 0x80 {
+                around.push(length as u8 | 0x80);
+                length >>= 7;
+            }
+            around.push(length as u8);
+            around.append(&mut nested);
+            nested = around;
+        }
+        assert_eq!(walked(&nested, 3), Ok(()));
+    }
+
+    #[test]
+    fn a_known_message_is_recognised_and_another_is_walked() {
+        let shapes = shapes();
+        let mut decodable = Decodable::default();
+        for (message, is_good) in [
+            (&b"\x0a\x01a"[..], true),
+            (b"\x0a\x01a", true),
+            (b"\x0a", false),
+        ] {
+            assert_eq!(decodable.is_good(Some(&shapes), message), is_good);
+            let data = [&[0, 0, 0, 0, message.len() as u8], message].concat();
+            assert_eq!(decodable.data(&shapes, 1, true, &data).is_ok(), is_good);
+            // In two frames, and another message behind it.
+            let (first, second) = data.split_at(6);
+            let second = [second, &data].concat();
+            let split = decodable.data(&shapes, 3, true, first);
+            let split = split.and_then(|()| decodable.data(&shapes, 3, false, &second));
+            assert_eq!(split.is_ok(), is_good);
+            assert!(decodable.walks.as_ref().unwrap().split.is_empty());
+        }
+        // Nothing is known of the answer: nothing is said of it.
+        assert!(Decodable::default().is_good(None, b"\x0a"));
+    }
+}
