@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::Plan;
@@ -141,6 +142,7 @@ impl Surroundings for World<'_> {
             kind: method.kind(),
             messages: requests.messages,
             varying: requests.varying,
+            answer: Some(Arc::new(schema.answer(&method))),
         })
     }
 

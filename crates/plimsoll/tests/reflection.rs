@@ -31,6 +31,124 @@ fn grpcio(flags: &[&str]) -> Server {
     Server::start(&mut command)
 }
 
+/// A server of protobuf's own runtime for Python, with a service of each of `files`.
+fn python(files: &[(&str, &str)], flags: &[&str]) -> (Server, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).expect("a file");
+    }
+    let mut command = Command::new(peer("venv/bin/python"));
+    command.arg(root().join("tests/peers/editions.py"));
+    command.arg("serve").arg(folder.path()).args(flags);
+    (Server::start(&mut command), folder)
+}
+
+const OLD: (&str, &str) = (
+    "old.proto",
+    r#"syntax = "proto3"; package old;
+    message M { string text = 1; }
+    service S { rpc Call(M) returns (M); }"#,
+);
+const NEW: (&str, &str) = (
+    "new.proto",
+    r#"edition = "2023"; package new;
+    import "old.proto";
+    option features.enum_type = CLOSED;
+    enum Kind { ONE = 1; TWO = 2; }
+    message M {
+      int32 bare = 1 [features.field_presence = IMPLICIT];
+      int32 kept = 2;
+      M inside = 3 [features.message_encoding = DELIMITED];
+      Kind kind = 4;
+      repeated int32 loose = 5 [features.repeated_field_encoding = EXPANDED];
+      old.M old = 6;
+    }
+    service S { rpc Call(M) returns (M); }"#,
+);
+
+#[test]
+fn services_of_editions_and_of_proto3_are_told_side_by_side() {
+    let place = Place::new();
+    let (server, _folder) = python(&[OLD, NEW], &[]);
+    let url = server.plaintext();
+    let listed = place.expect(0, &["grpc", "list", &url]);
+    for line in [
+        "new.S/Call (unary): new.M -> new.M",
+        "old.S/Call (unary): old.M -> old.M",
+    ] {
+        assert!(listed.contains(line), "{line} in {listed}");
+    }
+    let described = place.expect(0, &["grpc", "describe", &url, "new.S/Call"]);
+    for part in [
+        "  int32 bare = 1;",
+        "  optional int32 kept = 2;",
+        "enum new.Kind {\n  ONE = 1;\n  TWO = 2;\n}",
+        "message old.M {",
+    ] {
+        assert!(described.contains(part), "{part} in {described}");
+    }
+    let json = r#"{"bare": 0, "kept": 0, "inside": {"kept": 1}, "kind": 2, "loose": [1, 2], "old": {"text": "x"}}"#;
+    let call = [
+        "grpc",
+        &url,
+        "-m",
+        "new.S/Call",
+        "-d",
+        json,
+        "--clients",
+        "1",
+        "--calls",
+        "3",
+    ];
+    place.expect(0, &[&call[..], &["-q"]].concat());
+    let wrong = ["grpc", &url, "-m", "new.S/Call", "-d", r#"{"kind": 3}"#];
+    let wrong = place.run(&[&wrong[..], &["--clients", "1", "--calls", "1"]].concat());
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(
+        told(&wrong).contains("3 is no value of new.Kind"),
+        "{}",
+        told(&wrong)
+    );
+}
+
+#[test]
+fn a_service_that_is_described_by_nonsense_does_not_hide_the_others() {
+    let place = Place::new();
+    let (server, _folder) = python(&[OLD, NEW], &["--break", "odd.S"]);
+    let url = server.plaintext();
+    let said = place.run(&["grpc", "list", &url]);
+    assert_eq!(said.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(
+        text.contains("old.S/Call") && text.contains("new.S/Call"),
+        "{text}"
+    );
+    assert!(!text.contains("odd.S"), "{text}");
+    let warned = told(&said);
+    assert!(
+        warned.contains("service odd.S: ") && warned.contains("no.such.Message"),
+        "{warned}"
+    );
+    for what in ["odd.S", "odd.S/Call"] {
+        let said = place.run(&["grpc", "describe", &url, what]);
+        assert_eq!(said.status.code(), Some(1));
+        assert!(told(&said).contains("no.such.Message"), "{}", told(&said));
+    }
+    let call = [
+        "grpc",
+        &url,
+        "-m",
+        "odd.S/Call",
+        "--clients",
+        "1",
+        "--calls",
+        "1",
+    ];
+    let said = place.run(&call);
+    assert_eq!(said.status.code(), Some(2));
+    assert!(told(&said).contains("no.such.Message"), "{}", told(&said));
+}
+
 #[test]
 fn our_own_servers_tell_what_they_are_but_for_the_fast_one() {
     let place = Place::new();

@@ -8,19 +8,19 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use prost::Message as _;
 use prost_reflect::DescriptorPool;
-use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use super::client::{Connection, outcome_of};
-use super::schema::Schema;
+use super::schema::{Descriptor, Schema, assemble};
 
 /// Files that a server's services may be described in.
 const MOST_FILES: usize = 5_000;
+/// Bytes of all of them.
+const MOST_BYTES: usize = 64 << 20;
 /// For the answer to one question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ pub enum ReflectionError {
     Refused { what: String, status: Box<Status> },
     #[error("asking the server for {what}: {problem}")]
     Answer { what: String, problem: String },
-    #[error("the server's services are described in more than {MOST_FILES} files")]
+    #[error("the server's services are described in more than {MOST_FILES} files, or {} MiB of them", MOST_BYTES >> 20)]
     TooMany,
 }
 
@@ -181,15 +181,12 @@ impl Mirror<'_> {
         }
     }
 
-    async fn files(&self, wanted: Wanted) -> Result<Vec<FileDescriptorProto>, ReflectionError> {
+    async fn files(&self, wanted: Wanted) -> Result<Vec<Descriptor>, ReflectionError> {
         let what = wanted.what();
         let Said::Files(found) = self.ask(wanted).await? else {
             return Err(unasked(what));
         };
-        let decoded = found
-            .files
-            .iter()
-            .map(|file| FileDescriptorProto::decode(file.as_slice()));
+        let decoded = found.files.iter().map(|file| Descriptor::decode(file));
         decoded
             .collect::<Result<_, _>>()
             .map_err(|e| ReflectionError::Answer {
@@ -231,54 +228,110 @@ pub async fn schema(
             .filter(|name| !name.starts_with("grpc.reflection."))
             .collect(),
     };
-    let mut files: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
-    for symbol in wanted {
-        for file in mirror.files(Wanted::FileOfSymbol(symbol)).await? {
-            files.insert(file.name().to_owned(), file);
+    let mut gathered = Gathered::default();
+    let mut broken = BTreeMap::new();
+    for service in &wanted {
+        let files = mirror.files(Wanted::FileOfSymbol(service.clone())).await;
+        match described(files)? {
+            Ok(files) => gathered.take(files)?,
+            Err(why) => {
+                broken.insert(service.clone(), why);
+            }
         }
     }
-    with_imports(&mirror, &mut files).await?;
-    let set = FileDescriptorSet {
-        file: files.into_values().collect(),
+    gathered.with_imports(&mirror).await?;
+    let files: Vec<Descriptor> = gathered.files.into_values().collect();
+    let file_of = |service: &String| {
+        let mut files = files.iter();
+        let found = files.find(|file| file.services().any(|named| named == *service));
+        found.map(|file| file.name().to_owned())
     };
-    let pool =
-        DescriptorPool::from_file_descriptor_set(set).map_err(|e| ReflectionError::Answer {
-            what: "its services".to_owned(),
-            problem: format!("their descriptors do not fit together: {e:?}"),
-        })?;
-    Ok(Schema::of(pool, "the server's reflection".to_owned()))
-}
-
-/// Some servers send a file with its imports, some have to be asked for each, and those
-/// that come with protobuf some don't have at all.
-async fn with_imports(
-    mirror: &Mirror<'_>,
-    files: &mut BTreeMap<String, FileDescriptorProto>,
-) -> Result<(), ReflectionError> {
-    let known = DescriptorPool::global();
-    let mut asked = BTreeSet::new();
-    let mut missing: VecDeque<String> = imports(files.values()).collect();
-    while let Some(name) = missing.pop_front() {
-        if files.contains_key(&name) || !asked.insert(name.clone()) {
+    let file_of: BTreeMap<&String, Option<String>> = wanted
+        .iter()
+        .map(|service| (service, file_of(service)))
+        .collect();
+    let assembled = assemble(files, &gathered.absent);
+    for (service, file) in file_of {
+        if assembled.pool.get_service_by_name(service).is_some() || broken.contains_key(service) {
             continue;
         }
-        if asked.len() + files.len() > MOST_FILES {
-            return Err(ReflectionError::TooMany);
-        }
-        let found = match known.get_file_by_name(&name) {
-            Some(file) => vec![file.file_descriptor_proto().clone()],
-            None => mirror.files(Wanted::FileByName(name)).await?,
+        let why = match &file {
+            None => "the server sends files that do not define it".to_owned(),
+            Some(file) => match assembled.broken.get(file) {
+                None => format!("file {file} does not define it"),
+                Some(why) => format!("file {file}: {why}"),
+            },
         };
-        missing.extend(imports(found.iter()));
-        for file in found {
-            files.insert(file.name().to_owned(), file);
-        }
+        broken.insert(service.clone(), why);
     }
-    Ok(())
+    let source = "the server's reflection".to_owned();
+    Ok(Schema::of(assembled, source, broken))
 }
 
-fn imports<'a>(
-    files: impl Iterator<Item = &'a FileDescriptorProto>,
-) -> impl Iterator<Item = String> {
-    files.flat_map(|file| file.dependency.clone())
+/// What is wrong with a server's answer concerns what it was asked for alone; a server that
+/// does not answer has nothing more to say.
+fn described(
+    files: Result<Vec<Descriptor>, ReflectionError>,
+) -> Result<Result<Vec<Descriptor>, String>, ReflectionError> {
+    match files {
+        Ok(files) => Ok(Ok(files)),
+        Err(ReflectionError::Answer { problem, .. }) => Ok(Err(problem)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Files that a server has sent.
+#[derive(Default)]
+struct Gathered {
+    files: BTreeMap<String, Descriptor>,
+    bytes: usize,
+    /// Those that it has not, and why.
+    absent: BTreeMap<String, String>,
+}
+
+impl Gathered {
+    fn take(&mut self, files: Vec<Descriptor>) -> Result<(), ReflectionError> {
+        for file in files {
+            self.bytes += file.size();
+            self.files.insert(file.name().to_owned(), file);
+        }
+        if self.files.len() > MOST_FILES || self.bytes > MOST_BYTES {
+            return Err(ReflectionError::TooMany);
+        }
+        Ok(())
+    }
+
+    /// Some servers send a file with its imports, some have to be asked for each, and those
+    /// that come with protobuf some don't have at all.
+    async fn with_imports(&mut self, mirror: &Mirror<'_>) -> Result<(), ReflectionError> {
+        let known = DescriptorPool::global();
+        let mut asked = BTreeSet::new();
+        let mut missing: VecDeque<String> = imports(self.files.values()).collect();
+        while let Some(name) = missing.pop_front() {
+            if self.files.contains_key(&name) || !asked.insert(name.clone()) {
+                continue;
+            }
+            if asked.len() + self.files.len() > MOST_FILES {
+                return Err(ReflectionError::TooMany);
+            }
+            let found = match known.get_file_by_name(&name) {
+                Some(file) => Ok(vec![Descriptor::known(&file)]),
+                None => described(mirror.files(Wanted::FileByName(name.clone())).await)?,
+            };
+            match found {
+                Ok(found) => {
+                    missing.extend(imports(found.iter()));
+                    self.take(found)?;
+                }
+                Err(why) => {
+                    self.absent.insert(name, why);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn imports<'a>(files: impl Iterator<Item = &'a Descriptor>) -> impl Iterator<Item = String> {
+    files.flat_map(|file| file.imports().to_vec())
 }

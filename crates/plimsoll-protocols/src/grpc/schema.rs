@@ -6,18 +6,28 @@
 //! run: a run itself knows encoded bytes only. Whoever resolves a plan calls this.
 
 mod describe;
+mod descriptors;
+mod editions;
 mod message;
 mod right;
+mod shapes;
+mod source;
 mod varying;
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
 
 use plimsoll_model::plan::MethodKind;
-use prost_reflect::{DescriptorPool, MethodDescriptor};
+use prost_reflect::{DescriptorPool, EnumDescriptor, MethodDescriptor, Syntax};
 use protox::Compiler;
 use protox::file::{File, FileResolver};
 
+pub(super) use descriptors::{Descriptor, assemble};
+use editions::Apart;
 pub use varying::Requests;
 
 /// The reference servers' own protos.
@@ -37,6 +47,9 @@ pub struct Schema {
     pool: DescriptorPool,
     /// Where it came from, for errors.
     source: String,
+    apart: Arc<Apart>,
+    /// Services whose descriptors can't be used, and why.
+    broken: Arc<BTreeMap<String, String>>,
 }
 
 /// A method of a [`Schema`].
@@ -69,6 +82,12 @@ pub enum SchemaError {
         source_name: String,
         near: Vec<String>,
     },
+    #[error("service {service}: {problem}, as {source_name} describes it")]
+    Broken {
+        service: String,
+        problem: String,
+        source_name: String,
+    },
     #[error(
         "{name:?} is neither a service, a method, a message nor an enum of {source_name}{}",
         nearest(near)
@@ -99,6 +118,19 @@ pub enum SchemaError {
         problem: String,
         /// What belongs there; empty where that is not known.
         right: String,
+    },
+    #[error("message of {message}: field {path:?} is required and not there: give it a {kind}")]
+    Missing {
+        message: String,
+        path: String,
+        /// Its type, as a `.proto` file writes it.
+        kind: String,
+    },
+    #[error("message {number} of the list: {error}")]
+    Listed {
+        /// From 1.
+        number: usize,
+        error: Box<SchemaError>,
     },
     #[error("{file}, row {row}, column {column:?}: {problem}")]
     Row {
@@ -176,16 +208,11 @@ impl Schema {
             }
         }
         includes.dedup();
-        let compile = || -> Result<DescriptorPool, protox::Error> {
-            Ok(Compiler::new(&includes)?
-                .open_files(files)?
-                .descriptor_pool())
-        };
-        let pool = compile().map_err(|e| proto_error(&e))?;
-        Ok(Schema {
-            pool,
-            source: list(files),
-        })
+        let apart = Rc::new(RefCell::new(Apart::default()));
+        let mut compiler = Compiler::with_file_resolver(source::resolver(&includes, &apart));
+        compiler.open_files(files).map_err(|e| proto_error(&e))?;
+        let apart = apart.take();
+        Ok(Schema::new(compiler.descriptor_pool(), list(files), apart))
     }
 
     /// Reads a compiled `FileDescriptorSet` (`protoc --descriptor_set_out
@@ -202,20 +229,47 @@ impl Schema {
             path: path.to_owned(),
             problem,
         };
-        let pool = DescriptorPool::decode(bytes.as_slice()).map_err(|e| bad(format!("{e:?}")))?;
-        if pool.files().len() == 0 {
+        let files = Descriptor::decode_set(&bytes).map_err(|e| bad(e.to_string()))?;
+        if files.is_empty() {
             return Err(bad("holds no file descriptors".to_owned()));
         }
-        Ok(Schema {
-            pool,
-            source: path.display().to_string(),
-        })
+        let assembled = assemble(files, &BTreeMap::new());
+        match assembled.broken.first_key_value() {
+            Some((file, why)) => Err(bad(format!("file {file}: {why}"))),
+            None => Ok(Schema::new(
+                assembled.pool,
+                path.display().to_string(),
+                assembled.apart,
+            )),
+        }
     }
 
-    /// Of descriptors that came from elsewhere; `source` says where, for errors.
+    fn new(pool: DescriptorPool, source: String, mut apart: Apart) -> Schema {
+        let of_proto2 = |found: &EnumDescriptor| found.parent_file().syntax() == Syntax::Proto2;
+        let enums = pool.all_enums().filter(of_proto2);
+        apart
+            .closed
+            .extend(enums.map(|found| found.full_name().to_owned()));
+        Schema {
+            pool,
+            source,
+            apart: Arc::new(apart),
+            broken: Arc::default(),
+        }
+    }
+
+    /// Of descriptors that came from elsewhere; `source` says where, for errors. `broken`:
+    /// services that can't be used, and why.
     #[cfg(feature = "targets")]
-    pub(super) fn of(pool: DescriptorPool, source: String) -> Schema {
-        Schema { pool, source }
+    pub(super) fn of(
+        assembled: descriptors::Assembled,
+        source: String,
+        broken: BTreeMap<String, String>,
+    ) -> Schema {
+        Schema {
+            broken: Arc::new(broken),
+            ..Schema::new(assembled.pool, source, assembled.apart)
+        }
     }
 
     /// The protos of the reference servers `score`, `orders` and `echo`.
@@ -227,10 +281,11 @@ impl Schema {
         for (name, _) in BUILTIN {
             compiler.open_file(name).map_err(|e| proto_error(&e))?;
         }
-        Ok(Schema {
-            pool: compiler.descriptor_pool(),
-            source: "the built-in protos".to_owned(),
-        })
+        Ok(Schema::new(
+            compiler.descriptor_pool(),
+            "the built-in protos".to_owned(),
+            Apart::default(),
+        ))
     }
 
     /// Finds a method by `package.Service/Method`, `/package.Service/Method` or
@@ -250,6 +305,9 @@ impl Schema {
         if let Some(descriptor) = found {
             return Ok(Method { descriptor });
         }
+        if let Some((service, _)) = split {
+            self.check_service(service)?;
+        }
         let all: Vec<String> = self.methods().map(|method| method.path()).collect();
         if split.is_none_or(|(service, method)| service.is_empty() || method.is_empty())
             && near(bare, all.iter()).is_empty()
@@ -263,6 +321,23 @@ impl Schema {
             source_name: self.source.clone(),
             near: near(bare, all.iter()),
         })
+    }
+
+    fn check_service(&self, service: &str) -> Result<(), SchemaError> {
+        match self.broken.get(service) {
+            None => Ok(()),
+            Some(problem) => Err(SchemaError::Broken {
+                service: service.to_owned(),
+                problem: problem.clone(),
+                source_name: self.source.clone(),
+            }),
+        }
+    }
+
+    /// Services that exist and can't be used, with the reason, as errors.
+    pub fn broken_services(&self) -> impl Iterator<Item = SchemaError> + '_ {
+        let services = self.broken.keys();
+        services.filter_map(|service| self.check_service(service).err())
     }
 
     /// Whether there is a service of this name.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 
-use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
+use super::editions::is_stand_in;
 use super::{Method, Schema, SchemaError, near};
 
 impl Schema {
@@ -44,6 +45,10 @@ impl Schema {
             queue.push_back(Kind::Message(method.descriptor.input()));
             queue.push_back(Kind::Message(method.descriptor.output()));
         } else {
+            self.check_service(bare)?;
+            if let Some((service, _)) = bare.rsplit_once(['/', '.']) {
+                self.check_service(service)?;
+            }
             let names: Vec<String> = self
                 .methods()
                 .map(|method| method.path())
@@ -117,7 +122,7 @@ fn write_message(text: &mut String, message: &MessageDescriptor) {
 
 fn write_enum(text: &mut String, found: &EnumDescriptor) {
     let _ = writeln!(text, "enum {} {{", found.full_name());
-    for value in found.values() {
+    for value in found.values().filter(|value| !is_stand_in(value)) {
         let _ = writeln!(text, "  {} = {};", value.name(), value.number());
     }
     text.push_str("}\n");
@@ -132,6 +137,9 @@ pub(super) fn type_name(field: &FieldDescriptor) -> String {
             kind_name(&entry.map_entry_value_field().kind())
         ),
         kind if field.is_list() => format!("repeated {}", kind_name(&kind)),
+        kind if field.cardinality() == Cardinality::Required => {
+            format!("required {}", kind_name(&kind))
+        }
         kind if field.supports_presence()
             && field
                 .containing_oneof()

@@ -1,10 +1,17 @@
 //! Messages from JSON to bytes and back, by the proto3 JSON mapping.
 
+use std::collections::BTreeSet;
+
 use prost_reflect::prost::Message as _;
-use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    Cardinality, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage,
+    SerializeOptions,
+};
 use serde_json::Value;
 
-use super::right::{fields, right};
+use super::describe::type_name;
+use super::editions::is_stand_in;
+use super::right::{fields, one, right};
 use super::{Method, Schema, SchemaError, near};
 
 impl Schema {
@@ -19,12 +26,22 @@ impl Schema {
             message: message.full_name().to_owned(),
             problem: e.to_string(),
         })?;
-        check_names(&message, &message, &value, "")?;
+        self.check_names(&message, &value)?;
         let mut track = serde_path_to_error::Track::new();
         let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
         let encoded = DynamicMessage::deserialize(message.clone(), deserializer);
         match encoded {
-            Ok(encoded) => Ok(encoded.encode_to_vec()),
+            Ok(encoded) => {
+                let missing = missing(&encoded, "");
+                match missing {
+                    None => Ok(encoded.encode_to_vec()),
+                    Some((field, path)) => Err(SchemaError::Missing {
+                        message: message.full_name().to_owned(),
+                        path,
+                        kind: type_name(&field),
+                    }),
+                }
+            }
             Err(e) => {
                 let path = track.path();
                 // What is wrong with an object as a whole is told by the decoding alone.
@@ -67,70 +84,159 @@ impl Schema {
     }
 }
 
-/// Looks every object key up. Values are left to the decoding proper, whose own errors
-/// are good; only for a wrong name it knows no better one.
-pub(super) fn check_names(
-    top: &MessageDescriptor,
-    message: &MessageDescriptor,
-    value: &Value,
-    path: &str,
-) -> Result<(), SchemaError> {
-    // The types that come with protobuf have JSON forms of their own.
-    if message.full_name().starts_with("google.protobuf.") {
-        return Ok(());
-    }
-    let Value::Object(entries) = value else {
-        return Ok(());
-    };
-    for (key, value) in entries {
-        // An extension's name, in brackets.
-        if key.starts_with('[') {
-            continue;
-        }
-        let inner = if path.is_empty() {
-            key.clone()
-        } else {
-            format!("{path}.{key}")
+impl Schema {
+    /// Looks every object key up, and the numbers of enums that are closed. Other values are
+    /// left to the decoding proper, whose own errors are good.
+    pub(super) fn check_names(
+        &self,
+        top: &MessageDescriptor,
+        value: &Value,
+    ) -> Result<(), SchemaError> {
+        let check = Check {
+            top,
+            closed: &self.apart.closed,
         };
-        let field = message
-            .get_field_by_json_name(key)
-            .or_else(|| message.get_field_by_name(key));
-        let Some(field) = field else {
-            let names: Vec<String> = message.fields().map(|f| f.json_name().to_owned()).collect();
-            return Err(SchemaError::NoField {
-                message: top.full_name().to_owned(),
-                path: inner,
-                near: near(key, names.iter()),
-                fields: fields(message),
-            });
-        };
-        check_field(top, &field, value, &inner)?;
+        check.message(top, value, "")
     }
-    Ok(())
 }
 
-fn check_field(
-    top: &MessageDescriptor,
-    field: &FieldDescriptor,
-    value: &Value,
-    path: &str,
-) -> Result<(), SchemaError> {
-    let Kind::Message(message) = field.kind() else {
-        return Ok(());
-    };
-    match value {
-        Value::Object(entries) if field.is_map() => {
-            let Kind::Message(message) = message.map_entry_value_field().kind() else {
-                return Ok(());
-            };
-            entries.iter().try_for_each(|(key, value)| {
-                check_names(top, &message, value, &format!("{path}.{key}"))
-            })
+/// A look through JSON before it is decoded.
+struct Check<'a> {
+    top: &'a MessageDescriptor,
+    closed: &'a BTreeSet<String>,
+}
+
+impl Check<'_> {
+    fn message(
+        &self,
+        message: &MessageDescriptor,
+        value: &Value,
+        path: &str,
+    ) -> Result<(), SchemaError> {
+        // The types that come with protobuf have JSON forms of their own.
+        if message.full_name().starts_with("google.protobuf.") {
+            return Ok(());
         }
-        Value::Array(items) if field.is_list() => items
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, value)| check_names(top, &message, value, &format!("{path}[{i}]"))),
-        value => check_names(top, &message, value, path),
+        let Value::Object(entries) = value else {
+            return Ok(());
+        };
+        for (key, value) in entries {
+            // An extension's name, in brackets.
+            if key.starts_with('[') {
+                continue;
+            }
+            let inner = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
+            let Some(field) = field_named(message, key) else {
+                let names: Vec<String> =
+                    message.fields().map(|f| f.json_name().to_owned()).collect();
+                return Err(SchemaError::NoField {
+                    message: self.top.full_name().to_owned(),
+                    path: inner,
+                    near: near(key, names.iter()),
+                    fields: fields(message),
+                });
+            };
+            self.field(&field, value, &inner)?;
+        }
+        Ok(())
     }
+
+    fn field(&self, field: &FieldDescriptor, value: &Value, path: &str) -> Result<(), SchemaError> {
+        match (value, field.kind()) {
+            (Value::Object(entries), Kind::Message(entry)) if field.is_map() => {
+                let kind = entry.map_entry_value_field().kind();
+                entries
+                    .iter()
+                    .try_for_each(|(key, value)| self.one(&kind, value, &format!("{path}.{key}")))
+            }
+            (Value::Array(items), kind) if field.is_list() => items
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, value)| self.one(&kind, value, &format!("{path}[{i}]"))),
+            (value, kind) => self.one(&kind, value, path),
+        }
+    }
+
+    fn one(&self, kind: &Kind, value: &Value, path: &str) -> Result<(), SchemaError> {
+        match kind {
+            Kind::Message(message) => self.message(message, value, path),
+            Kind::Enum(found) if self.closed.contains(found.full_name()) => {
+                let named = match value {
+                    Value::Number(number) => number
+                        .as_i64()
+                        .and_then(|number| i32::try_from(number).ok())
+                        .and_then(|number| found.get_value(number)),
+                    Value::String(name) => found.get_value_by_name(name),
+                    // For the decoding to refuse.
+                    _ => return Ok(()),
+                };
+                if named.is_some_and(|value| !is_stand_in(&value)) {
+                    return Ok(());
+                }
+                Err(SchemaError::Value {
+                    message: self.top.full_name().to_owned(),
+                    path: path.to_owned(),
+                    problem: format!(
+                        "{value} is no value of {}, which has no others",
+                        found.full_name()
+                    ),
+                    right: one(kind),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The first field that has to be there and is not, with its path.
+fn missing(message: &DynamicMessage, path: &str) -> Option<(FieldDescriptor, String)> {
+    for field in message.descriptor().fields() {
+        let path = match path {
+            "" => field.json_name().to_owned(),
+            path => format!("{path}.{}", field.json_name()),
+        };
+        if !message.has_field(&field) {
+            if field.cardinality() == Cardinality::Required {
+                return Some((field, path));
+            }
+            continue;
+        }
+        let found = match message.get_field(&field).as_ref() {
+            prost_reflect::Value::Message(inner) => missing(inner, &path),
+            prost_reflect::Value::List(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(i, item)| missing(item.as_message()?, &format!("{path}[{i}]"))),
+            prost_reflect::Value::Map(entries) => entries.iter().find_map(|(key, value)| {
+                missing(value.as_message()?, &format!("{path}.{}", key_text(key)))
+            }),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+fn key_text(key: &MapKey) -> String {
+    match key {
+        MapKey::Bool(key) => key.to_string(),
+        MapKey::I32(key) => key.to_string(),
+        MapKey::I64(key) => key.to_string(),
+        MapKey::U32(key) => key.to_string(),
+        MapKey::U64(key) => key.to_string(),
+        MapKey::String(key) => key.clone(),
+    }
+}
+
+/// A field by the name it has in JSON or in its `.proto` file.
+pub(super) fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
+    message
+        .get_field_by_json_name(key)
+        .or_else(|| message.get_field_by_name(key))
 }

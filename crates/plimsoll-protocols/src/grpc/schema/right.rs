@@ -4,6 +4,8 @@ use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_path_to_error::{Path, Segment};
 
 use super::describe::type_name;
+use super::editions::is_stand_in;
+use super::message::field_named;
 
 /// More fields or values than these are not listed.
 const MOST: usize = 12;
@@ -55,14 +57,11 @@ impl Place {
 }
 
 fn named(kind: &Kind, key: &str) -> Option<Place> {
-    let message = kind.as_message()?;
-    message
-        .get_field_by_json_name(key)
-        .or_else(|| message.get_field_by_name(key))
-        .map(Place::Field)
+    field_named(kind.as_message()?, key).map(Place::Field)
 }
 
-fn one(kind: &Kind) -> String {
+/// What belongs where one value of this kind is.
+pub(super) fn one(kind: &Kind) -> String {
     match kind {
         Kind::Message(message) => match message.full_name() {
             "google.protobuf.Timestamp" => "a time such as \"2026-01-31T12:00:00Z\"".to_owned(),
@@ -73,8 +72,9 @@ fn one(kind: &Kind) -> String {
             _ => format!("a JSON object with {}", fields(message)),
         },
         Kind::Enum(values) => {
-            let names = values.values().map(|v| format!("\"{}\"", v.name()));
-            format!("one of {}, or its number", listed(names))
+            let own = values.values().filter(|value| !is_stand_in(value));
+            let names: Vec<String> = own.map(|v| format!("\"{}\"", v.name())).collect();
+            format!("one of {}, or its number", listed(names.into_iter()))
         }
         Kind::Bool => "true or false".to_owned(),
         Kind::String => "a string, in quotes".to_owned(),

@@ -443,3 +443,262 @@ fn what_there_is_can_be_described() {
     let error = schema.describe("shop.v1.Itm").unwrap_err().to_string();
     assert!(error.contains("did you mean shop.v1.Item?"), "{error}");
 }
+
+/// A generator of numbers (xorshift64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % below.max(1)
+    }
+}
+
+/// Whatever can be asked of a schema that someone else made.
+fn exercise(schema: &Schema) {
+    schema.list();
+    for name in schema.pool.all_messages() {
+        schema.describe(name.full_name()).unwrap();
+    }
+    for method in schema.methods() {
+        let fields: Vec<_> = method.descriptor.input().fields().collect();
+        for value in [
+            "0",
+            "1",
+            "\"x\"",
+            "{}",
+            "[]",
+            "[{}]",
+            "[1]",
+            r#"{"1": {}}"#,
+            "true",
+            "1.5",
+        ] {
+            for field in &fields {
+                let json = format!("{{{:?}: {value}}}", field.json_name());
+                if let Ok(bytes) = schema.encode(&method, &json) {
+                    let _ = schema.decode(&method, &bytes);
+                }
+            }
+        }
+        let _ = schema.decode(&method, b"\x08\x01\x12\x02\x08\x01\x1a\x00");
+    }
+}
+
+#[test]
+fn no_descriptor_set_makes_anything_panic() {
+    const OTHERS: &str = r#"
+syntax = "proto2";
+package others;
+import "google/protobuf/any.proto";
+import "google/protobuf/struct.proto";
+import "google/protobuf/wrappers.proto";
+import "google/protobuf/duration.proto";
+message All {
+  required int32 must = 1 [default = 5];
+  optional group G = 2 { optional All all = 1; }
+  repeated int64 packed = 3 [packed = true];
+  map<string, All> named = 4;
+  map<int32, bytes> numbered = 5;
+  oneof one { google.protobuf.Any any = 6; google.protobuf.Struct open = 7; }
+  optional google.protobuf.Int64Value boxed = 8;
+  optional google.protobuf.Duration long = 9;
+  enum Kind { option allow_alias = true; A = 1; B = 1; C = -5; }
+  optional Kind kind = 10 [default = C];
+  extensions 100 to 199;
+  extend All { optional bytes ext = 100 [default = "\\001x"]; }
+  reserved 50 to 60, 70;
+}
+service S { rpc Call(All) returns (stream All); }
+"#;
+    let protos = Protos::new(&[
+        ("shop.proto", SHOP),
+        ("money.proto", MONEY),
+        ("others.proto", OTHERS),
+    ]);
+    let mut compiler = Compiler::new([protos.0.path()]).unwrap();
+    compiler.include_imports(true);
+    for file in ["shop.proto", "others.proto"] {
+        compiler.open_file(file).unwrap();
+    }
+    let mut set = compiler.file_descriptor_set();
+    let proto = set.encode_to_vec();
+    for file in &mut set.file {
+        file.syntax = Some("editions".to_owned());
+    }
+    let files: Vec<Vec<u8>> = set
+        .file
+        .iter()
+        .map(|file| {
+            // `edition = EDITION_2023`, `options.features.enum_type = CLOSED`
+            let said = [0x70, 0xe8, 0x07, 0x42, 5, 0x92, 3, 2, 0x10, 2];
+            [&file.encode_to_vec()[..], &said].concat()
+        })
+        .collect();
+    let mut editions = Vec::new();
+    for file in &files {
+        prost_reflect::prost::encoding::bytes::encode(1, file, &mut editions);
+    }
+    let read = |bytes: &[u8]| {
+        let files = Descriptor::decode_set(bytes).ok()?;
+        let assembled = assemble(files, &BTreeMap::new());
+        let broken = assembled.broken.len();
+        exercise(&Schema::of(assembled, "a set".to_owned(), BTreeMap::new()));
+        Some(broken)
+    };
+    assert_eq!(read(&proto), Some(0));
+    assert_eq!(read(&editions), Some(0));
+
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let (mut whole, mut broken) = (0, 0);
+    for round in 0..1_500 {
+        let mut bytes = if round % 2 == 0 {
+            proto.clone()
+        } else {
+            editions.clone()
+        };
+        for _ in 0..=dice.next(6) {
+            let at = dice.next(bytes.len());
+            match dice.next(5) {
+                0 => bytes[at] ^= 1 << dice.next(8),
+                1 => bytes[at] = [0, 1, 2, 3, 4, 9, 10, 11, 14, 0x7f, 0x80, 0xff][dice.next(12)],
+                2 => bytes[at] = dice.next(256) as u8,
+                3 => {
+                    let from = dice.next(bytes.len());
+                    bytes[at] = bytes[from];
+                }
+                // One type's name for another's, one number for another.
+                _ => bytes[at] = bytes[at].wrapping_add(1),
+            }
+        }
+        match read(&bytes) {
+            Some(0) => whole += 1,
+            Some(_) => broken += 1,
+            None => {}
+        }
+    }
+    // They get as far as to be taken apart.
+    assert!(whole > 50 && broken > 200, "{whole} {broken}");
+}
+
+#[test]
+fn descriptors_that_no_compiler_makes_are_refused_and_the_others_stay() {
+    use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
+    use prost_reflect::prost_types::{
+        DescriptorProto, FieldDescriptorProto, FileDescriptorProto, MessageOptions,
+    };
+    let field =
+        |name: &str, number: i32, kind: Type, type_name: Option<&str>| FieldDescriptorProto {
+            name: Some(name.to_owned()),
+            number: Some(number),
+            label: Some(Label::Optional as i32),
+            r#type: Some(kind as i32),
+            type_name: type_name.map(str::to_owned),
+            ..FieldDescriptorProto::default()
+        };
+    let message = |name: &str, fields: Vec<FieldDescriptorProto>| DescriptorProto {
+        name: Some(name.to_owned()),
+        field: fields,
+        ..DescriptorProto::default()
+    };
+    let file = |name: &str, package: &str, message: DescriptorProto| FileDescriptorProto {
+        name: Some(name.to_owned()),
+        package: Some(package.to_owned()),
+        syntax: Some("proto3".to_owned()),
+        message_type: vec![message],
+        ..FileDescriptorProto::default()
+    };
+    let mut entry = message(
+        "Entry",
+        vec![
+            field("key", 1, Type::Double, None),
+            field("value", 2, Type::Double, None),
+        ],
+    );
+    entry.options = Some(MessageOptions {
+        map_entry: Some(true),
+        ..MessageOptions::default()
+    });
+    let mut in_a_circle = file("circle.proto", "c", message("A", Vec::new()));
+    in_a_circle.dependency = vec!["circle.proto".to_owned()];
+    let mut needs = file(
+        "needs.proto",
+        "n",
+        message("A", vec![field("x", 1, Type::Message, Some(".gone.X"))]),
+    );
+    needs.dependency = vec!["gone.proto".to_owned()];
+    let mut unneeding = file("unneeding.proto", "u", message("A", Vec::new()));
+    unneeding.dependency = vec!["gone.proto".to_owned()];
+    let mut syntax = file("syntax.proto", "s", message("A", Vec::new()));
+    syntax.syntax = Some("proto9".to_owned());
+    let stamp = message("Timestamp", vec![field("seconds", 1, Type::String, None)]);
+    let files = [
+        (file("entry.proto", "e", entry), "its key"),
+        (in_a_circle, "imports itself"),
+        (needs, "of its import gone.proto: it was lost"),
+        (unneeding, ""),
+        (syntax, "proto9"),
+        (
+            file("stamp.proto", "google.protobuf", stamp),
+            "comes with protobuf",
+        ),
+        (
+            file("name.proto", "m", message("a b", Vec::new())),
+            "\"a b\"",
+        ),
+        (file("good.proto", "g", message("A", Vec::new())), ""),
+    ];
+    let descriptors = files
+        .iter()
+        .map(|(file, _)| Descriptor::decode(&file.encode_to_vec()).unwrap())
+        .collect();
+    let absent = BTreeMap::from([("gone.proto".to_owned(), "it was lost".to_owned())]);
+    let assembled = assemble(descriptors, &absent);
+    for (file, said) in files {
+        let why = assembled.broken.get(file.name()).map_or("", String::as_str);
+        assert!(
+            why.contains(said) && why.is_empty() == said.is_empty(),
+            "{}: {why}",
+            file.name()
+        );
+    }
+    assert!(assembled.pool.get_message_by_name("g.A").is_some());
+}
+
+#[test]
+fn a_required_field_that_is_not_there_is_named() {
+    let protos = Protos::new(&[(
+        "old.proto",
+        r#"syntax = "proto2"; package old;
+        message A { required int32 id = 1; optional B b = 2; repeated B bs = 3; map<string, B> named = 4; }
+        message B { required string name = 1; }
+        service S { rpc Call(A) returns (A); }"#,
+    )]);
+    let schema = protos.schema("old.proto").unwrap();
+    let call = schema.method("old.S/Call").unwrap();
+    for (json, path) in [
+        ("{}", "\"id\""),
+        (r#"{"id": 1, "b": {}}"#, "\"b.name\""),
+        (r#"{"id": 1, "bs": [{"name": ""}, {}]}"#, "\"bs[1].name\""),
+        (r#"{"id": 1, "named": {"k": {}}}"#, "\"named.k.name\""),
+    ] {
+        let error = schema.encode(&call, json).unwrap_err().to_string();
+        assert!(
+            error.contains(path) && error.contains("required"),
+            "{error}"
+        );
+        let error = schema
+            .encode_all(&call, json, None)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(path), "{error}");
+    }
+    assert_eq!(schema.encode(&call, r#"{"id": 0}"#).unwrap(), [8, 0]);
+    let described = schema.describe("old.A").unwrap();
+    assert!(
+        described.contains("  required int32 id = 1;"),
+        "{described}"
+    );
+}

@@ -1,0 +1,362 @@
+//! File descriptors that someone else made — a server, a compiler's output — to a pool of
+//! them: each is looked through before the library sees it, put in the library's terms where
+//! it is of an edition, and added after what it imports.
+//!
+//! The library takes descriptors for a compiler's work and panics at some that no compiler
+//! makes. Nothing read here may do that, so what it could stumble over is refused, and what
+//! bears on no message is left out: options but for three, defaults, positions.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use prost_reflect::prost::{DecodeError, Message as _};
+use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
+use prost_reflect::prost_types::{
+    DescriptorProto, EnumDescriptorProto, EnumOptions, FieldDescriptorProto, FieldOptions,
+    FileDescriptorProto, MessageOptions,
+};
+use prost_reflect::{DescriptorPool, FileDescriptor};
+
+use super::editions::{Apart, FileFeatures, is_map_entry, qualified, translate};
+
+/// A `FileDescriptorProto` with all that counts in it.
+#[derive(Clone, Debug)]
+pub(in crate::grpc) struct Descriptor {
+    file: FileDescriptorProto,
+    features: FileFeatures,
+}
+
+/// A `FileDescriptorSet`, its files still encoded.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Set {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    files: Vec<Vec<u8>>,
+}
+
+/// What came of a number of files.
+#[derive(Clone, Debug)]
+pub(in crate::grpc) struct Assembled {
+    pub(in crate::grpc) pool: DescriptorPool,
+    pub(super) apart: Apart,
+    /// By the name of a file that is not in the pool: why not.
+    pub(in crate::grpc) broken: BTreeMap<String, String>,
+}
+
+impl Descriptor {
+    /// # Errors
+    /// When the bytes are not a `FileDescriptorProto`.
+    pub(in crate::grpc) fn decode(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
+        Ok(Descriptor {
+            file: FileDescriptorProto::decode(bytes)?,
+            features: FileFeatures::decode(bytes)?,
+        })
+    }
+
+    /// The files of an encoded `FileDescriptorSet`.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(super) fn decode_set(bytes: &[u8]) -> Result<Vec<Descriptor>, DecodeError> {
+        let files = Set::decode(bytes)?.files;
+        files.iter().map(|file| Descriptor::decode(file)).collect()
+    }
+
+    /// A file that the library knows.
+    #[cfg(feature = "targets")]
+    pub(in crate::grpc) fn known(file: &FileDescriptor) -> Descriptor {
+        Descriptor {
+            file: file.file_descriptor_proto().clone(),
+            features: FileFeatures::default(),
+        }
+    }
+
+    /// Its size. Bytes.
+    #[cfg(feature = "targets")]
+    pub(in crate::grpc) fn size(&self) -> usize {
+        self.file.encoded_len()
+    }
+
+    /// The file's own name, which imports use.
+    pub(in crate::grpc) fn name(&self) -> &str {
+        self.file.name()
+    }
+
+    pub(in crate::grpc) fn imports(&self) -> &[String] {
+        &self.file.dependency
+    }
+
+    /// Full names of the services that the file defines.
+    pub(in crate::grpc) fn services(&self) -> impl Iterator<Item = String> + '_ {
+        let package = self.file.package();
+        let services = self.file.service.iter();
+        services.map(move |service| qualified(package, service.name()))
+    }
+}
+
+/// Puts files together, in any order. One that can't be read is left out, and so is one that
+/// needs it; an import that is not there and not needed is not missed. `absent`: why files are
+/// not among `files`, by their names.
+pub(in crate::grpc) fn assemble(
+    files: Vec<Descriptor>,
+    absent: &BTreeMap<String, String>,
+) -> Assembled {
+    let mut done = Assembled {
+        pool: DescriptorPool::new(),
+        apart: Apart::default(),
+        broken: BTreeMap::new(),
+    };
+    let known = DescriptorPool::global();
+    let mut by_name: BTreeMap<String, Descriptor> = BTreeMap::new();
+    for mut descriptor in files {
+        let name = descriptor.name().to_owned();
+        // Those that come with protobuf are the library's own.
+        if let Some(own) = known.get_file_by_name(&name) {
+            descriptor.file = own.file_descriptor_proto().clone();
+        }
+        if by_name.insert(name.clone(), descriptor).is_some() {
+            done.broken
+                .insert(name, "two files have this name".to_owned());
+        }
+    }
+    for (name, descriptor) in in_order(&mut by_name) {
+        let mut file = descriptor.file;
+        let is_own = known.get_file_by_name(&name).is_some();
+        let lost = forget_imports(&mut file, &done.pool);
+        let added = match done.broken.remove(&name) {
+            Some(why) => Err(why),
+            None if is_own => add(&mut done.pool, file),
+            None => ready(&mut file, &descriptor.features, &known, &mut done.apart)
+                .and_then(|()| add(&mut done.pool, file)),
+        };
+        if let Err(mut why) = added {
+            for import in lost {
+                let reason = done.broken.get(&import).or_else(|| absent.get(&import));
+                let reason = reason.map_or("it is not there", String::as_str);
+                why.push_str(&format!("; of its import {import}: {reason}"));
+            }
+            done.broken.insert(name, why);
+        }
+    }
+    for name in by_name.into_keys() {
+        let why = "it imports itself, by way of others or at once".to_owned();
+        done.broken.insert(name, why);
+    }
+    done
+}
+
+fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), String> {
+    // The long form says what and where; the short one only that it is invalid.
+    pool.add_file_descriptor_proto(file)
+        .map_err(|e| format!("{e:?}"))
+}
+
+/// Takes the files out that can be put after all they import. What stays is in circles, or
+/// needs what is.
+fn in_order(files: &mut BTreeMap<String, Descriptor>) -> Vec<(String, Descriptor)> {
+    let mut awaited: BTreeMap<String, usize> = BTreeMap::new();
+    let mut needed_by: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, descriptor) in files.iter() {
+        let present = descriptor
+            .imports()
+            .iter()
+            .filter(|i| files.contains_key(*i));
+        let mut count = 0;
+        for import in present {
+            count += 1;
+            needed_by
+                .entry(import.clone())
+                .or_default()
+                .push(name.clone());
+        }
+        awaited.insert(name.clone(), count);
+    }
+    let free = awaited.iter().filter(|(_, count)| **count == 0);
+    let mut free: VecDeque<String> = free.map(|(name, _)| name.clone()).collect();
+    let mut ordered = Vec::new();
+    while let Some(name) = free.pop_front() {
+        for waiting in needed_by.remove(&name).unwrap_or_default() {
+            if let Some(count) = awaited.get_mut(&waiting) {
+                *count -= 1;
+                if *count == 0 {
+                    free.push_back(waiting);
+                }
+            }
+        }
+        ordered.extend(files.remove_entry(&name));
+    }
+    ordered
+}
+
+/// Takes out the imports that are not in the pool, and tells which.
+fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
+    let mut lost = Vec::new();
+    let mut public = Vec::new();
+    let mut kept: Vec<String> = Vec::new();
+    for (i, import) in std::mem::take(&mut file.dependency).into_iter().enumerate() {
+        if pool.get_file_by_name(&import).is_none() {
+            lost.push(import);
+        } else if !kept.contains(&import) {
+            if file.public_dependency.iter().any(|at| *at as usize == i) {
+                public.push(kept.len() as i32);
+            }
+            kept.push(import);
+        }
+    }
+    file.dependency = kept;
+    file.public_dependency = public;
+    file.weak_dependency.clear();
+    lost
+}
+
+/// Makes a file ready for the library.
+fn ready(
+    file: &mut FileDescriptorProto,
+    features: &FileFeatures,
+    known: &DescriptorPool,
+    apart: &mut Apart,
+) -> Result<(), String> {
+    file.options = None;
+    file.source_code_info = None;
+    let package = file.package().to_owned();
+    if !package.is_empty() {
+        package
+            .split('.')
+            .try_for_each(|part| named("package", part))?;
+    }
+    for message in &mut file.message_type {
+        ready_message(message, &package, known)?;
+    }
+    for found in &mut file.enum_type {
+        ready_enum(found)?;
+    }
+    for field in &mut file.extension {
+        ready_field(field)?;
+    }
+    for service in &mut file.service {
+        named("service", service.name())?;
+        service.options = None;
+        for method in &mut service.method {
+            named("method", method.name())?;
+            method.options = None;
+        }
+    }
+    match file.syntax() {
+        "" | "proto2" | "proto3" => Ok(()),
+        "editions" => translate(file, features, apart),
+        other => Err(format!("syntax {other:?} is not known")),
+    }
+}
+
+fn ready_message(
+    message: &mut DescriptorProto,
+    scope: &str,
+    known: &DescriptorPool,
+) -> Result<(), String> {
+    named("message", message.name())?;
+    let full = qualified(scope, message.name());
+    // Their JSON is not that of other messages, so the library counts on their fields.
+    if let Some(own) = known.get_message_by_name(&full)
+        && !own
+            .descriptor_proto()
+            .field
+            .iter()
+            .map(shape)
+            .eq(message.field.iter().map(shape))
+    {
+        return Err(format!(
+            "{full} is not the message that comes with protobuf"
+        ));
+    }
+    if is_map_entry(message) {
+        check_entry(message).map_err(|why| format!("{full}, of a map: {why}"))?;
+    }
+    message.options = is_map_entry(message).then(|| MessageOptions {
+        map_entry: Some(true),
+        ..MessageOptions::default()
+    });
+    for range in &mut message.extension_range {
+        range.options = None;
+    }
+    for oneof in &mut message.oneof_decl {
+        named("oneof", oneof.name())?;
+        oneof.options = None;
+    }
+    for field in message.field.iter_mut().chain(&mut message.extension) {
+        ready_field(field)?;
+    }
+    for nested in &mut message.nested_type {
+        ready_message(nested, &full, known)?;
+    }
+    message.enum_type.iter_mut().try_for_each(ready_enum)
+}
+
+/// What makes two fields the same to who encodes them.
+fn shape(field: &FieldDescriptorProto) -> (&str, i32, Label, Type, Option<i32>) {
+    (
+        field.name(),
+        field.number(),
+        field.label(),
+        field.r#type(),
+        field.oneof_index,
+    )
+}
+
+fn check_entry(entry: &DescriptorProto) -> Result<(), &'static str> {
+    let [key, value] = &entry.field[..] else {
+        return Err("it has other fields than a key and a value");
+    };
+    if (key.number(), value.number()) != (1, 2) {
+        return Err("its key is not field 1, or its value not field 2");
+    }
+    let is_plain = |field: &FieldDescriptorProto| {
+        field.label() == Label::Optional && field.oneof_index.is_none()
+    };
+    if !is_plain(key) || !is_plain(value) {
+        return Err("its key or its value is not one field");
+    }
+    let unfit = [
+        Type::Double,
+        Type::Float,
+        Type::Bytes,
+        Type::Group,
+        Type::Message,
+        Type::Enum,
+    ];
+    if !key.type_name().is_empty() || unfit.contains(&key.r#type()) {
+        return Err("its key is of a type that keys can't have");
+    }
+    Ok(())
+}
+
+fn ready_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
+    named("field", field.name())?;
+    field.default_value = None;
+    let packed = field.options.as_ref().and_then(|options| options.packed);
+    field.options = packed.map(|packed| FieldOptions {
+        packed: Some(packed),
+        ..FieldOptions::default()
+    });
+    Ok(())
+}
+
+fn ready_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
+    named("enum", found.name())?;
+    let options = found.options.as_ref();
+    let allow_alias = options.and_then(|options| options.allow_alias);
+    found.options = allow_alias.map(|allow| EnumOptions {
+        allow_alias: Some(allow),
+        ..EnumOptions::default()
+    });
+    for value in &mut found.value {
+        named("enum value", value.name())?;
+        value.options = None;
+    }
+    Ok(())
+}
+
+fn named(what: &str, name: &str) -> Result<(), String> {
+    let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+    if name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit()) {
+        return Ok(());
+    }
+    Err(format!("{name:?} is no name of a {what}"))
+}

@@ -1,0 +1,56 @@
+//! How a method's answer is laid out, for those who look whether bytes are one.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::plan::{Part, Shape, Shapes};
+use prost_reflect::{Kind, MessageDescriptor, Syntax};
+
+use super::{Method, Schema};
+
+impl Schema {
+    /// What an answer of `method` has to be.
+    pub fn answer(&self, method: &Method) -> Shapes {
+        let top = method.descriptor.output();
+        let mut places = BTreeMap::from([(top.full_name().to_owned(), 0)]);
+        let mut messages = vec![top];
+        let mut shapes = Vec::new();
+        while let Some(message) = messages.get(shapes.len()).cloned() {
+            shapes.push(self.shape(&message, &mut places, &mut messages));
+        }
+        Shapes {
+            name: method.response(),
+            shapes,
+        }
+    }
+
+    fn shape(
+        &self,
+        message: &MessageDescriptor,
+        places: &mut BTreeMap<String, usize>,
+        messages: &mut Vec<MessageDescriptor>,
+    ) -> Shape {
+        // Strings of proto2 are what was put in.
+        let is_verified = message.parent_file().syntax() != Syntax::Proto2;
+        let mut parts = Vec::new();
+        for field in message.fields() {
+            let part = match field.kind() {
+                Kind::Message(inner) => {
+                    let name = inner.full_name().to_owned();
+                    Part::Message(*places.entry(name).or_insert_with(|| {
+                        messages.push(inner);
+                        messages.len() - 1
+                    }))
+                }
+                Kind::String
+                    if is_verified && !self.apart.any_bytes.contains(field.full_name()) =>
+                {
+                    Part::Text
+                }
+                _ => continue,
+            };
+            parts.push((field.number(), part));
+        }
+        parts.sort_unstable_by_key(|(number, _)| *number);
+        Shape { parts }
+    }
+}

@@ -1,0 +1,215 @@
+//! Sources: `.proto` files to descriptors, those of editions included.
+//!
+//! The compiler knows proto2 and proto3. The source of an edition differs from proto3's in a
+//! few statements only: those are written over, each with as many characters, so that errors
+//! keep their line and column; what the edition means is then put in by [`super::editions`].
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use prost_reflect::prost_types::FileDescriptorProto;
+use protox::file::{
+    ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
+};
+
+use super::editions::{Apart, edition_named, take_features, translate};
+
+/// Finds sources in a folder.
+struct Folder {
+    path: PathBuf,
+    known: IncludeFileResolver,
+    apart: Rc<RefCell<Apart>>,
+}
+
+/// Finds sources in `folders`, in that order, then among those that come with protobuf.
+/// What editions have that the library has not is added to `apart`.
+pub(super) fn resolver(folders: &[PathBuf], apart: &Rc<RefCell<Apart>>) -> ChainFileResolver {
+    let mut chain = ChainFileResolver::new();
+    for path in folders {
+        chain.add(Folder {
+            path: path.clone(),
+            known: IncludeFileResolver::new(path.clone()),
+            apart: Rc::clone(apart),
+        });
+    }
+    chain.add(GoogleFileResolver::new());
+    chain
+}
+
+/// What is wrong with a file, before its compiler reads it.
+#[derive(thiserror::Error)]
+#[error("{name}:1:1: {problem}")]
+struct Refused {
+    name: String,
+    problem: String,
+}
+
+impl fmt::Debug for Refused {
+    /// As the compiler's own errors have it: the long form is the one that is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FileResolver for Folder {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        self.known.resolve_path(path)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        let text = std::fs::read_to_string(self.path.join(name)).ok();
+        let Some(source) = text.as_deref().and_then(Source::of_an_edition) else {
+            return self.known.open_file(name);
+        };
+        let refused = |problem| {
+            let name = name.to_owned();
+            protox::Error::new(Refused { name, problem })
+        };
+        let edition = edition_named(&source.edition).map_err(refused)?;
+        let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
+        let features = take_features(&mut file, edition);
+        translate(&mut file, &features, &mut self.apart.borrow_mut()).map_err(refused)?;
+        Ok(file.into())
+    }
+}
+
+/// A source in words that proto3 has.
+struct Source {
+    edition: String,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Token<'a> {
+    /// A name or a number.
+    Word(&'a str),
+    /// With its quotes.
+    Text(&'a str),
+    Sign(char),
+}
+
+impl Source {
+    /// `None`: it begins with no edition.
+    fn of_an_edition(text: &str) -> Option<Source> {
+        let tokens = tokens(text);
+        let [
+            (Token::Word("edition"), keyword),
+            (Token::Sign('='), _),
+            (Token::Text(edition), value),
+            (Token::Sign(';'), _),
+            rest @ ..,
+        ] = &tokens[..]
+        else {
+            return None;
+        };
+        let mut source = Source {
+            edition: edition.trim_matches(['"', '\'']).to_owned(),
+            text: text.to_owned(),
+        };
+        source.write(keyword, "syntax ");
+        let mut before = Token::Sign(';');
+        for (i, (token, range)) in rest.iter().enumerate() {
+            let after: Vec<Token<'_>> = rest[i + 1..].iter().take(2).map(|(t, _)| *t).collect();
+            let begins = matches!(before, Token::Sign(';' | '{' | '}'));
+            match (*token, &after[..]) {
+                // Who may see a type does not show on the wire.
+                (
+                    Token::Word("export" | "local"),
+                    [Token::Word("message" | "enum"), Token::Word(_)],
+                ) if begins => {
+                    source.write(range, "");
+                }
+                // Imports for options, of which none bears on encoding.
+                (Token::Word("import"), [Token::Word("option"), Token::Text(_)]) if begins => {
+                    source.blank_statement(range.start, &rest[i..]);
+                }
+                // Reserved names without quotes.
+                (Token::Word("reserved"), [Token::Word(name), Token::Sign(',' | ';')])
+                    if begins && !name.starts_with(|c: char| c.is_ascii_digit()) =>
+                {
+                    source.blank_statement(range.start, &rest[i..]);
+                }
+                // Defaults of fields, which proto3 does not have, and nobody sends.
+                (Token::Word("default"), [Token::Sign('='), _])
+                    if matches!(before, Token::Sign('[' | ',')) =>
+                {
+                    source.write(range, "dropped");
+                    // Of other options only numbers may be negative, and `-inf` is a name.
+                    if let Some((Token::Sign('-'), sign)) = rest.get(i + 2) {
+                        source.write(sign, "");
+                    }
+                }
+                _ => {}
+            }
+            before = *token;
+        }
+        // At last, for it moves what comes after it.
+        source.text.replace_range(value.clone(), "\"proto3\"");
+        Some(source)
+    }
+
+    /// Writes `words` over a place that is no shorter.
+    fn write(&mut self, at: &Range<usize>, words: &str) {
+        let blank: String = self.text[at.start + words.len()..at.end]
+            .bytes()
+            .map(|byte| if byte == b'\n' { '\n' } else { ' ' })
+            .collect();
+        self.text
+            .replace_range(at.clone(), &format!("{words}{blank}"));
+    }
+
+    /// Takes a statement out, up to its semicolon.
+    fn blank_statement(&mut self, start: usize, rest: &[(Token<'_>, Range<usize>)]) {
+        let end = rest.iter().find(|(token, _)| *token == Token::Sign(';'));
+        if let Some((_, end)) = end {
+            self.write(&(start..end.end), "");
+        }
+    }
+}
+
+/// The words and signs of a source, without its comments.
+fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
+    let bytes = text.as_bytes();
+    let mut found = Vec::new();
+    let mut at = 0;
+    let until = |from: usize, is_end: &dyn Fn(usize) -> bool| {
+        (from..bytes.len())
+            .find(|i| is_end(*i))
+            .unwrap_or(bytes.len())
+    };
+    while at < bytes.len() {
+        let start = at;
+        match bytes[at] {
+            b'/' if bytes[at..].starts_with(b"//") => at = until(at, &|i| bytes[i] == b'\n'),
+            b'/' if bytes[at..].starts_with(b"/*") => {
+                at = (until(at + 2, &|i| bytes[i..].starts_with(b"*/")) + 2).min(bytes.len());
+            }
+            quote @ (b'"' | b'\'') => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != quote {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+                at = (at + 1).min(bytes.len());
+                // An escape at the end of a broken source may end within a character.
+                if let Some(quoted) = text.get(start..at) {
+                    found.push((Token::Text(quoted), start..at));
+                }
+            }
+            byte if byte.is_ascii_alphanumeric() || byte == b'_' => {
+                at = until(at, &|i| {
+                    !(bytes[i].is_ascii_alphanumeric() || bytes[i] == b'_')
+                });
+                found.push((Token::Word(&text[start..at]), start..at));
+            }
+            byte if byte.is_ascii_whitespace() || !byte.is_ascii() => at += 1,
+            sign => {
+                at += 1;
+                found.push((Token::Sign(char::from(sign)), start..at));
+            }
+        }
+    }
+    found
+}
