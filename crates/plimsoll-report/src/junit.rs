@@ -238,7 +238,10 @@ fn escape(text: &str) -> String {
             '<' => out += "&lt;",
             '>' => out += "&gt;",
             '"' => out += "&quot;",
-            '\n' | '\r' | '\t' => out.push(' '),
+            // As they are, a parser would make blanks of them (XML 1.0, 3.3.3).
+            '\n' => out += "&#10;",
+            '\r' => out += "&#13;",
+            '\t' => out += "&#9;",
             c if c.is_control() || ('\u{fffe}'..='\u{ffff}').contains(&c) => {}
             c => out.push(c),
         }
@@ -254,7 +257,7 @@ mod tests {
     fn no_text_breaks_the_document() {
         assert_eq!(
             escape("a<b> & \"c\"\n\u{1}d"),
-            "a&lt;b&gt; &amp; &quot;c&quot; d"
+            "a&lt;b&gt; &amp; &quot;c&quot;&#10;d"
         );
     }
 }

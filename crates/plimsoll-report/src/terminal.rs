@@ -590,11 +590,17 @@ fn errors(out: &mut String, run: &Run, options: &Options) {
     show("connection failed", &failures, attempts);
 }
 
-/// Text from the network must not steer the terminal.
+/// Text from the network must not steer the terminal, and stays in its line.
 fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\t' | '\n' | '\r' => line.extend(c.escape_default()),
+            c if c.is_control() => line.push(char::REPLACEMENT_CHARACTER),
+            c => line.push(c),
+        }
+    }
+    line
 }
 
 fn resources(out: &mut String, run: &Run, options: &Options) {

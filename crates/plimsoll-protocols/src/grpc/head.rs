@@ -84,7 +84,8 @@ impl Usual {
     }
 }
 
-/// What a server said of a failure, fit for a terminal: control characters replaced,
+/// What a server said of a failure, fit for a terminal: control characters replaced, but for
+/// tabs and ends of lines in its message, and
 /// cut at 1 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts {
@@ -254,8 +255,7 @@ impl Reading {
                 self.head.grpc_status = Some(status.unwrap_or(u8::MAX));
             }
             b"grpc-message" if !value.is_empty() => {
-                self.texts.get_or_insert_default().message =
-                    Some(printable(&percent_decoded(value)));
+                self.texts.get_or_insert_default().message = Some(lines(&percent_decoded(value)));
             }
             b"content-type" if is_grpc(value) => self.head.content_type = ContentType::Grpc,
             b"content-type" => {
@@ -357,11 +357,23 @@ fn percent_decoded(value: &[u8]) -> Vec<u8> {
 
 /// Bytes from the network as text that a terminal shows and does not obey.
 pub(super) fn printable(bytes: &[u8]) -> String {
+    cleaned(bytes, char::is_control)
+}
+
+/// [`printable`] text that may have several lines, and tabs in them. Whoever shows it in a
+/// line of its own escapes them there.
+fn lines(bytes: &[u8]) -> String {
+    cleaned(bytes, |c| {
+        c.is_control() && !matches!(c, '\t' | '\n' | '\r')
+    })
+}
+
+fn cleaned(bytes: &[u8], is_unfit: impl Fn(char) -> bool) -> String {
     let cut = &bytes[..bytes.len().min(MAX_TEXT)];
     let mut text: String = String::from_utf8_lossy(cut)
         .chars()
         .map(|c| {
-            if c.is_control() {
+            if is_unfit(c) {
                 char::REPLACEMENT_CHARACTER
             } else {
                 c
