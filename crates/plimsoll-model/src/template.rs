@@ -1,5 +1,6 @@
 //! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`,
-//! `{{now}}`, `{{client}}`, `{{message}}` and `{{row.NAME}}`.
+//! `{{now}}`, `{{client}}`, `{{message}}`, `{{row.NAME}}`
+//! and `{{row}}`.
 //!
 //! A [`Template`] is a text with [`Field`]s in it. What a field stands for is a pure
 //! function of the plan's seed, the call's number and the time, which a [`Moment`] tells:
@@ -19,8 +20,8 @@ pub use moment::{Moment, Variation};
 pub use rows::{Column, Order, Rows, RowsError};
 
 /// What the braces may hold.
-const NAMES: [&str; 6] = ["seq", "uuid", "random", "now", "client", "message"];
-const USE: &str = "use seq, uuid, random LOW HIGH, now, client, message or row.NAME; two plain braces are written {{{{";
+const NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
+const USE: &str = "use seq, uuid, random LOW HIGH, now, client, message, row.NAME or row; two plain braces are written {{{{";
 
 /// Digits behind the point of a random number, at most.
 const MOST_DIGITS: usize = 9;
@@ -88,8 +89,14 @@ pub enum TemplateError {
     Unknown { text: String, help: String },
     #[error("`{{{{{text}}}}}`: {problem}")]
     Arguments { text: String, problem: String },
-    #[error("`{{{{row.{column}}}}}` needs rows: name their file (rows.file, --rows)")]
-    NoRows { column: String },
+    #[error("`{{{{{text}}}}}` needs rows: name their file (rows.file, --rows)")]
+    NoRows { text: String },
+    #[error("`{{{{row.{column}}}}}`: {file}, line {line}: `{column}` is missing")]
+    Gap {
+        column: String,
+        file: String,
+        line: usize,
+    },
     #[error("`{{{{row.{column}}}}}`: {file} has no such column: {help}")]
     NoColumn {
         column: String,
@@ -106,7 +113,10 @@ pub fn has_fields(text: &str) -> bool {
 /// Whether a text has a field that stands for a column.
 pub fn uses_rows(text: &str) -> bool {
     let mut fields = text.split("{{").skip(1);
-    fields.any(|inside| inside.trim_start().starts_with("row."))
+    fields.any(|inside| {
+        let inside = inside.trim_start().strip_prefix("row");
+        inside.is_some_and(|rest| rest.starts_with(['.', '}', ' ']))
+    })
 }
 
 /// The first of what a text says that would vary if its protocol could: data that is to
@@ -243,12 +253,23 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
         text: inside.to_owned(),
         problem: problem.to_owned(),
     };
+    let no_rows = || TemplateError::NoRows {
+        text: inside.to_owned(),
+    };
+    if name == "row" && arguments.is_empty() {
+        return Ok(Source::Row(Arc::clone(rows.ok_or_else(no_rows)?.whole())));
+    }
     if let Some(column) = name.strip_prefix("row.") {
         // A column's name may have blanks.
         let column = inside.strip_prefix("row.").unwrap_or(column);
-        let rows = rows.ok_or_else(|| TemplateError::NoRows {
-            column: column.to_owned(),
-        })?;
+        let rows = rows.ok_or_else(no_rows)?;
+        if let Some(line) = rows.gap(column) {
+            return Err(TemplateError::Gap {
+                column: column.to_owned(),
+                file: rows.file().to_owned(),
+                line,
+            });
+        }
         return match rows.column(column) {
             Some(found) => Ok(Source::Row(Arc::clone(found))),
             None => Err(TemplateError::NoColumn {

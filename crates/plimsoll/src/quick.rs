@@ -47,12 +47,24 @@ pub(crate) fn run(
     execution::execute(spec, &plan, output, session)
 }
 
-/// What was typed, or the file that `@FILE` names.
-pub(crate) fn text_or_file(typed: Option<&str>) -> (Option<String>, Option<PathBuf>) {
+/// What was typed, or the file that `@FILE` names; `@-`: what stdin holds.
+///
+/// # Errors
+/// When stdin can't be read, or is no text.
+pub(crate) fn text_or_file(
+    typed: Option<&str>,
+) -> Result<(Option<String>, Option<PathBuf>), Failure> {
     match typed.map(|text| (text, text.strip_prefix('@'))) {
-        None => (None, None),
-        Some((_, Some(path))) => (None, Some(path.into())),
-        Some((text, None)) => (Some(text.to_owned()), None),
+        None => Ok((None, None)),
+        Some((_, Some("-"))) => match std::io::read_to_string(std::io::stdin()) {
+            Ok(text) => Ok((Some(text), None)),
+            Err(e) => Err(Failure::usage(
+                format_args!("@-: can't read stdin: {e}"),
+                "pipe the text into this command, or name a file: @FILE",
+            )),
+        },
+        Some((_, Some(path))) => Ok((None, Some(path.into()))),
+        Some((text, None)) => Ok((Some(text.to_owned()), None)),
     }
 }
 

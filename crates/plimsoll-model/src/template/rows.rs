@@ -1,7 +1,7 @@
 //! A file of rows: CSV with a line of names, or a JSON object a line.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -72,6 +72,10 @@ impl Column {
 pub struct Rows {
     file: String,
     columns: Vec<Arc<Column>>,
+    /// By column: the first line that does not have it.
+    gaps: Vec<Option<usize>>,
+    /// Each row's JSON.
+    whole: OnceLock<Arc<Column>>,
     length: usize,
 }
 
@@ -133,6 +137,27 @@ impl Rows {
         self.columns.iter().find(|column| column.name == name)
     }
 
+    /// The first line that has nothing for a column.
+    pub(super) fn gap(&self, name: &str) -> Option<usize> {
+        let place = self.columns.iter().position(|column| column.name == name)?;
+        self.gaps[place]
+    }
+
+    /// Whole rows, as JSON objects; a CSV file's values are strings there.
+    pub fn whole(&self) -> &Arc<Column> {
+        self.whole.get_or_init(|| {
+            let row = |row: usize| {
+                let of = |c: &Arc<Column>| (c.name.clone(), Value::from(c.value(row)));
+                let object: Map<String, Value> = self.columns.iter().map(of).collect();
+                Value::Object(object).to_string().into()
+            };
+            Arc::new(Column {
+                name: "row".to_owned(),
+                values: (0..self.length).map(row).collect(),
+            })
+        })
+    }
+
     /// What to write instead of a column that is not there.
     pub(super) fn help(&self, name: &str) -> String {
         let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
@@ -146,6 +171,8 @@ impl Rows {
         Rows {
             file: file.to_owned(),
             length: values.first().map_or(0, Vec::len),
+            gaps: vec![None; names.len()],
+            whole: OnceLock::new(),
             columns: names
                 .into_iter()
                 .zip(values)
@@ -197,6 +224,9 @@ fn check_names(names: &[String]) -> Result<(), String> {
 fn json_lines(file: &str, text: &str) -> Result<Rows, RowsError> {
     let mut names: Vec<String> = Vec::new();
     let mut values: Vec<Vec<Box<str>>> = Vec::new();
+    let mut gaps: Vec<Option<usize>> = Vec::new();
+    let mut first_line = None;
+    let mut whole: Vec<Box<str>> = Vec::new();
     for (i, line) in text.lines().enumerate() {
         if line.trim().is_empty() {
             continue;
@@ -208,23 +238,34 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, RowsError> {
         };
         let row: Map<String, Value> =
             serde_json::from_str(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
-        if values.is_empty() {
-            names = row.keys().cloned().collect();
-            values = vec![Vec::new(); names.len()];
-            if names.is_empty() {
-                return Err(bad("an object without a key".to_owned()));
+        if row.is_empty() {
+            return Err(bad("an object without a key".to_owned()));
+        }
+        for name in row.keys() {
+            if !names.contains(name) {
+                names.push(name.clone());
+                values.push(vec!["".into(); whole.len()]);
+                gaps.push(first_line);
             }
         }
-        if let Some(odd) = row.keys().find(|key| !names.contains(key)) {
-            return Err(bad(format!("`{odd}` is not in the first line")));
-        }
-        for (name, column) in names.iter().zip(&mut values) {
+        for ((name, column), gap) in names.iter().zip(&mut values).zip(&mut gaps) {
             match row.get(name) {
                 Some(Value::String(text)) => column.push(text.as_str().into()),
                 Some(value) => column.push(value.to_string().into()),
-                None => return Err(bad(format!("`{name}` is missing"))),
+                None => {
+                    column.push("".into());
+                    gap.get_or_insert(i + 1);
+                }
             }
         }
+        whole.push(Value::Object(row).to_string().into());
+        first_line.get_or_insert(i + 1);
     }
-    Ok(Rows::new(file, names, values))
+    let mut rows = Rows::new(file, names, values);
+    rows.gaps = gaps;
+    rows.whole = OnceLock::from(Arc::new(Column {
+        name: "row".to_owned(),
+        values: whole.into(),
+    }));
+    Ok(rows)
 }

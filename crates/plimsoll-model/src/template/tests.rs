@@ -156,14 +156,6 @@ fn files_of_rows() {
         ("a,b\n1,2\n3\n", "line"),
         ("a,a\n1,2\n", "two columns are named `a`"),
         ("a,\n1,2\n", "column 2 has no name"),
-        (
-            "{\"a\": 1}\n{\"b\": 1}",
-            "a, line 2: `b` is not in the first line",
-        ),
-        (
-            "{\"a\": 1, \"b\": 2}\n{\"b\": 1}",
-            "a, line 2: `a` is missing",
-        ),
         ("{\"a\": 1}\nx", "a, line 2: not a JSON object"),
         ("{}", "without a key"),
         ("[{\"a\": 1}]", "one object a line"),
@@ -171,6 +163,38 @@ fn files_of_rows() {
         let error = Rows::parse("a", text).unwrap_err().to_string();
         assert!(error.contains(problem), "{text:?}: {error}");
     }
+}
+
+#[test]
+fn rows_need_have_no_more_than_what_is_asked_of_them() {
+    let text = "{\"a\": 1}\n\n{\"b\": {\"c\": []}, \"d\": \"x\"}\n{\"a\": 3, \"d\": 2}";
+    let rows = Rows::parse("a", text).unwrap();
+    let parse = |text: &str| Template::parse(text, &mut 0, Some(&rows));
+    for (text, line) in [("{{row.a}}", 3), ("{{row.b}}", 1), ("{{row.d}}", 1)] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(
+            error.contains(&format!("a, line {line}: ")),
+            "{text}: {error}"
+        );
+    }
+    let whole: Vec<&str> = rows.whole().values().collect();
+    let expected = [
+        r#"{"a":1}"#,
+        r#"{"b":{"c":[]},"d":"x"}"#,
+        r#"{"a":3,"d":2}"#,
+    ];
+    assert_eq!(whole, expected);
+    let template = parse("{{ row }}").unwrap();
+    assert!(matches!(&template.alone().unwrap().source, Source::Row(c) if c.value(0) == whole[0]));
+
+    let csv = Rows::parse("a", "n,s\n5,x\n").unwrap();
+    assert_eq!(csv.whole().value(0), r#"{"n":"5","s":"x"}"#);
+    let error = Template::parse("{{row}}", &mut 0, None).unwrap_err();
+    assert!(
+        error.to_string().contains("`{{row}}` needs rows"),
+        "{error}"
+    );
+    assert!(uses_rows("{\"a\": {{ row }}}") && !uses_rows("{{rows}}"));
 }
 
 #[test]

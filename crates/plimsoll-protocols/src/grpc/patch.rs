@@ -81,6 +81,10 @@ pub(super) enum Node {
     Timestamp {
         tag: Tag,
     },
+    /// What a `google.protobuf.Duration` of so many seconds holds.
+    Span {
+        field: Field,
+    },
     /// A field encoded for every row beforehand, tags and all.
     Rows {
         encoded: Box<[u8]>,
@@ -191,6 +195,18 @@ impl Node {
                     }
                 });
             }
+            Node::Span { field } => {
+                let (number, digits) = (field.number(moment), u32::from(field.digits()));
+                let scale = 10i64.pow(digits);
+                // At most nine digits, so that nanoseconds are whole.
+                let nanos = number % scale * 10i64.pow(9 - digits);
+                for (tag, value) in [(1 << 3, number / scale), (2 << 3, nanos)] {
+                    if value != 0 {
+                        out.push(tag);
+                        write_varint(value as u64, out);
+                    }
+                }
+            }
             Node::Rows { encoded, ends } => {
                 let row = moment.row();
                 let start = row.checked_sub(1).map_or(0, |before| ends[before]);
@@ -220,6 +236,7 @@ impl Node {
                 (least, tag.bytes().len() + varint(most as u64).1 + most)
             }
             Node::Uuid { tag, .. } => (17, tag.bytes().len() + 17),
+            Node::Span { .. } => (0, 22),
             Node::Timestamp { tag } => (1, tag.bytes().len() + 1 + 12),
             Node::Rows { ends, .. } => {
                 let starts = std::iter::once(&0).chain(ends.iter());
@@ -317,7 +334,7 @@ fn write_number(form: Form, number: i64, digits: u8, out: &mut Vec<u8>) {
 }
 
 #[inline]
-fn write_varint(value: u64, out: &mut Vec<u8>) {
+pub(super) fn write_varint(value: u64, out: &mut Vec<u8>) {
     let (bytes, length) = varint(value);
     out.extend_from_slice(&bytes[..length]);
 }

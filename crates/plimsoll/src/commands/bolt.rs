@@ -182,8 +182,8 @@ impl Arguments {
             max_content: self.max_content,
             ..BoltSpec::default()
         };
-        (call.content, call.content_file) = quick::text_or_file(self.content.as_deref());
-        call.arguments = match quick::text_or_file(self.data.as_deref()) {
+        (call.content, call.content_file) = quick::text_or_file(self.content.as_deref())?;
+        call.arguments = match quick::text_or_file(self.data.as_deref())? {
             (_, Some(path)) => Some(std::fs::read_to_string(&path).map_err(|e| {
                 Failure::usage(
                     format_args!("--data: can't read {}: {e}", path.display()),

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     #[arg(short, long, env = "PLIMSOLL_METHOD", help_heading = "Call")]
     method: Option<String>,
 
-    /// The message as JSON (streams: or a list of them), or @FILE that holds it [default: the empty message].
+    /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that holds it, or a message a line [default: the empty message].
     #[arg(
         short,
         long,
@@ -226,6 +226,9 @@ fn answer(question: &Question, environment: &Environment) -> Result<Exit, Failur
         let asked = reflection::schema(&connection, None).await;
         asked.map_err(untold)
     })?;
+    for broken in schema.broken_services() {
+        console::tell(format_args!("warning: {broken}"));
+    }
     console::result(match what {
         None => schema.list(),
         Some(name) => schema.describe(name).map_err(Failure::error)?,
@@ -270,7 +273,7 @@ impl Arguments {
             stream_duration: self.stream_duration,
             ..GrpcSpec::default()
         };
-        let (message, file) = quick::text_or_file(self.data.as_deref());
+        let (message, file) = quick::text_or_file(self.data.as_deref())?;
         (call.message, call.message_file) = (message.map(MessageSpec), file);
         call.metadata = quick::metadata(&self.metadata)?;
         Ok(call)

@@ -103,7 +103,7 @@ pub(crate) fn execute(
     session: &Session,
 ) -> Result<Exit, Failure> {
     let call = CallSpec {
-        plugin: Some(arguments.call()),
+        plugin: Some(arguments.call()?),
         ..CallSpec::default()
     };
     let spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
@@ -111,10 +111,10 @@ pub(crate) fn execute(
 }
 
 impl Arguments {
-    fn call(&self) -> PluginSpec {
-        let (payload, payload_file) = quick::text_or_file(self.data.as_deref());
-        let (frame, frame_file) = quick::text_or_file(self.frame.as_deref());
-        PluginSpec {
+    fn call(&self) -> Result<PluginSpec, Failure> {
+        let (payload, payload_file) = quick::text_or_file(self.data.as_deref())?;
+        let (frame, frame_file) = quick::text_or_file(self.frame.as_deref())?;
+        Ok(PluginSpec {
             codec: self.codec.clone(),
             payload,
             payload_file,
@@ -124,6 +124,6 @@ impl Arguments {
             heartbeat: self.heartbeat,
             max_frame: self.max_frame,
             deadline: None,
-        }
+        })
     }
 }

@@ -5,6 +5,7 @@
 //! template is laid out here, in the order of field numbers, as the library has it.
 
 mod filling;
+mod known;
 mod scalar;
 
 use std::sync::Arc;
@@ -17,10 +18,11 @@ use prost_reflect::prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
-use super::message::check_names;
+use super::message::field_named;
 use super::{Method, Schema, SchemaError};
 use crate::grpc::patch::{Node, Patched, Tag};
-use filling::{Filling, typed};
+use filling::{Filling, typed, whole};
+use known::is_now;
 use scalar::{scalar, wire, wire_type};
 
 /// The requests of a call.
@@ -38,6 +40,8 @@ enum Tree {
     Constant(Value),
     Template(Template),
     Object(Vec<(String, Tree)>),
+    /// An object of which a key varies.
+    Keyed(Vec<(Template, Tree)>),
     List(Vec<Tree>),
 }
 
@@ -55,8 +59,9 @@ impl Tree {
 }
 
 impl Schema {
-    /// Encodes the requests of a call: one, or where a stream of them is sent and the text
-    /// is a list, each of the list. Strings may hold fields of a [`Template`].
+    /// Encodes the requests of a call: one, or each of a list of them. A list is JSON's, or
+    /// several values behind each other (JSON lines). Where a stream is sent it is the list's;
+    /// else calls have them in turn. Strings may hold fields of a [`Template`].
     ///
     /// # Errors
     /// As [`Schema::encode`]; and where a field can't vary as it is asked to, or a row does
@@ -73,44 +78,101 @@ impl Schema {
         } else {
             json.to_owned()
         };
-        let texts = match serde_json::from_str(&quoted) {
-            Ok(Value::Array(items)) if method.kind().client_streams() => {
-                items.iter().map(ToString::to_string).collect()
-            }
-            _ => vec![quoted],
-        };
+        let texts = listed(method, &quoted).unwrap_or_else(|| vec![quoted]);
+        let in_turn = texts.len() != 1 && !method.kind().client_streams();
+        if in_turn && texts.is_empty() {
+            return Err(wrong(
+                &method.descriptor.input(),
+                "",
+                "an empty list of messages",
+            ));
+        }
         let mut requests = Requests {
             messages: Vec::new(),
             varying: Vec::new(),
         };
-        if !varies {
-            for text in &texts {
-                requests.messages.push(self.encode(method, text)?);
-            }
-            return Ok(requests);
-        }
         let count = rows.map_or(0, Rows::count);
         let first = Variation::new(1, 1, count, Order::RoundRobin);
         let mut slots = 0;
-        for text in &texts {
-            let message = Varied::parse(self, method, text, &mut slots, rows)?;
-            let sample = message.filled(&first.moment(0, 0, 0));
-            // Names first, then what templates stand for, then values.
-            check_names(&message.message, &message.message, &sample, "")?;
-            requests.varying.push(Arc::new(message.patched()?));
-            requests
-                .messages
-                .push(self.encode(method, &sample.to_string())?);
+        for (i, text) in texts.iter().enumerate() {
+            let encoded = self.encode_one(method, text, &mut slots, rows, &first);
+            let (message, patched) = encoded.map_err(|error| match texts.len() {
+                1 => error,
+                _ => SchemaError::Listed {
+                    number: i + 1,
+                    error: Box::new(error),
+                },
+            })?;
+            requests.messages.push(message);
+            requests.varying.push(Arc::new(patched));
         }
-        if slots == 0 {
+        if in_turn {
+            requests.messages.truncate(1);
+            requests.varying = vec![Arc::new(InTurn(requests.varying))];
+        } else if slots == 0 {
             requests.varying.clear();
         }
         Ok(requests)
+    }
+
+    /// A message as the `first` call has it, and what makes every call's own.
+    fn encode_one(
+        &self,
+        method: &Method,
+        json: &str,
+        slots: &mut u32,
+        rows: Option<&Rows>,
+        first: &Variation,
+    ) -> Result<(Vec<u8>, Patched), SchemaError> {
+        if !has_fields(json) {
+            let bytes = self.encode(method, json)?;
+            let patched = Patched::new(vec![Node::Bytes(bytes.clone().into())]);
+            return Ok((bytes, patched));
+        }
+        let message = Varied::parse(self, method, json, slots, rows)?;
+        let sample = message.filled(&first.moment(0, 0, 0));
+        // Names first, then what templates stand for, then values.
+        self.check_names(&message.message, &sample)?;
+        let patched = message.patched()?;
+        Ok((self.encode(method, &sample.to_string())?, patched))
+    }
+}
+
+/// The messages of a list, or of JSON lines; `None`: it is neither.
+fn listed(method: &Method, json: &str) -> Option<Vec<String>> {
+    let name = method.request();
+    let is_list_itself = name == "google.protobuf.ListValue" || name == "google.protobuf.Value";
+    let values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
+    let mut values: Vec<Value> = values.collect::<Result<_, _>>().ok()?;
+    match &mut values[..] {
+        [Value::Array(items)] if !is_list_itself => {
+            Some(items.iter().map(ToString::to_string).collect())
+        }
+        [] | [_] => None,
+        several => Some(several.iter().map(ToString::to_string).collect()),
+    }
+}
+
+/// Messages that calls have in turn.
+#[derive(Debug)]
+struct InTurn(Vec<Arc<dyn Render>>);
+
+impl Render for InTurn {
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        let turn = moment.number % self.0.len() as u64;
+        self.0[turn as usize].render(moment, out);
+    }
+
+    fn most(&self) -> usize {
+        let sizes = self.0.iter().map(|message| message.most());
+        sizes.max().unwrap_or(0)
     }
 }
 
 /// A message with templates.
 struct Varied<'a> {
+    schema: &'a Schema,
+    method: &'a Method,
     message: MessageDescriptor,
     tree: Tree,
     rows: Option<&'a Rows>,
@@ -118,8 +180,8 @@ struct Varied<'a> {
 
 impl<'a> Varied<'a> {
     fn parse(
-        schema: &Schema,
-        method: &Method,
+        schema: &'a Schema,
+        method: &'a Method,
         json: &str,
         slots: &mut u32,
         rows: Option<&'a Rows>,
@@ -135,6 +197,8 @@ impl<'a> Varied<'a> {
             wrong(&message, &path, &problem)
         })?;
         Ok(Varied {
+            schema,
+            method,
             message,
             tree,
             rows,
@@ -153,7 +217,15 @@ impl<'a> Varied<'a> {
                 let bytes = self.constant(&self.message, value, "")?;
                 Ok(Patched::new(vec![Node::Bytes(bytes.into())]))
             }
-            _ => Err(self.refused("", "a template can't stand for a whole message")),
+            tree => {
+                if let Some(column) = tree.column() {
+                    let whole = |text: &str| whole(&self.message, text);
+                    let encode = |value: Value| self.schema.encode(self.method, &value.to_string());
+                    let rows = self.each_row(column, "", whole, encode)?;
+                    return Ok(Patched::new(vec![rows]));
+                }
+                Ok(Patched::new(self.content(&self.message, tree, "")?))
+            }
         }
     }
 
@@ -196,7 +268,7 @@ impl<'a> Varied<'a> {
         let message = field.parent_message();
         if let Some(column) = tree.column() {
             let encode = |value| self.one_field(message, field.json_name(), value, path);
-            nodes.push(self.each_row(column, field, path, encode)?);
+            nodes.push(self.each_row(column, path, |text| typed(field, text), encode)?);
             return Ok(());
         }
         match (field.kind(), tree) {
@@ -213,6 +285,18 @@ impl<'a> Varied<'a> {
                         ("value".to_owned(), tree.clone()),
                     ];
                     let tag = Tag::new(field.number(), wire::LEN);
+                    nodes.push(Node::nested(tag, self.nodes(&entry, &pair, &path)?));
+                }
+                Ok(())
+            }
+            (Kind::Message(entry), Tree::Keyed(entries)) if field.is_map() => {
+                for (key, tree) in entries {
+                    let pair = [
+                        ("key".to_owned(), Tree::Template(key.clone())),
+                        ("value".to_owned(), tree.clone()),
+                    ];
+                    let tag = Tag::new(field.number(), wire::LEN);
+                    let path = format!("{path}.*");
                     nodes.push(Node::nested(tag, self.nodes(&entry, &pair, &path)?));
                 }
                 Ok(())
@@ -254,7 +338,8 @@ impl<'a> Varied<'a> {
                 tree => {
                     if let Some(column) = tree.column() {
                         let each = |value| encode(value, &path);
-                        elements.push(self.each_row(column, field, &path, each)?);
+                        let typed = |text: &str| typed(field, text);
+                        elements.push(self.each_row(column, &path, typed, each)?);
                         continue;
                     }
                     let tag = match packed {
@@ -284,12 +369,12 @@ impl<'a> Varied<'a> {
         nodes: &mut Vec<Node>,
     ) -> Result<(), SchemaError> {
         match (field.kind(), tree) {
-            (Kind::Message(message), Tree::Object(entries)) => {
-                if message.full_name().starts_with("google.protobuf.") {
-                    let problem = format!("nothing in a {} can vary", message.full_name());
-                    return Err(self.refused(path, &problem));
+            (Kind::Message(message), tree) => {
+                if is_now(&message, tree) {
+                    nodes.push(Node::Timestamp { tag });
+                    return Ok(());
                 }
-                let mut inner = self.nodes(&message, entries, path)?;
+                let mut inner = self.content(&message, tree, path)?;
                 if field.is_group() {
                     let end = Tag::new(field.number(), wire::GROUP_END);
                     nodes.push(Node::Bytes(tag.bytes().into()));
@@ -298,10 +383,6 @@ impl<'a> Varied<'a> {
                 } else {
                     nodes.push(Node::nested(tag, inner));
                 }
-                Ok(())
-            }
-            (Kind::Message(message), Tree::Template(template)) => {
-                nodes.push(self.well_known(&message, tree, template, tag, path)?);
                 Ok(())
             }
             (Kind::String, Tree::Template(template)) => {
@@ -325,46 +406,18 @@ impl<'a> Varied<'a> {
         }
     }
 
-    /// Messages whose JSON is a string or a number.
-    fn well_known(
-        &self,
-        message: &MessageDescriptor,
-        tree: &Tree,
-        template: &Template,
-        tag: Tag,
-        path: &str,
-    ) -> Result<Node, SchemaError> {
-        let name = message.full_name();
-        let source = template.alone().map(|field| &field.source);
-        if let ("google.protobuf.Timestamp", Some(Source::Now(_))) = (name, source) {
-            return Ok(Node::Timestamp { tag });
-        }
-        let wrapped = name.starts_with("google.protobuf.") && name.ends_with("Value");
-        let value = message.get_field_by_name("value").filter(|_| wrapped);
-        if let Some(value) = value.filter(|value| !matches!(value.kind(), Kind::Message(_))) {
-            let mut inner = Vec::new();
-            let inner_tag = Tag::new(value.number(), wire_type(&value));
-            self.value(&value, tree, inner_tag, true, path, &mut inner)?;
-            return Ok(Node::nested(tag, inner));
-        }
-        Err(self.refused(
-            path,
-            &format!("a {name} can't be a template such as this one"),
-        ))
-    }
-
     /// A field that is a column's value, encoded for each row by `encode`.
     fn each_row(
         &self,
         column: &Column,
-        field: &FieldDescriptor,
         path: &str,
+        value: impl Fn(&str) -> Value,
         encode: impl Fn(Value) -> Result<Vec<u8>, SchemaError>,
     ) -> Result<Node, SchemaError> {
         let mut encoded = Vec::new();
         let mut ends = Vec::new();
         for (row, text) in column.values().enumerate() {
-            let bytes = encode(typed(field, text)).map_err(|e| SchemaError::Row {
+            let bytes = encode(value(text)).map_err(|e| SchemaError::Row {
                 file: self.rows.map_or("", Rows::file).to_owned(),
                 row: row + 1,
                 column: column.name.clone(),
@@ -446,26 +499,27 @@ fn plant(
                 .map(Tree::List)
         }
         Value::Object(entries) => {
+            if entries.keys().any(|key| has_fields(key)) {
+                let entries = entries.into_iter();
+                return entries
+                    .map(|(key, value)| {
+                        let path = join(path, &key);
+                        let key = Template::parse(&key, slots, rows);
+                        let key = key.map_err(|e| (path.clone(), e))?;
+                        Ok((key, plant(value, slots, rows, &path)?))
+                    })
+                    .collect::<Result<_, _>>()
+                    .map(Tree::Keyed);
+            }
             let mut planted = Vec::new();
             for (key, value) in entries {
                 let path = join(path, &key);
-                if let Some(field) = plimsoll_model::template::first_field(&key) {
-                    let problem = "a key can't vary".to_owned();
-                    let text = field.trim_matches(['{', '}']).to_owned();
-                    return Err((path, TemplateError::Arguments { text, problem }));
-                }
                 planted.push((key, plant(value, slots, rows, &path)?));
             }
             Ok(Tree::Object(planted))
         }
         other => Ok(Tree::Constant(other)),
     }
-}
-
-fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
-    message
-        .get_field_by_json_name(key)
-        .or_else(|| message.get_field_by_name(key))
 }
 
 fn join(path: &str, key: &str) -> String {

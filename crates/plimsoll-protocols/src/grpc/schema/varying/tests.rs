@@ -5,6 +5,7 @@ use protox::Compiler;
 use protox::file::{File, FileResolver};
 
 use super::*;
+use crate::grpc::schema::editions::Apart;
 
 /// One proto, by its text.
 struct One(String);
@@ -23,10 +24,11 @@ fn schema(source: &str) -> Schema {
     compiler
         .open_file("a.proto")
         .unwrap_or_else(|e| panic!("{e:?}: {source}"));
-    Schema {
-        pool: compiler.descriptor_pool(),
-        source: "a.proto".to_owned(),
-    }
+    Schema::new(
+        compiler.descriptor_pool(),
+        "a.proto".to_owned(),
+        Apart::default(),
+    )
 }
 
 fn rows() -> Rows {
@@ -264,12 +266,19 @@ const ORDER: &str = r#"
 syntax = "proto3";
 import "google/protobuf/wrappers.proto";
 import "google/protobuf/struct.proto";
+import "google/protobuf/any.proto";
+import "google/protobuf/duration.proto";
+import "google/protobuf/timestamp.proto";
 message Order {
   string text = 1; int32 small = 2; uint32 count = 3; bool flag = 4; bytes data = 5;
   google.protobuf.Int64Value maybe = 6; google.protobuf.StringValue note = 7;
   google.protobuf.Struct any = 8; repeated int32 list = 9; repeated string words = 10;
   map<string, int32> map = 11; Order inside = 12; float real = 13;
   oneof one { int32 a = 14; int32 b = 15; }
+  google.protobuf.Duration span = 16; google.protobuf.Any held = 17;
+  google.protobuf.Value value = 18; google.protobuf.ListValue values = 19;
+  map<bool, Order> by_flag = 20; map<sint64, string> by_number = 21;
+  google.protobuf.Timestamp at = 22; repeated google.protobuf.Value each = 23;
 }
 service S { rpc Call(Order) returns (Order); }
 "#;
@@ -341,13 +350,26 @@ fn what_can_not_vary_is_told_with_its_place() {
         (r#"{"count": {{now}}}"#, "field \"count\""),
         (r#"{"flag": {{seq}}}"#, "field \"flag\": the field is bool"),
         (r#"{"data": "{{seq}}"}"#, "field \"data\""),
+        (r#"{"span": "{{seq}}m"}"#, "such as \"{{random 1 5}}s\""),
+        (r#"{"span": "{{random 0 999999999999}}s"}"#, "315576000000"),
+        (r#"{"span": {"seconds": {{seq}}}}"#, "field \"span\""),
         (
-            r#"{"any": {"x": "{{seq}}"}}"#,
-            "nothing in a google.protobuf.Struct can vary",
+            r#"{"held": {"@type": "a/Nothing", "x": "{{seq}}"}}"#,
+            "field \"held\": \"@type\" has to name a type",
+        ),
+        (
+            r#"{"held": {"@type": "a/Order", "txt": "{{seq}}"}}"#,
+            "field \"held.txt\"",
         ),
         (r#"{"list": {{seq}}}"#, "field \"list\""),
         (r#"{"list": ["{{uuid}}"]}"#, "field \"list[0]\""),
-        (r#"{"map": {"{{seq}}": 1}}"#, "a key can't vary"),
+        (r#"{"{{seq}}": 1}"#, "no field \"0\""),
+        (r#"{"inside": {"{{uuid}}": 1}}"#, "no field \"inside."),
+        (
+            r#"[{"text": "{{seq}}"}, {"txt": 1}]"#,
+            "message 2 of the list: ",
+        ),
+        ("[]", "an empty list of messages"),
         (r#"{"inside": {{seq}}}"#, "field \"inside\""),
         (
             r#"{"inside": {"txt": "{{seq}}"}}"#,
@@ -381,4 +403,128 @@ fn two_plain_braces_are_no_template() {
         .unwrap();
     assert!(requests.varying.is_empty());
     assert_eq!(requests.messages[0], b"\x0a\x07{{seq}}");
+}
+
+/// Rows of every kind of JSON.
+fn open_rows() -> Rows {
+    let rows = [
+        r#"{"text": "a", "small": "7", "free": "7", "flag": "1", "inside": {"flag": true}}"#,
+        r#"{"text": "", "small": 0, "free": null, "map": {"x": 1}}"#,
+        r#"{"text": "c", "small": -1, "free": {"a": [1, "b"]}, "list": [1, 2]}"#,
+        r#"{"text": "d", "small": 1, "free": "no JSON", "any": {"x": [null]}}"#,
+    ];
+    Rows::parse("r", &rows.join("\n")).unwrap()
+}
+
+#[test]
+fn what_comes_with_protobuf_varies_as_the_library_would_encode_it() {
+    let schema = schema(ORDER);
+    let method = schema.method("S/Call").unwrap();
+    let rows = open_rows();
+    for json in [
+        r#"{"any": {"n": {{seq}}, "s": "n{{seq}}", "": "{{uuid}}", "c": [1, {{random -5 5}}, {"d": {{random 0.00 1.00}}}]}}"#,
+        r#"{"any": {"{{uuid}}": true}}"#,
+        r#"{"any": {"k": {{row.free}}, "l": [{{row.free}}, "x{{row.text}}"]}}"#,
+        r#"{"value": {{seq}}, "values": [{{seq}}, "{{now rfc3339}}", null, [[{{client}}]]]}"#,
+        r#"{"value": "s{{seq}}"}"#,
+        r#"{"value": {{row.free}}}"#,
+        r#"{"value": {"a": {"b": {{seq}}}}}"#,
+        r#"{"each": [{{seq}}, "x{{seq}}", {{row.free}}, {"a": {{seq}}}]}"#,
+        r#"{"span": "{{random -3.000000001 3.000000001}}s"}"#,
+        r#"{"span": "{{seq}}s"}"#,
+        r#"{"span": "{{random 0.0 1.0}}s", "at": "{{now}}"}"#,
+        r#"{"held": {"@type": "type.googleapis.com/Order", "text": "{{uuid}}", "small": {{seq}}}}"#,
+        r#"{"held": {"@type": "type.googleapis.com/google.protobuf.Duration", "value": "{{random 1 9}}s"}}"#,
+        r#"{"held": {"@type": "type.googleapis.com/google.protobuf.Struct", "value": {"a": {{seq}}}}}"#,
+        r#"{"map": {"{{uuid}}": {{random 1 5}}}}"#,
+        r#"{"map": {"{{row.text}}": 0}}"#,
+        r#"{"byFlag": {"{{random 0 1}}": {"text": "{{seq}}"}}}"#,
+        r#"{"byNumber": {"{{random -9 9}}": "{{seq}}"}}"#,
+        r#"{"byNumber": { {{seq}}: "x" }}"#,
+        "{{row}}",
+        "{{ row }}",
+        r#"{"inside": {{row}}}"#,
+    ] {
+        let rows = match json.contains("row}}") || json.contains("row }}") {
+            // As a message takes them.
+            true => {
+                let text: Vec<String> = open_rows()
+                    .whole()
+                    .values()
+                    .map(|row| {
+                        let mut row: Map<String, Value> = serde_json::from_str(row).unwrap();
+                        if let Some(free) = row.remove("free") {
+                            row.insert("value".to_owned(), free);
+                        }
+                        Value::Object(row).to_string()
+                    })
+                    .collect();
+                &Rows::parse("r", &text.join("\n")).unwrap()
+            }
+            false => &rows,
+        };
+        let requests = schema
+            .encode_all(&method, json, Some(rows))
+            .unwrap_or_else(|e| panic!("{json}: {e}"));
+        let varied =
+            Varied::parse(&schema, &method, &quote_bare(json), &mut 0, Some(rows)).unwrap();
+        let variation = Variation::new(3, 2, rows.count(), Order::RoundRobin);
+        for number in 0..40 {
+            let moment = variation.moment(number, 0, 1_795_253_400_250_000_000);
+            let filled = varied.filled(&moment).to_string();
+            let afresh = schema.encode(&method, &filled);
+            let afresh = afresh.unwrap_or_else(|e| panic!("{json}: {e}: {filled}"));
+            let mut patched = Vec::new();
+            requests.varying[0].render(&moment, &mut patched);
+            // Maps have no order, so what was meant is compared, and the size.
+            let decode = |bytes: &[u8]| schema.decode(&method, bytes).unwrap();
+            let sorted = |text: String| serde_json::from_str::<Value>(&text).unwrap();
+            assert_eq!(
+                sorted(decode(&patched)),
+                sorted(decode(&afresh)),
+                "{json}: {filled}"
+            );
+            assert_eq!(patched.len(), afresh.len(), "{json}: {filled}");
+            assert!(patched.len() <= requests.varying[0].most(), "{json}");
+        }
+    }
+    let bad = Rows::parse("r", "{\"text\": \"a\"}\n{\"txt\": 1}").unwrap();
+    let error = schema
+        .encode_all(&method, "{{row}}", Some(&bad))
+        .unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("r, row 2") && error.contains("did you mean text?"),
+        "{error}"
+    );
+}
+
+#[test]
+fn calls_have_the_messages_of_a_list_in_turn() {
+    let schema = schema(ORDER);
+    let method = schema.method("S/Call").unwrap();
+    for list in [
+        r#"[{"small": 1}, {"small": 2, "text": "{{seq}}"}, {}]"#,
+        "{\"small\": 1}\n{\"small\": 2, \"text\": \"{{seq}}\"}\n\n{}\n",
+        "{\"small\": 1}\r\n{\"small\": 2, \"text\": {{seq}}} {}",
+    ] {
+        let requests = schema.encode_all(&method, list, None).unwrap();
+        assert_eq!(requests.messages, [[16, 1]]);
+        let variation = Variation::new(1, 1, 0, Order::RoundRobin);
+        let bytes = |number| {
+            let mut bytes = Vec::new();
+            requests.varying[0].render(&variation.moment(number, 0, 0), &mut bytes);
+            bytes
+        };
+        assert_eq!(bytes(0), [16, 1]);
+        assert_eq!(bytes(1), [10, 1, b'1', 16, 2]);
+        assert_eq!(bytes(2), [0; 0]);
+        assert_eq!(bytes(3), [16, 1]);
+        assert_eq!(bytes(4), [10, 1, b'4', 16, 2]);
+    }
+    // One is the same for every call.
+    let one = schema
+        .encode_all(&method, r#"[{"small": 1}]"#, None)
+        .unwrap();
+    assert!(one.varying.is_empty());
 }

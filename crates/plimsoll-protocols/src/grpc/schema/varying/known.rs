@@ -1,0 +1,233 @@
+//! What varies in the messages that come with protobuf, whose JSON is not that of their
+//! fields (Protocol Buffers, "ProtoJSON Format").
+
+use plimsoll_model::template::{Part, Random, Source, Template};
+use prost_reflect::{Kind, MessageDescriptor};
+use serde_json::Value;
+
+use super::scalar::{scalar, wire, wire_type};
+use super::{Tree, Varied, join};
+use crate::grpc::patch::{Node, Tag};
+use crate::grpc::schema::SchemaError;
+
+/// What a `google.protobuf.Duration` may be at most. Seconds, either way.
+const LONGEST: i64 = 315_576_000_000;
+
+/// Whether a tree is the time in a `google.protobuf.Timestamp`.
+pub(super) fn is_now(message: &MessageDescriptor, tree: &Tree) -> bool {
+    message.full_name() == "google.protobuf.Timestamp"
+        && matches!(tree, Tree::Template(template)
+            if template.alone().is_some_and(|only| matches!(only.source, Source::Now(_))))
+}
+
+/// A column's value as JSON: what it says if that is JSON, else a string.
+pub(super) fn free(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// The message that a `google.protobuf.Any` holds, by its JSON.
+pub(super) fn held(any: &MessageDescriptor, url: &Value) -> Option<MessageDescriptor> {
+    let (_, name) = url.as_str()?.rsplit_once('/')?;
+    any.parent_pool().get_message_by_name(name)
+}
+
+impl Varied<'_> {
+    /// What a message holds.
+    pub(super) fn content(
+        &self,
+        message: &MessageDescriptor,
+        tree: &Tree,
+        path: &str,
+    ) -> Result<Vec<Node>, SchemaError> {
+        let name = message.full_name();
+        if !name.starts_with("google.protobuf.") {
+            return match tree {
+                Tree::Object(entries) => self.nodes(message, entries, path),
+                Tree::Constant(value) => Ok(vec![Node::Bytes(
+                    self.constant(message, value, path)?.into(),
+                )]),
+                Tree::Keyed(_) => Err(self.refused(path, "only keys of a map can vary")),
+                Tree::Template(_) => Err(self.refused(
+                    path,
+                    "of the templates only {{row}} and {{row.NAME}} alone can stand for a message",
+                )),
+                Tree::List(_) => Err(self.refused(path, "a list is not what this field holds")),
+            };
+        }
+        match (name, tree) {
+            ("google.protobuf.Struct", Tree::Object(_) | Tree::Keyed(_)) => {
+                self.open_object(message, tree, path)
+            }
+            ("google.protobuf.Value", tree) => self.open_value(message, tree, path),
+            ("google.protobuf.ListValue", Tree::List(items)) => {
+                self.open_list(message, items, path)
+            }
+            ("google.protobuf.Any", Tree::Object(entries)) => self.any(message, entries, path),
+            ("google.protobuf.Duration", Tree::Template(template)) => self.span(template, path),
+            (_, Tree::Template(_)) if name.ends_with("Value") => self.boxed(message, tree, path),
+            (_, Tree::Template(_)) => Err(self.refused(
+                path,
+                &format!("a {name} can't be a template such as this one"),
+            )),
+            _ => Err(self.refused(path, &format!("nothing in a {name} can vary"))),
+        }
+    }
+
+    /// A wrapper of one value.
+    fn boxed(
+        &self,
+        message: &MessageDescriptor,
+        tree: &Tree,
+        path: &str,
+    ) -> Result<Vec<Node>, SchemaError> {
+        let value = message.get_field_by_name("value");
+        let Some(value) = value.filter(|value| !matches!(value.kind(), Kind::Message(_))) else {
+            let problem = format!("a {} can't be a template", message.full_name());
+            return Err(self.refused(path, &problem));
+        };
+        let mut inner = Vec::new();
+        let tag = Tag::new(value.number(), wire_type(&value));
+        self.value(&value, tree, tag, true, path, &mut inner)?;
+        Ok(inner)
+    }
+
+    /// `"{{random 0.1 2.5}}s"`
+    fn span(&self, template: &Template, path: &str) -> Result<Vec<Node>, SchemaError> {
+        let [Part::Field(field), Part::Text(unit)] = template.parts() else {
+            return Err(self.refused(path, "write a length of time such as \"{{random 1 5}}s\""));
+        };
+        if !field.is_number() || unit != "s" {
+            return Err(self.refused(path, "write a length of time such as \"{{random 1 5}}s\""));
+        }
+        if let Source::Random(Random { low, high, digits }) = field.source {
+            let most = LONGEST.saturating_mul(10i64.pow(u32::from(digits)));
+            if low < -most || high > most {
+                return Err(self.refused(path, "a duration has at most 315576000000 seconds"));
+            }
+        }
+        let field = field.clone();
+        Ok(vec![Node::Span { field }])
+    }
+
+    /// A `Struct`: a map of names to values.
+    fn open_object(
+        &self,
+        of: &MessageDescriptor,
+        tree: &Tree,
+        path: &str,
+    ) -> Result<Vec<Node>, SchemaError> {
+        let key = Tag::new(1, wire::LEN);
+        let entry = |key: Option<Node>, value: &Tree, path: &str| {
+            let held = Node::nested(Tag::new(2, wire::LEN), self.open_value(of, value, path)?);
+            let pair = key.into_iter().chain([held]).collect();
+            Ok(Node::nested(Tag::new(1, wire::LEN), pair))
+        };
+        match tree {
+            Tree::Object(entries) => entries
+                .iter()
+                .map(|(name, value)| {
+                    let node = (!name.is_empty()).then(|| bytes(key, name));
+                    entry(node, value, &join(path, name))
+                })
+                .collect(),
+            Tree::Keyed(entries) => entries
+                .iter()
+                .map(|(name, value)| {
+                    let node = Node::text(key, name.clone(), true);
+                    entry(Some(node), value, &join(path, "*"))
+                })
+                .collect(),
+            _ => Err(self.refused(path, "an object belongs here")),
+        }
+    }
+
+    /// A `ListValue`.
+    fn open_list(
+        &self,
+        of: &MessageDescriptor,
+        items: &[Tree],
+        path: &str,
+    ) -> Result<Vec<Node>, SchemaError> {
+        let item = |(i, tree): (usize, &Tree)| {
+            let value = self.open_value(of, tree, &format!("{path}[{i}]"))?;
+            Ok(Node::nested(Tag::new(1, wire::LEN), value))
+        };
+        items.iter().enumerate().map(item).collect()
+    }
+
+    /// A `Value`. `of`: any message of its file.
+    fn open_value(
+        &self,
+        of: &MessageDescriptor,
+        tree: &Tree,
+        path: &str,
+    ) -> Result<Vec<Node>, SchemaError> {
+        let pool = of.parent_pool();
+        let Some(value) = pool.get_message_by_name("google.protobuf.Value") else {
+            return Err(self.refused(path, "google.protobuf.Value is not described"));
+        };
+        let node = match tree {
+            Tree::Constant(constant) => Node::Bytes(self.constant(&value, constant, path)?.into()),
+            Tree::Template(template) => match (tree.column(), template.alone()) {
+                (Some(column), _) => {
+                    let encode = |json| self.constant(&value, &json, path);
+                    self.each_row(column, path, free, encode)?
+                }
+                (None, Some(only)) if only.is_number() => {
+                    let tag = Tag::new(2, wire::I64);
+                    scalar(&Kind::Double, only, tag, false)
+                        .map_err(|problem| self.refused(path, &problem))?
+                }
+                _ => Node::text(Tag::new(3, wire::LEN), template.clone(), false),
+            },
+            Tree::Object(_) | Tree::Keyed(_) => {
+                Node::nested(Tag::new(5, wire::LEN), self.open_object(of, tree, path)?)
+            }
+            Tree::List(items) => {
+                Node::nested(Tag::new(6, wire::LEN), self.open_list(of, items, path)?)
+            }
+        };
+        Ok(vec![node])
+    }
+
+    /// An `Any`: the name of a type, and a message of it.
+    fn any(
+        &self,
+        any: &MessageDescriptor,
+        entries: &[(String, Tree)],
+        path: &str,
+    ) -> Result<Vec<Node>, SchemaError> {
+        let url = entries.iter().find_map(|(key, tree)| match tree {
+            Tree::Constant(url) if key == "@type" => Some(url),
+            _ => None,
+        });
+        let held = url.and_then(|url| held(any, url).zip(url.as_str()));
+        let Some((message, url)) = held else {
+            let problem = "\"@type\" has to name a type that is described, such as \"type.googleapis.com/package.Message\"";
+            return Err(self.refused(path, problem));
+        };
+        let mut fields: Vec<(String, Tree)> = entries.to_vec();
+        fields.retain(|(key, _)| key != "@type");
+        let content = if message.full_name().starts_with("google.protobuf.") {
+            let value = fields.into_iter().find(|(key, _)| key == "value");
+            let Some((_, tree)) = value else {
+                return Err(self.refused(path, "\"value\" is not there"));
+            };
+            self.content(&message, &tree, path)?
+        } else {
+            self.nodes(&message, &fields, path)?
+        };
+        Ok(vec![
+            bytes(Tag::new(1, wire::LEN), url),
+            Node::nested(Tag::new(2, wire::LEN), content),
+        ])
+    }
+}
+
+/// A string field that does not vary.
+fn bytes(tag: Tag, text: &str) -> Node {
+    let mut field = tag.bytes().to_vec();
+    crate::grpc::patch::write_varint(text.len() as u64, &mut field);
+    field.extend_from_slice(text.as_bytes());
+    Node::Bytes(field.into())
+}
