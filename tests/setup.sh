@@ -138,6 +138,15 @@ if ! fresh java "$sum" || [[ ! -d $peers/java/lib ]]; then
     stamp java "$sum"
 fi
 
+sum=$(checksum tests/peers/grpc-java/pom.xml)
+if ! fresh grpc-java "$sum" || [[ ! -d $peers/grpc-java/lib ]]; then
+    say "installing the interop server of grpc-java"
+    rm -rf "$peers/grpc-java"
+    mvn -q -B -f tests/peers/grpc-java/pom.xml -Dmaven.repo.local="$peers/m2" -Dpeer.build="$peers/grpc-java" package >"$peers/mvn.log" 2>&1 ||
+        fail "mvn package in tests/peers/grpc-java failed (is Maven Central within reach? the whole output is in .peers/mvn.log)"
+    stamp grpc-java "$sum"
+fi
+
 # --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------
 command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.24 or newer from your system or go.dev, and have it on PATH."
 sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
