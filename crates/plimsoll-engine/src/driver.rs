@@ -9,6 +9,10 @@ use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 
+/// Bytes of a connection that may wait for its socket before no more of calls' requests is
+/// put behind them: a peer that does not read shows as waiting calls and not as memory.
+pub const MOST_UNSENT: usize = 1 << 20;
+
 /// A call in flight, as the worker numbers it. A driver hands it back unchanged.
 /// Numbers are small and used again once a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,6 +149,21 @@ pub trait Driver {
     fn deadline(&self) -> Option<Time> {
         None
     }
+
+    /// How many bytes of calls' messages [`Driver::receive`] has put out so far: what it puts
+    /// out besides is owed to the peer, who has to read it before it is read again.
+    fn carried(&self) -> u64 {
+        0
+    }
+
+    /// Messages may go out as far as the peer is concerned, and wait because
+    /// [`MOST_UNSENT`] bytes are in the outbox.
+    fn is_held_back(&self) -> bool {
+        false
+    }
+
+    /// The outbox has been written: put out what was held back.
+    fn go_on(&mut self, _now: Time, _out: &mut Vec<u8>) {}
 
     /// A timer of the driver's own has run out.
     fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}

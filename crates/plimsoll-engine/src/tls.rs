@@ -627,6 +627,15 @@ impl TlsSession {
         }
     }
 
+    /// Bytes of sealed records that wait, where they are our own.
+    pub(crate) fn outgoing(&self) -> usize {
+        match &self.link {
+            Link::Library(_) => 0,
+            Link::Own(session) => session.outgoing().len(),
+            Link::Lean(session) => session.outgoing().len(),
+        }
+    }
+
     /// Write waiting records to `socket` until it takes no more.
     pub(crate) fn flush(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
         while self.wants_write() {

@@ -34,6 +34,7 @@ mod lifecycle;
 
 use calls::Calls;
 use connection::Connection;
+pub(crate) use connection::MOST_OWED;
 pub(crate) use connection::SocketWriter;
 pub use connection::classify_connect;
 pub use control::{Control, StopLevel, WorkerInterval};

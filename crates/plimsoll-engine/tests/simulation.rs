@@ -1,5 +1,5 @@
 //! The worker loop over the simulated network, with the smallest protocol there is:
-//! a request is a call's id in four bytes, and so is its answer.
+//! a request is a call's id in four bytes, and so is its answer; a ping is answered by a pong.
 //!
 //! What holds for every seed: each call that was due is counted exactly once, whatever
 //! the network does; and the same seed gives the same record.
@@ -29,6 +29,8 @@ struct IdsDriver {
 }
 
 const GREETING: [u8; 4] = *b"helo";
+const PING: [u8; 4] = *b"ping";
+const PONG: [u8; 4] = *b"pong";
 
 impl Protocol for Ids {
     type Driver = IdsDriver;
@@ -77,13 +79,18 @@ impl Driver for IdsDriver {
         &mut self,
         bytes: &[u8],
         now: Time,
-        _out: &mut Vec<u8>,
+        out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        self.partial.extend_from_slice(bytes);
-        while self.partial.len() >= 4 {
-            let word: [u8; 4] = self.partial[..4].try_into().unwrap();
-            self.partial.drain(..4);
+        let mut gathered = std::mem::take(&mut self.partial);
+        gathered.extend_from_slice(bytes);
+        let (words, rest) = gathered.as_chunks::<4>();
+        self.partial = rest.to_vec();
+        for &word in words {
+            if word == PING {
+                out.extend_from_slice(&PONG);
+                continue;
+            }
             if word == GREETING {
                 self.ready = true;
                 continue;
@@ -156,6 +163,95 @@ impl Server for Echo {
     }
 }
 
+/// Sends pings without end to see how many pongs the client keeps for it, and reads nothing
+/// for a while.
+struct Flood {
+    pings: usize,
+    reads_after: Option<Duration>,
+    /// Pings that the client has read, while the server read nothing and in all.
+    taken: usize,
+    taken_unread: usize,
+    reads: bool,
+    pongs: usize,
+    rest: Vec<u8>,
+}
+
+impl Server for Flood {
+    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        let mut bytes = GREETING.to_vec();
+        bytes.extend(PING.repeat(self.pings));
+        actions.push(Action::StopReading);
+        actions.push(Action::Send(bytes));
+        if let Some(after) = self.reads_after {
+            actions.push(Action::Timer { after, tag: 0 });
+        }
+    }
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        self.rest.extend_from_slice(bytes);
+        let gathered = std::mem::take(&mut self.rest);
+        let (words, rest) = gathered.as_chunks::<4>();
+        self.rest = rest.to_vec();
+        for word in words {
+            match *word {
+                PONG => self.pongs += 1,
+                GREETING => {}
+                call => actions.push(Action::Send(call.to_vec())),
+            }
+        }
+    }
+    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        self.reads = true;
+        actions.push(Action::Read);
+    }
+    fn taken(&mut self, _peer: Peer, bytes: usize) {
+        self.taken += bytes;
+        if !self.reads {
+            self.taken_unread = self.taken;
+        }
+    }
+}
+
+/// How a server ends a connection that it took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ending {
+    AtOnce,
+    AnsweringNothing,
+    WithTheFirstCall,
+    AfterTheFirstAnswer,
+}
+
+/// Takes connections, greets, and ends them.
+struct Ends {
+    how: Ending,
+    opened: u64,
+}
+
+impl Server for Ends {
+    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        self.opened += 1;
+        actions.push(Action::Send(GREETING.to_vec()));
+        match self.how {
+            Ending::AtOnce => actions.push(Action::Close),
+            Ending::AnsweringNothing => actions.push(Action::Send(vec![0, 0, 9, 9])),
+            Ending::WithTheFirstCall | Ending::AfterTheFirstAnswer => {}
+        }
+    }
+    fn receive(&mut self, _peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        let call = bytes.strip_prefix(&GREETING).unwrap_or(bytes);
+        if call.is_empty() {
+            return;
+        }
+        match self.how {
+            Ending::WithTheFirstCall => actions.push(Action::Close),
+            Ending::AfterTheFirstAnswer => {
+                actions.push(Action::Send(call.to_vec()));
+                actions.push(Action::Close);
+            }
+            Ending::AtOnce | Ending::AnsweringNothing => {}
+        }
+    }
+}
+
 struct Alone {
     start: Option<Time>,
     total: Interval,
@@ -214,7 +310,7 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
     }
 }
 
-fn simulate(load: Load, weather: Weather, server: Echo) -> StageRecord {
+fn simulate(load: Load, weather: Weather, server: impl Server) -> StageRecord {
     simulate_stopped(load, weather, server, Vec::new())
 }
 
@@ -643,6 +739,90 @@ fn a_pause_of_the_generator_is_told_from_the_target_in_both_loops() {
             Verdict::Missed
         );
     }
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_owed_little_and_read_again_once_it_does() {
+    const PINGS: usize = 4 << 20;
+    for (reads_after, send_buffer) in [(None, 1 << 16), (Some(5), 1 << 16), (Some(5), 1 << 20)] {
+        let mut server = Flood {
+            pings: PINGS,
+            reads_after: reads_after.map(Duration::from_secs),
+            taken: 0,
+            taken_unread: 0,
+            reads: false,
+            pongs: 0,
+            rest: Vec::new(),
+        };
+        let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
+        load.stages[0].duration = Some(Duration::from_secs(10));
+        load.drain = Duration::from_secs(20);
+        let weather = Weather {
+            send_buffer,
+            ..Weather::calm(1)
+        };
+        let record = simulate(load, weather, &mut server);
+        accounted(&record);
+        // Pongs are as long as pings: what was taken is in the socket, owed, or one read.
+        let most = send_buffer + (64 << 10) + (128 << 10);
+        assert!(
+            server.taken_unread <= most,
+            "{} bytes taken from a peer that read nothing; a socket holds {send_buffer}",
+            server.taken_unread
+        );
+        match reads_after {
+            None => assert_eq!(record.ok(), 0),
+            Some(_) => {
+                assert_eq!(server.pongs, PINGS, "each ping is answered in the end");
+                // Those due after it began to read are answered, and at once.
+                assert!(record.ok() >= 45, "{record:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn connections_that_end_without_carrying_a_call_come_after_growing_pauses() {
+    let open = Arrivals::Open(Spacing::Constant);
+    let closed = Arrivals::Closed {
+        clients: 1,
+        think: Duration::from_millis(100),
+    };
+    for how in [
+        Ending::AtOnce,
+        Ending::AnsweringNothing,
+        Ending::WithTheFirstCall,
+    ] {
+        for arrivals in [open, closed] {
+            let mut server = Ends { how, opened: 0 };
+            let mut load = load(arrivals, 10.0, 1);
+            load.stages[0].duration = Some(Duration::from_secs(10));
+            let record = simulate(load, Weather::calm(1), &mut server);
+            accounted(&record);
+            let what = format!("{how:?}, {arrivals:?}: {} connections", server.opened);
+            // Pauses of 20 ms to 640 ms, and then of a second: 6 and some 12 connections,
+            // after those before the load began.
+            assert!(server.opened <= 30, "{what}");
+            assert!(record.connections_unused + 1 >= server.opened, "{what}");
+            // Calls fail by what happens to connections, and don't wait for the end.
+            assert!(record.due >= 8 && record.ok() == 0, "{what}: {record:?}");
+            assert!(record.not_started <= 5, "{what}: {record:?}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_carried_a_call_is_replaced_at_once() {
+    let mut server = Ends {
+        how: Ending::AfterTheFirstAnswer,
+        opened: 0,
+    };
+    let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (200, 200));
+    assert_eq!(record.connections_unused, 0);
+    assert!((200..=201).contains(&server.opened), "{}", server.opened);
 }
 
 proptest! {

@@ -283,6 +283,8 @@ pub struct StageRecord {
     pub connections_retried: u64,
     /// Shared connections that were up and were lost; what replaces them is counted above.
     pub connections_lost: u64,
+    /// Shared connections that came up, and that the peer ended before they carried a call.
+    pub connections_unused: u64,
     /// Attempts at a connection that failed, apart from calls.
     pub connect_failures: Counts,
     /// Bytes of the protocol's messages.
@@ -416,6 +418,7 @@ impl StageRecord {
         self.connections_first += other.connections_first;
         self.connections_retried += other.connections_retried;
         self.connections_lost += other.connections_lost;
+        self.connections_unused += other.connections_unused;
         self.connect_failures.merge(&other.connect_failures);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
@@ -456,6 +459,7 @@ impl StageRecord {
         self.connections_first = 0;
         self.connections_retried = 0;
         self.connections_lost = 0;
+        self.connections_unused = 0;
         self.connect_failures.clear();
         self.bytes_sent = 0;
         self.bytes_received = 0;
@@ -492,6 +496,7 @@ impl StageRecord {
             && self.connections_full == 0
             && self.connections_resumed == 0
             && self.connections_lost == 0
+            && self.connections_unused == 0
             && self.connect_failures.total() == 0
             && self.pacing.is_empty()
             && self.delayed.is_empty()

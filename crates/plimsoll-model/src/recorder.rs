@@ -95,6 +95,11 @@ impl Recorder {
         self.current.stage_mut(stage).connections_lost += 1;
     }
 
+    /// A connection that several calls were to use ended, and none had used it.
+    pub fn connection_unused(&mut self, stage: u8) {
+        self.current.stage_mut(stage).connections_unused += 1;
+    }
+
     /// A connection that several calls would have used could not be made.
     pub fn connect_failure(&mut self, stage: u8, outcome: Outcome) {
         self.current

@@ -69,6 +69,10 @@ pub enum Action {
         after: Duration,
         tag: u64,
     },
+    /// Read nothing from now on: what the client sends stays on the way.
+    StopReading,
+    /// Read again, what came meanwhile first.
+    Read,
     /// Close the connection in good order.
     Close,
     Reset,
@@ -79,6 +83,8 @@ pub trait Server {
     fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>);
     fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>);
     fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, _actions: &mut Vec<Action>) {}
+    /// The client has read so many bytes of what was sent to it.
+    fn taken(&mut self, _peer: Peer, _bytes: usize) {}
     fn closed(&mut self, _peer: Peer, _now: Time) {}
 }
 
@@ -92,6 +98,9 @@ impl<T: Server> Server for &mut T {
     }
     fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
         (**self).timer(peer, tag, now, actions);
+    }
+    fn taken(&mut self, peer: Peer, bytes: usize) {
+        (**self).taken(peer, bytes);
     }
     fn closed(&mut self, peer: Peer, now: Time) {
         (**self).closed(peer, now);
@@ -111,6 +120,8 @@ struct Link {
     /// Bytes written and not yet at the server.
     outbound: usize,
     wants_room: bool,
+    /// What came while the server does not read.
+    unread: Option<Vec<Vec<u8>>>,
     refused: bool,
     ended: bool,
     reset: bool,
@@ -259,6 +270,19 @@ impl<S: Server> SimulatedNetwork<S> {
                     let at = self.now + after;
                     self.schedule(at, link, Happening::Timer(tag));
                 }
+                Action::StopReading => {
+                    if let Some(state) = self.links.get_mut(&link) {
+                        state.unread.get_or_insert_default();
+                    }
+                }
+                Action::Read => {
+                    let Some(state) = self.links.get_mut(&link) else {
+                        continue;
+                    };
+                    for piece in state.unread.take().unwrap_or_default() {
+                        self.schedule(self.now, link, Happening::Up(piece));
+                    }
+                }
                 Action::Close | Action::Reset => {
                     let Some(state) = self.links.get(&link) else {
                         continue;
@@ -297,6 +321,9 @@ impl<S: Server> SimulatedNetwork<S> {
             Happening::Refused => {
                 state.refused = true;
                 signal.writable = true;
+            }
+            Happening::Up(bytes) if state.unread.is_some() => {
+                state.unread.get_or_insert_default().push(bytes);
             }
             Happening::Up(bytes) => {
                 state.outbound -= bytes.len().min(state.outbound);
@@ -397,6 +424,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         for (slot, byte) in buffer.iter_mut().zip(link.inbox.drain(..size)) {
             *slot = byte;
         }
+        self.server.taken(Peer(socket.0), size);
         Ok(size)
     }
 

@@ -2,7 +2,8 @@
 //! has come.
 //!
 //! Buffers belong to the worker; a connection keeps only what it could not write, and an
-//! idle one keeps nothing.
+//! idle one keeps nothing. What it owes to a peer that does not read is bounded: beyond
+//! [`MOST_OWED`] the socket is not read until that has gone.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -11,9 +12,13 @@ use plimsoll_model::{ConnectPhases, Outcome, Time};
 
 use rustix::io::Errno;
 
-use crate::driver::{Direction, Driver, Event, ProtocolError, Tracer};
+use crate::driver::{Direction, Driver, Event, MOST_UNSENT, ProtocolError, Tracer};
 use crate::network::Network;
 use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession, UNINVITED};
+
+/// Bytes of answers to what a peer sent (acknowledgements of PING and SETTINGS, answers to
+/// heartbeats) that may wait for the socket. What one more read brings about comes on top.
+pub(crate) const MOST_OWED: u32 = 64 << 10;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,12 +127,18 @@ pub(crate) struct Connection<D, S> {
     written: usize,
     traced: usize,
     pub(crate) in_flight: u32,
+    /// An answer has begun to arrive, or a call has ended well.
+    pub(crate) has_carried: bool,
     /// The call that the connection was made for has been handed to the driver.
     pub(crate) attempt_started: bool,
     /// Stands in the worker's queue of connections with capacity.
     pub(crate) queued: bool,
     pub(crate) dirty: bool,
     pub(crate) write_failed: bool,
+    /// Not read for the time being: it owes the peer too much.
+    choked: bool,
+    /// Of the unsent bytes, at most so many answer what the peer sent.
+    owed: u32,
     pub(crate) early: Early,
     /// The driver's timer that is in the worker's heap.
     pub(crate) timer: Time,
@@ -163,10 +174,13 @@ impl<D: Driver, S> Connection<D, S> {
             written: 0,
             traced: 0,
             in_flight: 0,
+            has_carried: false,
             attempt_started: false,
             queued: false,
             dirty: false,
             write_failed: false,
+            choked: false,
+            owed: 0,
             early: Early::No,
             timer: Time::NEVER,
             low_water: 1,
@@ -266,6 +280,11 @@ impl<D: Driver, S> Connection<D, S> {
         true
     }
 
+    /// How long it has been open.
+    pub(crate) fn age(&self, now: Time) -> Duration {
+        Duration::from_nanos(now.since(self.phase_began))
+    }
+
     /// An outbox for what is about to be written: one that has grown already, if there is one.
     #[inline]
     pub(crate) fn borrow_outbox(&mut self, spare: &mut Vec<Vec<u8>>) {
@@ -276,15 +295,26 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// Calls that may start now; none while much is waiting to be written, so that a
-    /// peer that does not read shows as waiting calls and not as memory.
+    /// Calls that may start now; none while much is waiting to be written.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        const MOST_UNWRITTEN: usize = 1 << 20;
-        if self.state != State::Open || self.out.len() > MOST_UNWRITTEN || self.write_failed {
+        if self.state != State::Open || self.out.len() > MOST_UNSENT || self.write_failed {
             return 0;
         }
         self.driver.capacity()
+    }
+
+    /// Bytes that wait for the socket. What the TLS library holds is not counted: it takes
+    /// no more while it holds any.
+    fn unsent(&self) -> usize {
+        let sealed = self.tls.as_ref().map_or(0, |session| session.outgoing());
+        self.out.len() - self.written + sealed
+    }
+
+    /// What was owed has gone, or most of it: there may be something to read that nobody
+    /// tells of again. True once.
+    pub(crate) fn is_relieved(&mut self) -> bool {
+        self.choked && self.owed <= MOST_OWED / 2 && std::mem::take(&mut self.choked)
     }
 
     /// Read what the socket has, up to a bound for fairness, and hand it to the driver.
@@ -322,6 +352,10 @@ impl<D: Driver, S> Connection<D, S> {
     ) -> Result<Received, Loss> {
         const MOST_READS: usize = 8;
         for _ in 0..MOST_READS {
+            if self.owed > MOST_OWED {
+                self.choked = true;
+                return Ok(Received::Drained);
+            }
             let Some(socket) = &mut self.socket else {
                 return Ok(Received::Drained);
             };
@@ -357,7 +391,11 @@ impl<D: Driver, S> Connection<D, S> {
                     .and_then(|s| self.uninvited(s))
                     .unwrap_or(loss));
             }
+            let before = (self.unsent(), self.driver.carried());
             self.take(&mut buffer[..got], alpn, now, events)?;
+            let carried = (self.driver.carried() - before.1) as usize;
+            let answers = self.unsent().saturating_sub(before.0 + carried);
+            self.owed = self.owed.saturating_add(answers as u32);
             // A short read has emptied the socket; the next bytes make a new event.
             if got < buffer.len() && !to_the_end {
                 self.adjust_low_water(network, buffer.len(), read.at);
@@ -569,6 +607,19 @@ impl<D: Driver, S> Connection<D, S> {
     /// Write what is waiting: everything in one system call where the socket takes it.
     #[inline]
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        self.write(network);
+        if self.write_failed {
+            // What can't be sent is owed no more, and what can be read may tell why.
+            self.owed = 0;
+        } else if self.owed > 0 {
+            self.owed = self
+                .owed
+                .min(u32::try_from(self.unsent()).unwrap_or(u32::MAX));
+        }
+    }
+
+    #[inline]
+    fn write<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if self.write_failed {
             return;
         }
@@ -584,7 +635,9 @@ impl<D: Driver, S> Connection<D, S> {
                     match network.write(socket, &[IoSlice::new(&self.out[self.written..])]) {
                         Ok(n) => self.written += n,
                         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                            return self.forget_written();
+                        }
                         Err(_) => {
                             self.write_failed = true;
                             return;
@@ -628,6 +681,16 @@ impl<D: Driver, S> Connection<D, S> {
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => self.write_failed = true,
+        }
+    }
+
+    /// An outbox that is never quite empty must not keep all that went through it. Rare
+    /// enough that each byte is moved once at most.
+    fn forget_written(&mut self) {
+        if self.written > self.out.len() / 2 {
+            self.out.drain(..self.written);
+            self.traced = self.traced.saturating_sub(self.written);
+            self.written = 0;
         }
     }
 

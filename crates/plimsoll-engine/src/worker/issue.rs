@@ -471,6 +471,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.in_flight -= 1;
+            connection.has_carried |= outcome.is_ok() | (done.first_byte != Time::NEVER);
             match connection.early {
                 Early::No | Early::Sent(_) => {}
                 Early::Accepted => self.recorder.count(call.stage, Count::EarlyAccepted, 1),

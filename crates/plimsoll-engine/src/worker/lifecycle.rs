@@ -1,7 +1,8 @@
 //! Connections: made, served, lost and replaced.
 //!
 //! A lane is one of the plan's connections; whichever connection serves it can be lost
-//! or drained and is then replaced, with growing pauses while the target refuses.
+//! or drained and is then replaced, with growing pauses while the target refuses, or takes
+//! connections and ends them before they have carried a call.
 
 use std::cmp::Reverse;
 use std::io;
@@ -22,6 +23,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// transfer reaches it a hundred times in that, so that looking costs it nothing.
 const MARK_TIME: Duration = Duration::from_millis(10);
 const MOST_SPARE_OUTBOXES: usize = 64;
+/// Outboxes that have grown beyond this are kept as long as there are few. Bytes.
+const LARGE_OUTBOX: usize = 256 << 10;
+const FEW_SPARE_OUTBOXES: usize = 4;
 
 fn token(index: u32, generation: u32) -> Token {
     Token(u64::from(generation) << 32 | u64::from(index))
@@ -375,9 +379,25 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         connection.flush(&mut self.network);
         connection.dirty = false;
+        if connection.driver.is_held_back() && connection.out.is_empty() {
+            connection.driver.go_on(now, &mut connection.out);
+            connection.flush(&mut self.network);
+            if connection.driver.is_held_back() && connection.out.is_empty() {
+                // The others first.
+                connection.dirty = true;
+                self.dirty.push(index);
+            }
+        }
+        if connection.is_relieved() {
+            self.unfinished.push(token(index, connection.generation));
+        }
+        let most_spare = match connection.out.capacity() {
+            0..=LARGE_OUTBOX => MOST_SPARE_OUTBOXES,
+            _ => FEW_SPARE_OUTBOXES,
+        };
         if connection.out.is_empty()
             && connection.out.capacity() > 0
-            && self.spare_outboxes.len() < MOST_SPARE_OUTBOXES
+            && self.spare_outboxes.len() < most_spare
         {
             self.spare_outboxes
                 .push(std::mem::take(&mut connection.out));
@@ -460,7 +480,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 control.connections(1);
                 let state = &mut self.lanes[lane as usize];
                 state.connection = Some(index);
-                state.failures = 0;
                 if state.down.take().is_some() {
                     self.lanes_down -= 1;
                 }
@@ -475,16 +494,74 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// The lane's connection takes no more calls: it finishes its own and another takes over.
     fn drain_lane(&mut self, control: &mut impl Control, index: u32, lane: u32, now: Time) {
+        let mut served = true;
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.state = State::Draining;
             tracing::debug!(connection = connection.generation, "connection draining");
+            // One with calls in flight may still carry them.
+            served = connection.in_flight > 0 || self.has_served(index, now);
         }
         self.unqueue(index);
         self.lanes[lane as usize].connection = None;
         self.open_connections -= 1;
         control.connections(-1);
-        self.to_connect.push_back(lane);
-        self.top_up(lane, now);
+        let loss = Loss {
+            outcome: Outcome::Goaway,
+            detail: "the server went away before the connection's first call".to_owned(),
+        };
+        self.replace(lane, served, true, &loss, now);
+    }
+
+    /// Whether a lane's connection that is about to end was of use: it carried a call, or
+    /// lasted. One that carried none is counted.
+    fn has_served(&mut self, index: u32, now: Time) -> bool {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return true;
+        };
+        // Those that are to rest are of use while they are there.
+        let is_to_carry = matches!(connection.role, Role::Lane(_)) && !self.rests;
+        let carried = std::mem::replace(&mut connection.has_carried, true);
+        let lasted = connection.age(now) >= LONGEST_PAUSE;
+        if is_to_carry && !carried {
+            self.recorder.connection_unused(self.stage);
+        }
+        carried || lasted
+    }
+
+    /// A lane's connection that was up is gone: another follows, at once where this one was
+    /// of use (`served`). `idle`: it had no call in flight, so no client has heard of it.
+    fn replace(&mut self, lane: u32, served: bool, idle: bool, loss: &Loss, now: Time) {
+        let entry = &mut self.lanes[lane as usize];
+        if served {
+            entry.failures = 0;
+        }
+        if served || entry.failures == 0 {
+            entry.failures += u32::from(!served);
+            self.to_connect.push_back(lane);
+            return self.top_up(lane, now);
+        }
+        self.pause(lane, loss.outcome, now);
+        if idle {
+            self.fail_idle_clients(lane, loss.outcome, now);
+        } else {
+            self.top_up(lane, now);
+        }
+    }
+
+    /// The lane is down, and tried again after a pause: doubling ones, so spread that lanes
+    /// don't return in step.
+    fn pause(&mut self, lane: u32, outcome: Outcome, now: Time) {
+        let entry = &mut self.lanes[lane as usize];
+        if entry.down.replace(outcome).is_none() {
+            self.lanes_down += 1;
+        }
+        let doublings = entry.failures.min(7);
+        entry.failures += 1;
+        let pause = (FIRST_PAUSE * 2u32.pow(doublings)).min(LONGEST_PAUSE);
+        let mixed = (lane ^ entry.failures << 20).wrapping_mul(0x9e37_79b9);
+        let spread = 0.75 + f64::from(mixed >> 16) / 131_072.0;
+        self.reconnects
+            .push(Reverse((now + pause.mul_f64(spread), lane)));
     }
 
     /// Take a connection out of the queue of those with capacity.
@@ -505,6 +582,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let (Role::Lane(_), State::Open) = (connection.role, connection.state) {
             self.open_connections -= 1;
             control.connections(-1);
+        }
+        if let (Role::Lane(_), false) = (connection.role, connection.has_carried) {
+            self.recorder.connection_unused(self.stage);
         }
         connection.farewell(&mut self.network);
         if let Some(socket) = connection.socket.take() {
@@ -528,6 +608,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         );
         let was_up = matches!(state, State::Open | State::Draining);
         let attempt_started = connection.attempt_started;
+        let idle = connection.in_flight == 0;
         if connection.in_flight > 0 {
             connection.driver.abort(loss.outcome, now, &mut self.events);
             self.take_events(role, phases, now);
@@ -535,6 +616,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.attempt_failed(attempt, phases, loss, now);
         }
         self.recorder.detail(loss.outcome, &loss.detail);
+        let served = was_up && self.has_served(index, now);
         self.unqueue(index);
         if let Some(mut connection) = self.connections[index as usize].take() {
             // A GOAWAY or a TLS alert that explains why we leave.
@@ -547,37 +629,26 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if !was_up {
             self.connecting -= 1;
         }
-        if let Role::Lane(lane) = role {
-            self.lane_lost(control, lane, state, loss, now);
-        }
-    }
-
-    fn lane_lost(
-        &mut self,
-        control: &mut impl Control,
-        lane: u32,
-        state: State,
-        loss: &Loss,
-        now: Time,
-    ) {
-        let entry = &mut self.lanes[lane as usize];
+        let Role::Lane(lane) = role else {
+            return;
+        };
         match state {
             // Its place has been taken already.
-            State::Draining => return,
+            State::Draining => {}
             State::Open => {
-                entry.connection = None;
+                self.lanes[lane as usize].connection = None;
                 self.open_connections -= 1;
                 control.connections(-1);
                 self.recorder.connection_lost(self.stage);
-                self.to_connect.push_back(lane);
-                self.top_up(lane, now);
-                return;
+                self.replace(lane, served, idle, loss, now);
             }
-            _ => {}
+            _ => self.lane_failed(lane, loss, now),
         }
-        if entry.down.replace(loss.outcome).is_none() {
-            self.lanes_down += 1;
-        }
+    }
+
+    /// A lane's connection did not come up.
+    fn lane_failed(&mut self, lane: u32, loss: &Loss, now: Time) {
+        let entry = &mut self.lanes[lane as usize];
         if !entry.settled {
             entry.settled = true;
             let Established {
@@ -586,13 +657,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             *failed += 1;
             failure.get_or_insert_with(|| (loss.outcome, loss.detail.clone()));
         }
-        // Doubling pauses, spread by the lane's number so that lanes don't return in step.
-        let doublings = entry.failures.min(7);
-        entry.failures += 1;
-        let pause = (FIRST_PAUSE * 2u32.pow(doublings)).min(LONGEST_PAUSE);
-        let spread = 0.75 + f64::from(lane.wrapping_mul(0x9e37_79b9) >> 16) / 131_072.0;
-        self.reconnects
-            .push(Reverse((now + pause.mul_f64(spread), lane)));
+        self.pause(lane, loss.outcome, now);
         self.recorder.connect_failure(self.stage, loss.outcome);
         self.fail_idle_clients(lane, loss.outcome, now);
     }

@@ -42,6 +42,8 @@ pub enum ProblemKind {
     SlowFailures,
     /// Connections that the plan wants never came up.
     ConnectionsMissing,
+    /// Connections came up and ended without carrying a call.
+    ConnectionsUnused,
     /// Full handshakes in a run that was to resume sessions.
     NotResumed,
     /// The counts don't add up.
@@ -275,6 +277,17 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
             );
         }
     }
+    if record.connections_unused > 0 {
+        say(
+            ProblemKind::ConnectionsUnused,
+            false,
+            format!(
+                "{} of {} connections ended without carrying a call: the server, or what stands before it, takes connections and ends them; after the second in a row there is a pause before the next",
+                record.connections_unused,
+                record.connections_full + record.connections_resumed
+            ),
+        );
+    }
     if record.not_started > 0 {
         say(
             ProblemKind::NotStarted,
@@ -387,6 +400,18 @@ mod tests {
             "{}",
             problems[0].text
         );
+    }
+
+    #[test]
+    fn connections_that_carried_nothing_are_told_of_with_how_many_there_were() {
+        let mut r = record(1, 1);
+        r.connections_full = 10;
+        assert_eq!(health(&r, true, &Observed::default()), []);
+        r.connections_unused = 7;
+        let problems = health(&r, true, &Observed::default());
+        assert_eq!(kinds(&problems), [(ProblemKind::ConnectionsUnused, false)]);
+        let text = &problems[0].text;
+        assert!(text.starts_with("7 of 10 connections ended without carrying a call:"));
     }
 
     #[test]

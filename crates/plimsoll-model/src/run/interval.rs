@@ -104,6 +104,8 @@ struct StageLine {
     connections_retried: Option<u64>,
     #[serde(default)]
     connections_lost: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    connections_unused: Option<u64>,
     connect_failures: BTreeMap<String, u64>,
     bytes_sent: u64,
     bytes_received: u64,
@@ -295,6 +297,7 @@ impl IntervalRecord {
                     connections_retried: (r.connections_retried > 0)
                         .then_some(r.connections_retried),
                     connections_lost: r.connections_lost,
+                    connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
                     connect_failures: counts_to_map(&r.connect_failures),
                     bytes_sent: r.bytes_sent,
                     bytes_received: r.bytes_received,
@@ -338,6 +341,7 @@ impl IntervalRecord {
                 connections_first: s.connections_first.unwrap_or(0),
                 connections_retried: s.connections_retried.unwrap_or(0),
                 connections_lost: s.connections_lost,
+                connections_unused: s.connections_unused.unwrap_or(0),
                 connect_failures: counts_from_map(&s.connect_failures)?,
                 bytes_sent: s.bytes_sent,
                 bytes_received: s.bytes_received,

@@ -232,6 +232,9 @@ pub struct StageSummary {
     #[serde(skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
     pub connections_lost: u64,
+    /// Left out where there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections_unused: Option<u64>,
     pub connections_open_max: u64,
     pub errors_by_code: Vec<ErrorSummary>,
     pub connect_failures_by_code: Vec<ErrorSummary>,
@@ -288,6 +291,7 @@ impl StageSummary {
             connections_resumed: r.connections_resumed,
             connections_retried: r.connections_retried,
             connections_lost: r.connections_lost,
+            connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
             connections_open_max: totals.connections_open_max,
             errors_by_code: ErrorSummary::of(&r.outcomes),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures),

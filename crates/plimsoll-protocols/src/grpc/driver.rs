@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{
-    CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+    CallId, Done, Driver, Event, Exchanged, MOST_UNSENT, Protocol, ProtocolError, Tracer,
 };
 use plimsoll_model::{Outcome, Time};
 
@@ -112,8 +112,12 @@ pub struct GrpcDriver {
     partial: Vec<u8>,
     /// A header block whose end has not arrived.
     block: Option<Box<HeaderBlock>>,
-    /// Streams with bytes that wait for a window, in order.
+    /// Streams with bytes that wait for a window, or for the outbox, in order.
     blocked: Vec<u32>,
+    /// Some of them wait for the outbox.
+    held_back: bool,
+    /// Bytes of messages that did not go out with their call's start.
+    carried: u64,
     /// What they wait with, where it is not the same for all.
     bodies: BTreeMap<u32, Box<[u8]>>,
     decodable: Decodable,
@@ -150,6 +154,8 @@ impl GrpcDriver {
             partial: Vec::new(),
             block: None,
             blocked: Vec::new(),
+            held_back: false,
+            carried: 0,
             bodies: BTreeMap::new(),
             decodable: Decodable::default(),
             unpackers: None,
@@ -240,9 +246,10 @@ impl GrpcDriver {
                 stream.answer = Answer::NEW_STREAM;
                 return self.send_messages(id, out);
             }
-            send_body(&prepared.body, stream, &mut self.connection_window, out);
+            self.carried += send_body(&prepared.body, stream, &mut self.connection_window, out);
             if stream.unsent > 0 {
                 self.blocked.push(id);
+                self.held_back |= out.len() >= MOST_UNSENT;
             }
         }
     }
@@ -257,10 +264,11 @@ impl GrpcDriver {
         let bodies = &mut self.bodies;
         let streams = &mut self.streams;
         let window = &mut self.connection_window;
+        let carried = &mut self.carried;
         self.blocked.retain(|id| {
             let waits = match streams.find(*id) {
                 Some(stream) if stream.unsent > 0 => {
-                    send_body(bodies.get(id).unwrap_or(body), stream, window, out);
+                    *carried += send_body(bodies.get(id).unwrap_or(body), stream, window, out);
                     stream.unsent > 0
                 }
                 _ => false,
@@ -272,6 +280,8 @@ impl GrpcDriver {
         });
         if self.blocked.is_empty() {
             self.blocked = Vec::new();
+        } else {
+            self.held_back |= out.len() >= MOST_UNSENT;
         }
     }
 
@@ -373,6 +383,20 @@ impl Driver for GrpcDriver {
         exchanged(stream, self.exchanges.as_deref(), &self.prepared)
     }
 
+    fn carried(&self) -> u64 {
+        self.carried
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.held_back
+    }
+
+    fn go_on(&mut self, now: Time, out: &mut Vec<u8>) {
+        self.held_back = false;
+        self.note_time(now);
+        self.send_blocked(out);
+    }
+
     fn deadline(&self) -> Option<Time> {
         self.exchanges.as_ref()?.next_timer()
     }
@@ -443,6 +467,7 @@ impl Driver for GrpcDriver {
         self.streams = Streams::default();
         self.exchanges = None;
         self.blocked = Vec::new();
+        self.held_back = false;
         self.bodies = BTreeMap::new();
         self.decodable = Decodable::default();
         self.unpackers = None;
@@ -457,9 +482,16 @@ impl Driver for GrpcDriver {
     }
 }
 
-/// Sends as much of a request's body as the windows let.
-fn send_body(body: &[u8], stream: &mut Stream, connection_window: &mut u32, out: &mut Vec<u8>) {
-    while stream.unsent > 0 {
+/// Sends as much of a request's body as the windows let, and as the outbox may hold; how
+/// many bytes that made.
+fn send_body(
+    body: &[u8],
+    stream: &mut Stream,
+    connection_window: &mut u32,
+    out: &mut Vec<u8>,
+) -> u64 {
+    let before = out.len();
+    while stream.unsent > 0 && out.len() < MOST_UNSENT {
         let stream_window = stream.send_window.max(0) as u32;
         let length = stream
             .unsent
@@ -467,7 +499,7 @@ fn send_body(body: &[u8], stream: &mut Stream, connection_window: &mut u32, out:
             .min(stream_window)
             .min(*connection_window);
         if length == 0 {
-            return;
+            break;
         }
         let rest = &body[body.len() - stream.unsent as usize..];
         stream.unsent -= length;
@@ -475,6 +507,7 @@ fn send_body(body: &[u8], stream: &mut Stream, connection_window: &mut u32, out:
         *connection_window -= length;
         write::data(out, stream.id, &rest[..length as usize], stream.unsent == 0);
     }
+    (out.len() - before) as u64
 }
 
 /// What a stream has come to so far.

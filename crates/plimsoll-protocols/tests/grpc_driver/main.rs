@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod conformance;
+mod held_back;
 mod memory;
 mod packed;
 mod sessions;

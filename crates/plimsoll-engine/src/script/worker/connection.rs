@@ -1,4 +1,6 @@
 //! One link of a script: its socket, its TLS session, and what could not be written yet.
+//! While that is more than [`MOST_OWED`] bytes the socket is not read: what a script sends
+//! unasked is little, so it answers what the peer sent.
 
 use std::io::{self, IoSlice};
 
@@ -6,7 +8,7 @@ use plimsoll_model::{Outcome, Time};
 
 use crate::network::Network;
 use crate::tls::TlsSession;
-use crate::worker::SocketWriter;
+use crate::worker::{MOST_OWED, SocketWriter};
 
 /// How far a link has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,10 @@ pub(super) struct Connection<S> {
     pub(super) generation: u8,
     /// What the socket did not take.
     out: Vec<u8>,
+    /// Over TLS: bytes that were sealed since nothing waited.
+    sealed: usize,
+    /// Not read for the time being.
+    choked: bool,
 }
 
 impl<S> Default for Connection<S> {
@@ -39,6 +45,8 @@ impl<S> Default for Connection<S> {
             began: Time::ZERO,
             generation: 0,
             out: Vec::new(),
+            sealed: 0,
+            choked: false,
         }
     }
 }
@@ -66,17 +74,31 @@ impl<S> Connection<S> {
         }
         if let Some(session) = &mut self.tls {
             session.seal(bytes);
+            self.sealed += bytes.len();
             bytes.clear();
             return self.flush(network);
         }
-        let mut written = 0;
+        let mut written = Some(0);
         if self.out.is_empty()
             && let Some(socket) = &mut self.socket
         {
             written = write(network, socket, bytes);
         }
-        self.out.extend_from_slice(&bytes[written..]);
+        if let Some(written) = written {
+            self.out.extend_from_slice(&bytes[written..]);
+        }
         bytes.clear();
+    }
+
+    /// Whether too much waits to be written for more to be read.
+    pub(super) fn is_choked(&mut self) -> bool {
+        self.choked = self.out.len() + self.sealed > MOST_OWED as usize;
+        self.choked
+    }
+
+    /// It was, and is no more: there may be something to read that nobody tells of again.
+    pub(super) fn is_relieved(&mut self) -> bool {
+        self.choked && !self.is_choked()
     }
 
     /// Writes what waits, as far as the socket takes it.
@@ -85,17 +107,20 @@ impl<S> Connection<S> {
             return;
         };
         if let Some(session) = &mut self.tls {
-            // What is not taken waits in the session; a failure shows when it is read.
-            let _ = session.flush(&mut SocketWriter { network, socket });
+            // What is not taken waits in the session.
+            match session.flush(&mut SocketWriter { network, socket }) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                // A failure shows when it is read, so nothing must keep it from that.
+                Ok(()) | Err(_) => self.sealed = 0,
+            }
             return;
         }
         if self.out.is_empty() {
             return;
         }
-        let written = write(network, socket, &self.out);
-        self.out.drain(..written);
-        if self.out.is_empty() {
-            self.out = Vec::new();
+        match write(network, socket, &self.out) {
+            Some(written) if written < self.out.len() => drop(self.out.drain(..written)),
+            Some(_) | None => self.out = Vec::new(),
         }
     }
 
@@ -153,15 +178,16 @@ impl<S> Connection<S> {
     }
 }
 
-/// How many bytes the socket took.
-fn write<N: Network>(network: &mut N, socket: &mut N::Socket, bytes: &[u8]) -> usize {
+/// How many bytes the socket took; `None`: it takes none any more.
+fn write<N: Network>(network: &mut N, socket: &mut N::Socket, bytes: &[u8]) -> Option<usize> {
     let mut written = 0;
     while written < bytes.len() {
         match network.write(socket, &[IoSlice::new(&bytes[written..])]) {
             Ok(n) => written += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+            Err(_) => return None,
         }
     }
-    written
+    Some(written)
 }

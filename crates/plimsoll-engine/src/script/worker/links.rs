@@ -69,13 +69,17 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             }
             return;
         }
+        let mut relieved = false;
         if ready.writable
             && let Some(slot) = self.slots[index as usize].as_mut()
         {
-            slot.connections[usize::from(link.0)].flush(&mut self.network);
+            let connection = &mut slot.connections[usize::from(link.0)];
+            connection.flush(&mut self.network);
+            relieved = connection.is_relieved();
         }
-        if ready.readable || ready.hangup {
-            self.read(control, index, link, ready);
+        if ready.readable || ready.hangup || relieved {
+            let hangup = ready.hangup || relieved;
+            self.read(control, index, link, Ready { hangup, ..ready });
         }
     }
 
@@ -165,6 +169,9 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             return Read::Nothing;
         };
         let connection = &mut slot.connections[usize::from(link.0)];
+        if connection.is_choked() {
+            return Read::Nothing;
+        }
         let Some(socket) = connection.socket.as_mut() else {
             return Read::Nothing;
         };

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::Event;
+use plimsoll_engine::driver::{Event, MOST_UNSENT};
 use plimsoll_model::{Outcome, Time};
 
 use super::{GrpcDriver, WINDOW_STEP, done, exchanged};
@@ -35,8 +35,13 @@ impl GrpcDriver {
             compression: self.prepared.compression,
             unix_ns: self.prepared.unix_ns(now),
         });
+        let before = out.len();
         loop {
-            let window = self.connection_window.min(stream.send_window.max(0) as u32);
+            let mut window = self.connection_window.min(stream.send_window.max(0) as u32);
+            if out.len() >= MOST_UNSENT {
+                // An end may go out, a message may not.
+                window = 0;
+            }
             let Some(piece) = exchange.next_piece(script, renderer.as_ref(), window) else {
                 break;
             };
@@ -44,6 +49,8 @@ impl GrpcDriver {
             self.connection_window -= piece.bytes.len() as u32;
             write::data(out, id, piece.bytes, piece.end_stream);
         }
+        self.carried += (out.len() - before) as u64;
+        self.held_back |= exchange.is_blocked() && out.len() >= MOST_UNSENT;
         // What `unsent` means for a stream: its request has not ended.
         stream.unsent = u32::from(exchange.is_sending());
         if exchange.is_blocked() && !exchange.queued {

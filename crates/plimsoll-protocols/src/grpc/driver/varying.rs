@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::CallId;
+use plimsoll_engine::driver::{CallId, MOST_UNSENT};
 use plimsoll_model::Time;
 
 use super::{GrpcDriver, send_body};
@@ -62,8 +62,9 @@ impl GrpcDriver {
         out.truncate(start);
         self.streams.insert(id, call, stream_window, size, size);
         if let Some(stream) = self.streams.find(id) {
-            send_body(&body, stream, &mut self.connection_window, out);
+            self.carried += send_body(&body, stream, &mut self.connection_window, out);
             if stream.unsent > 0 {
+                self.held_back |= out.len() >= MOST_UNSENT;
                 self.blocked.push(id);
                 self.bodies.insert(id, body);
             }

@@ -1,0 +1,73 @@
+//! A server that lets everything be sent and reads nothing: messages are held back, and what
+//! is owed is told from what was asked for.
+
+use plimsoll_engine::driver::MOST_UNSENT;
+use plimsoll_protocols::grpc::h2::{MAX_WINDOW, flags, kind, setting};
+
+use super::*;
+
+/// Bytes of one message; some twenty are more than an outbox.
+const MESSAGE_SIZE: usize = 700_000;
+
+fn open_windows() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write::settings(&mut bytes, &[(setting::INITIAL_WINDOW_SIZE, MAX_WINDOW)]);
+    write::window_update(&mut bytes, 0, MAX_WINDOW - 65_535);
+    bytes
+}
+
+/// Bytes of messages among `frames`, and streams that were ended.
+fn tally(frames: &[Sent]) -> (usize, usize) {
+    let data = frames.iter().filter(|(head, _)| head.kind() == kind::DATA);
+    data.fold((0, 0), |(bytes, ended), (head, payload)| {
+        let ends = usize::from(head.has(flags::END_STREAM));
+        (bytes + payload.len(), ended + ends)
+    })
+}
+
+fn is_bounded(mut client: Client, calls: usize, each: usize) {
+    let started = client.out.len();
+    let (mut bytes, mut ended) = tally(&client.sent());
+    assert!(started < MOST_UNSENT + 20_000, "{started}");
+    assert_eq!(ended, 0);
+    client.receive(&open_windows()).unwrap();
+    let mut turns = 0;
+    loop {
+        assert!(
+            client.out.len() < MOST_UNSENT + 20_000,
+            "{}",
+            client.out.len()
+        );
+        let (more, ends) = tally(&client.sent());
+        (bytes, ended) = (bytes + more, ended + ends);
+        if !client.driver.is_held_back() {
+            break;
+        }
+        // What comes meanwhile changes nothing.
+        client.receive(&frame(kind::PING, 0, 0, &[7; 8])).unwrap();
+        client.driver.go_on(Time(3), &mut client.out);
+        turns += 1;
+    }
+    assert_eq!((bytes, ended), (calls * each, calls));
+    assert!(turns >= calls * each / (MOST_UNSENT + 20_000), "{turns}");
+}
+
+#[test]
+fn messages_wait_while_the_outbox_is_full() {
+    let client = Client::with_calls(MESSAGE_SIZE, &[(setting::INITIAL_WINDOW_SIZE, 0)], 20);
+    is_bounded(client, 20, MESSAGE_SIZE + 5);
+}
+
+#[test]
+fn only_what_nobody_asked_for_is_owed() {
+    let mut client = Client::with_calls(5_000, &[(setting::INITIAL_WINDOW_SIZE, 0)], 3);
+    client.sent();
+    let carried = client.driver.carried();
+    client.receive(&frame(kind::PING, 0, 0, &[7; 8])).unwrap();
+    assert_eq!((client.out.len(), client.driver.carried()), (17, carried));
+    client.receive(&open_windows()).unwrap();
+    let asked = (client.driver.carried() - carried) as usize;
+    // A SETTINGS acknowledgement besides.
+    assert_eq!(client.out.len(), 17 + 9 + asked);
+    assert!(asked > 15_000);
+}
