@@ -60,6 +60,9 @@ pub struct CannedOptions {
     /// Answer a held request even if the client has reset it, as a server does whose
     /// answer was on the way.
     pub ignore_resets: bool,
+    /// Bytes of answers that one [`CannedConnection::receive`] may make, one answer more or
+    /// less; what is beyond waits for [`CannedConnection::go_on`].
+    pub most_out: usize,
     /// Decode requests and fail on what a client must not do. Off: only what is needed
     /// to answer is read, and nothing is checked.
     pub check_requests: bool,
@@ -82,6 +85,7 @@ impl Default for CannedOptions {
             reset_every: None,
             hold: false,
             ignore_resets: false,
+            most_out: usize::MAX,
             check_requests: true,
         }
     }

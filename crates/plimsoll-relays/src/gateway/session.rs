@@ -1,8 +1,9 @@
 //! One session's socket: admitted, answered, served, closed.
 //!
 //! The task sleeps on four things at once: frames from the bus, bytes from the client,
-//! room to write, and the next ping. It holds at most one queue of frames and one page
-//! of the log.
+//! room to write, and the next ping. It holds at most one queue of frames, one page
+//! of the log, and a bounded amount of answers to what the client sent: one that sends
+//! and does not read is not read either.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -31,6 +32,8 @@ use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Way, new_epoch};
 use crate::llm::is_session_id;
 
 const READ_AT_ONCE: usize = 16 * 1024;
+/// Bytes of pongs and error frames that may wait for the client to read them.
+const MOST_OWED: usize = 64 * 1024;
 /// A log that could not be read is tried again after this.
 const LOG_RETRY: Duration = Duration::from_millis(500);
 /// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
@@ -141,6 +144,7 @@ pub(super) async fn admit(
         missed: false,
         out: upgrade.encode(),
         written: 0,
+        owed: 0,
         sealed: false,
         needs_log: false,
         heard: Instant::now(),
@@ -198,6 +202,8 @@ struct Socket {
     /// Frames that are not written yet.
     out: Vec<u8>,
     written: usize,
+    /// Of these, at most so many answer what the client sent.
+    owed: usize,
     /// Records of what was written wait for the socket.
     sealed: bool,
     needs_log: bool,
@@ -305,11 +311,12 @@ impl Socket {
 
     async fn event(&self, stream: &Stream, mut timer: Pin<&mut Sleep>) -> Event {
         let blocked = !self.out.is_empty() || self.sealed;
+        let reads = self.owed <= MOST_OWED;
         poll_fn(|cx| {
             if self.mailbox.poll(cx, blocked).is_ready() {
                 return Poll::Ready(Event::Mail);
             }
-            if stream.poll_read_ready(cx).is_ready() {
+            if reads && stream.poll_read_ready(cx).is_ready() {
                 return Poll::Ready(Event::Readable);
             }
             if blocked && stream.poll_write_ready(cx).is_ready() {
@@ -329,13 +336,22 @@ impl Socket {
             match stream.try_write(&self.out[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => self.written += n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    // What has gone is not kept, however long some is left.
+                    if self.written > self.out.len() / 2 {
+                        self.out.drain(..self.written);
+                        self.written = 0;
+                    }
+                    self.owed = self.owed.min(self.out.len() - self.written);
+                    return Ok(());
+                }
                 Err(e) => return Err(e),
             }
         }
         // An idle session keeps no buffer.
         self.out = Vec::new();
         self.written = 0;
+        self.owed = 0;
         self.sealed = !stream.try_flush()?;
         Ok(())
     }
@@ -503,6 +519,7 @@ impl Socket {
     }
 
     async fn receive(&mut self, stream: &mut Stream) -> Result<(), Ended> {
+        let before = self.out.len();
         let mut up = Vec::new();
         let mut ended = None;
         let violation = READ_BUFFER.with_borrow_mut(|buffer| {
@@ -536,6 +553,7 @@ impl Socket {
         for text in up {
             self.send_up(&text).await;
         }
+        self.owed += self.out.len() - before;
         if let Err(violation) = violation {
             self.closing = Some((violation.code, violation.reason));
         }

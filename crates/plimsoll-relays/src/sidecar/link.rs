@@ -123,7 +123,14 @@ impl Link {
                     match self.socket.write(&self.out[self.written..]) {
                         Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                         Ok(n) => self.written += n,
-                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                            // What has gone is not kept, however long some is left.
+                            if self.written > self.out.len() / 2 {
+                                self.out.drain(..self.written);
+                                self.written = 0;
+                            }
+                            return Ok(());
+                        }
                         Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                         Err(e) => return Err(e),
                     }

@@ -81,8 +81,12 @@ struct Connection {
     /// What epoll was asked for.
     reads: bool,
     writes: bool,
-    /// Not read for the time being: what it brings can't be sent on.
+    /// Not read for the time being: what it brings can't be sent on, or answered.
     paused: bool,
+    /// To an upstream: of the unsent bytes, at most so many answer what it sent itself
+    /// (heartbeats, PING, SETTINGS). Requests don't keep it from being read: it may not read
+    /// them before its answers have gone.
+    owed: usize,
     /// The other side has sent all it will.
     ended: bool,
     /// To be told the end once all is sent.

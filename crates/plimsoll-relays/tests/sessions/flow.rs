@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use plimsoll_protocols::session::websocket::Opcode;
+use plimsoll_protocols::session::websocket::{Opcode, put_masked};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::client::{Came, Client, http, numbers, post};
+use crate::client::{Came, Client, LIMIT, http, numbers, post};
 use crate::stack::{Stack, quick};
 
 #[tokio::test]
@@ -244,4 +244,56 @@ async fn the_backend_tells_what_it_does_not_know() {
         (status, body),
         (200, json!({ "runs": 0, "status": "healthy" }).to_string())
     );
+}
+
+#[tokio::test]
+async fn a_client_that_pings_and_reads_nothing_is_not_read_either_until_it_does() {
+    /// More than kernels take of a connection, both ways.
+    const FLOOD: usize = 128 << 20;
+    let patient = GatewayOptions {
+        ping_interval: Duration::from_secs(600),
+        ping_timeout: Duration::from_secs(600),
+        ..GatewayOptions::default()
+    };
+    let stack = Stack::start(quick(), patient);
+    let (session, token) = stack.session().await;
+    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    let mut ping = Vec::new();
+    put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
+    let chunk = ping.repeat(16 * 1024);
+    let mut sent = 0;
+    while sent < FLOOD {
+        let write = client.stream.write(&chunk[sent % chunk.len()..]);
+        match tokio::time::timeout(Duration::from_secs(2), write).await {
+            Ok(written) => sent += written.unwrap(),
+            Err(_) => break,
+        }
+    }
+    assert!(sent < FLOOD, "the gateway took {sent} bytes of pings");
+    // The pongs of whole pings, of two bytes each.
+    let owed = sent / ping.len() * 2;
+    let (mut came, mut buffer) = (0, vec![0; 64 << 10]);
+    while came < owed {
+        let most = buffer.len().min(owed - came);
+        let read = client.stream.read(&mut buffer[..most]);
+        came += tokio::time::timeout(LIMIT, read)
+            .await
+            .expect("pongs")
+            .unwrap();
+    }
+    let rest = ping.len() - sent % ping.len();
+    if rest < ping.len() {
+        client
+            .stream
+            .write_all(&ping[ping.len() - rest..])
+            .await
+            .unwrap();
+        client.stream.read_exact(&mut buffer[..2]).await.unwrap();
+    }
+    let (status, _) = post(stack.api, &format!("/session/{session}/run")).await;
+    assert_eq!(status, 200);
+    assert_eq!(client.until_done().await.len(), 19);
 }

@@ -13,6 +13,9 @@ use super::{Fate, Server, answers};
 
 /// Requests in progress on one connection, beyond which no more are read.
 const MOST_IN_PROGRESS: usize = 65_536;
+/// And so many bytes of them: each is kept until it is answered, and its answer until the
+/// client has read it.
+const MOST_BYTES: usize = 8 << 20;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Buffers larger than this are given back when they are empty. Bytes.
 const KEPT: usize = 256 << 10;
@@ -26,21 +29,19 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     server: Arc<Server>,
     mut stopped: watch::Receiver<()>,
 ) -> io::Result<()> {
-    let (tell, mut told) = mpsc::unbounded_channel::<Vec<u8>>();
+    let (tell, mut told) = mpsc::unbounded_channel();
     let mut input: Vec<u8> = Vec::with_capacity(READ_AT_ONCE);
     let mut out = Vec::new();
-    let mut in_progress = 0usize;
+    let mut in_progress = InProgress::default();
     let mut open = true;
     let mut stopping = false;
-    while (open && !stopping) || in_progress > 0 {
-        let reads = open && !stopping && in_progress < MOST_IN_PROGRESS;
+    while (open && !stopping) || in_progress.requests > 0 {
+        let reads = open && !stopping && in_progress.has_room();
         tokio::select! {
-            answer = told.recv(), if in_progress > 0 => {
-                in_progress -= 1;
-                out.extend(answer.into_iter().flatten());
+            Some(answer) = told.recv(), if in_progress.requests > 0 => {
+                in_progress.end(answer, &mut out);
                 while let Ok(answer) = told.try_recv() {
-                    in_progress -= 1;
-                    out.extend_from_slice(&answer);
+                    in_progress.end(answer, &mut out);
                 }
             }
             read = stream.read_buf(&mut input), if reads => {
@@ -70,12 +71,42 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream.shutdown().await
 }
 
+/// Requests whose answers are on their way.
+#[derive(Default)]
+struct InProgress {
+    requests: usize,
+    bytes: usize,
+}
+
+/// An answer, and how long its request was.
+struct Answer {
+    request: usize,
+    bytes: Vec<u8>,
+}
+
+impl InProgress {
+    fn has_room(&self) -> bool {
+        self.requests < MOST_IN_PROGRESS && self.bytes < MOST_BYTES
+    }
+
+    fn begin(&mut self, request: usize) {
+        self.requests += 1;
+        self.bytes += request;
+    }
+
+    fn end(&mut self, answer: Answer, out: &mut Vec<u8>) {
+        self.requests -= 1;
+        self.bytes -= answer.request;
+        out.extend_from_slice(&answer.bytes);
+    }
+}
+
 /// Takes whole frames off `input`; how many bytes that were. `None`: it is no Bolt.
 fn take(
     input: &[u8],
     server: &Arc<Server>,
-    tell: &mpsc::UnboundedSender<Vec<u8>>,
-    in_progress: &mut usize,
+    tell: &mpsc::UnboundedSender<Answer>,
+    in_progress: &mut InProgress,
     out: &mut Vec<u8>,
 ) -> Option<usize> {
     let mut taken = 0;
@@ -105,8 +136,8 @@ fn request(
     frame: &Frame<'_>,
     bytes: &[u8],
     server: &Arc<Server>,
-    tell: &mpsc::UnboundedSender<Vec<u8>>,
-    in_progress: &mut usize,
+    tell: &mpsc::UnboundedSender<Answer>,
+    in_progress: &mut InProgress,
     out: &mut Vec<u8>,
 ) {
     match (frame.kind, frame.command) {
@@ -116,7 +147,7 @@ fn request(
         }
         (Kind::Request { .. }, _) if server.at_once => complete(frame, server, out),
         (Kind::Request { .. }, _) => {
-            *in_progress += 1;
+            in_progress.begin(bytes.len());
             let (server, tell, bytes) = (Arc::clone(server), tell.clone(), bytes.to_vec());
             tokio::spawn(async move {
                 let has_worked = server.work().await;
@@ -132,7 +163,10 @@ fn request(
                     }
                 }
                 // The connection may be gone.
-                let _ = tell.send(out);
+                let _ = tell.send(Answer {
+                    request: bytes.len(),
+                    bytes: out,
+                });
             });
         }
         (Kind::Oneway { .. }, _) => {

@@ -13,6 +13,10 @@ use crate::grpc::h2::{
 use crate::grpc::hpack::{BlockChoice, Decoder, PeerTable};
 use crate::grpc::message::{MessageError, MessageReader, Sink};
 
+/// Streams that are open at once where no limit is set. One that is refused may be tried
+/// again (RFC 9113, 8.7).
+const MOST_STREAMS: usize = 65_536;
+
 /// Messages are counted, and what is in them does not matter.
 struct Anything;
 
@@ -70,6 +74,8 @@ pub struct CannedConnection {
     last_stream: Option<u32>,
     /// Streams with an unsent rest.
     blocked: usize,
+    /// Some of them wait for [`super::CannedOptions::most_out`].
+    held_back: bool,
     requests: u64,
     answered: u64,
     resets: u64,
@@ -92,6 +98,7 @@ impl CannedConnection {
             limits_known: false,
             last_stream: None,
             blocked: 0,
+            held_back: false,
             requests: 0,
             answered: 0,
             resets: 0,
@@ -148,6 +155,17 @@ impl CannedConnection {
         {
             self.answer(place, out);
         }
+    }
+
+    /// Whether answers wait only for what is out to be sent.
+    pub fn is_held_back(&self) -> bool {
+        self.held_back
+    }
+
+    /// What was made has been sent: makes more of the answers that were held back.
+    pub fn go_on(&mut self, out: &mut Vec<u8>) {
+        self.held_back = false;
+        self.send_blocked(out);
     }
 
     /// Takes no more requests: GOAWAY up to the last one seen.
@@ -364,6 +382,10 @@ impl CannedConnection {
             write::reset_stream(out, id, ErrorCode::REFUSED_STREAM);
             return Ok(());
         }
+        if self.streams.len() >= MOST_STREAMS {
+            write::reset_stream(out, id, ErrorCode::REFUSED_STREAM);
+            return Ok(());
+        }
         // Until it has acknowledged SETTINGS, a client may count with the default.
         let window = match self.limits_known {
             true => options.stream_window,
@@ -484,7 +506,8 @@ impl CannedConnection {
         let prepared = &*self.prepared;
         let stream = &mut self.streams[place];
         let length = prepared.body.len() as i64;
-        let fits = length <= self.send_window.min(stream.send_window);
+        let fits = length <= self.send_window.min(stream.send_window)
+            && out.len() < prepared.options.most_out;
         if !fits || !self.client_table.is_steady() {
             return self.answer_slowly(place, fits, out);
         }
@@ -524,8 +547,9 @@ impl CannedConnection {
         write::header_block(out, stream.id, &block, prepared.trailers.is_none());
         stream.unsent = prepared.body.len();
         stream.phase = Phase::Answering;
-        if !send_message(&prepared.body, stream, &mut self.send_window, out) {
+        if !send_message(prepared, stream, &mut self.send_window, out) {
             self.blocked += 1;
+            self.held_back |= out.len() >= prepared.options.most_out;
             return;
         }
         if let Some(trailers) = &prepared.trailers {
@@ -543,7 +567,7 @@ impl CannedConnection {
         let mut ended = 0;
         self.streams.retain_mut(|stream| {
             if stream.phase != Phase::Answering
-                || !send_message(&prepared.body, stream, &mut self.send_window, out)
+                || !send_message(prepared, stream, &mut self.send_window, out)
             {
                 return true;
             }
@@ -554,6 +578,7 @@ impl CannedConnection {
             false
         });
         self.blocked -= ended;
+        self.held_back |= self.blocked > 0 && out.len() >= prepared.options.most_out;
         self.answered += ended as u64;
     }
 
@@ -608,14 +633,19 @@ impl CannedConnection {
     }
 }
 
-/// Sends what the windows let of an answer's message; true once all is sent.
+/// Sends what the windows let of an answer's message, and what may be out; true once all
+/// is sent.
 fn send_message(
-    body: &[u8],
+    prepared: &Prepared,
     stream: &mut Stream,
     connection_window: &mut i64,
     out: &mut Vec<u8>,
 ) -> bool {
+    let body = &prepared.body;
     while stream.unsent > 0 {
+        if out.len() >= prepared.options.most_out {
+            return false;
+        }
         let window = (*connection_window).min(stream.send_window).max(0) as usize;
         let length = stream.unsent.min(window).min(DEFAULT_MAX_FRAME as usize);
         if length == 0 {

@@ -102,9 +102,13 @@ impl Worker {
         }
         let (route, input) = (connection.route, std::mem::take(&mut connection.link.input));
         let (mut rest, mut violation, mut side) = (&input[..], None, Side::Server);
+        let mut answered = 0;
         while let Some((link, http2)) = http2_of(&mut self.connections, token) {
             side = http2.session.side();
-            match http2.session.next(&mut rest, &mut link.out) {
+            let before = link.out.len();
+            let next = http2.session.next(&mut rest, &mut link.out);
+            answered += link.out.len() - before;
+            match next {
                 Ok(Some(event)) => self.event(token, event, now),
                 Ok(None) => break,
                 Err(found) => {
@@ -131,7 +135,11 @@ impl Worker {
         };
         connection.link.input = input;
         connection.link.consume(used);
-        connection.paused = connection.link.unsent() > HIGH_WATER;
+        connection.owed += answered;
+        connection.paused = match side {
+            Side::Server => connection.link.unsent() > HIGH_WATER,
+            Side::Client => connection.owed > HIGH_WATER,
+        };
         if connection.ended || violation.is_some() {
             // What was said last, GOAWAY with its reason above all.
             let _ = connection.link.flush();

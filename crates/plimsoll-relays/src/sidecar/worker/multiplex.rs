@@ -213,6 +213,7 @@ impl Worker {
     /// Frames of an upstream; `false`: the connection is to be closed.
     pub(super) fn take_answers(&mut self, connection: &mut Connection, codec: &Codec) -> bool {
         let input = std::mem::take(&mut connection.link.input);
+        let before = connection.link.out.len();
         let (mut at, mut fine) = (0, true);
         loop {
             let seen = next(connection, codec, From::Server, &input[at..]);
@@ -238,6 +239,8 @@ impl Worker {
         count(&self.counters(connection.route).bytes_up, at as u64);
         connection.link.input = input;
         connection.link.consume(at);
+        connection.owed += connection.link.out.len() - before;
+        connection.paused = connection.owed > HIGH_WATER;
         fine
     }
 

@@ -218,10 +218,16 @@ impl Worker {
             self.close(token, now);
             return;
         }
-        let below = connection.link.unsent() < LOW_WATER;
+        let unsent = connection.link.unsent();
+        connection.owed = connection.owed.min(unsent);
+        let below = unsent < LOW_WATER;
+        let owes_little = match connection.endpoint() {
+            Some(_) => connection.owed < LOW_WATER,
+            None => below,
+        };
         let peer = match connection.role {
             Role::Pipe { peer, .. } if below => Some(peer),
-            Role::Down { .. } | Role::Http2(_) if below => Some(token),
+            Role::Down { .. } | Role::Up { .. } | Role::Http2(_) if owes_little => Some(token),
             _ => None,
         };
         let choked = matches!(&connection.role, Role::Http2(http2) if http2.is_choked());

@@ -68,6 +68,7 @@ impl Worker {
             reads: true,
             writes: connecting,
             paused: false,
+            owed: 0,
             ended: false,
             finishing: false,
             finished: false,

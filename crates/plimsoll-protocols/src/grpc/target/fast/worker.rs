@@ -2,7 +2,7 @@
 //!
 //! Events are edge-triggered, so a connection is read until it is empty, unless its peer
 //! does not take answers: then it is left alone until its socket takes bytes again, and
-//! holds at most what one read brought about.
+//! holds at most what one read brought about, and of large answers a bounded part.
 
 use std::io::{self, BufRead, Read, Write};
 use std::mem;
@@ -274,6 +274,14 @@ impl Connection {
                 Ok(false) => return Turn::Waiting,
                 Err(_) => return Turn::Broken,
             }
+            if self.canned.is_held_back() {
+                buffers.out.clear();
+                self.canned.go_on(&mut buffers.out);
+                if self.write(&buffers.out).is_err() {
+                    return Turn::Broken;
+                }
+                continue;
+            }
             let read = match self.stream.read(&mut buffers.read) {
                 Ok(0) => return Turn::Closed,
                 Ok(read) => read,
@@ -296,7 +304,8 @@ impl Connection {
                 }
             }
             // Less than was asked for: the socket is empty, and more is another event.
-            if read < buffers.read.len() && self.is_flushed() {
+            let done = self.is_flushed() && !self.canned.is_held_back();
+            if read < buffers.read.len() && done {
                 return Turn::Waiting;
             }
         }
