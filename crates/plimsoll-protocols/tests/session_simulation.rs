@@ -6,7 +6,7 @@
 //! where only sockets are killed every query is a success. `SIMULATION_SEED=n` replays one.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,8 +73,31 @@ enum Kind {
     },
 }
 
+/// What is wrong with the gateway's sockets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Nothing,
+    /// The upgrade is answered with 503.
+    Refused,
+    /// Opened, and closed at once with 1012.
+    Restarts,
+    /// A frame that is no JSON, and then silence.
+    Garbage,
+    Binary,
+    /// Pings that nobody reads the answers of, for [`FLOOD_LASTS`].
+    Flood,
+}
+
+const PINGS: usize = 1 << 20;
+const FLOOD_LASTS: Duration = Duration::from_secs(2);
+
 /// API, gateway and killer in one.
 struct Stack {
+    fault: Fault,
+    /// Bytes that clients took off sockets while those were not read.
+    taken_unread: usize,
+    unread: BTreeSet<Peer>,
+    pongs: usize,
     seed: u64,
     pace: Duration,
     /// Out of a million frames, before how many the socket is killed.
@@ -170,8 +193,10 @@ impl Server for Stack {
                 input
             }
             Some(Kind::Socket { reader, .. }) => {
+                let pongs = &mut self.pongs;
                 let read = reader.read(bytes, |message| {
                     assert!(!matches!(message, Message::Text(_) | Message::Binary(_)));
+                    *pongs += usize::from(matches!(message, Message::Pong(_)));
                     ControlFlow::Continue(())
                 });
                 assert_eq!(read, Ok(()), "the client breaks the protocol");
@@ -187,6 +212,10 @@ impl Server for Stack {
             let answer = self.answer(&text, now);
             actions.push(Action::Send(answer.into_bytes()));
             return;
+        }
+        if self.fault == Fault::Refused {
+            let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+            return actions.push(Action::Send(answer.to_vec()));
         }
         let path = text.split(' ').nth(1).unwrap();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -211,7 +240,23 @@ impl Server for Stack {
                 br#"{"type":"resumed","resumed":true}"#,
             );
         }
+        match self.fault {
+            Fault::Nothing | Fault::Refused => {}
+            Fault::Garbage => put_frame(&mut out, Opcode::Text, b"nonsense"),
+            Fault::Binary => put_frame(&mut out, Opcode::Binary, b"x"),
+            Fault::Restarts => put_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
+            Fault::Flood => {
+                for _ in 0..PINGS {
+                    put_frame(&mut out, Opcode::Ping, b"");
+                }
+                self.unread.insert(peer);
+                actions.push(Action::StopReading);
+            }
+        }
         actions.push(Action::Send(out));
+        if self.fault == Fault::Restarts {
+            actions.push(Action::Close);
+        }
         let kind = Kind::Socket {
             session,
             last,
@@ -219,13 +264,25 @@ impl Server for Stack {
         };
         self.connections.insert(peer, kind);
         // Looks for what is due every so often: a run may begin at any time.
-        actions.push(Action::Timer {
-            after: LOOK_EVERY,
-            tag: 0,
-        });
+        let after = match self.fault {
+            Fault::Flood => FLOOD_LASTS,
+            Fault::Nothing => LOOK_EVERY,
+            // Nothing more is said.
+            _ => return,
+        };
+        actions.push(Action::Timer { after, tag: 0 });
+    }
+
+    fn taken(&mut self, peer: Peer, bytes: usize) {
+        if self.unread.contains(&peer) {
+            self.taken_unread += bytes;
+        }
     }
 
     fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        if self.unread.remove(&peer) {
+            actions.push(Action::Read);
+        }
         self.push(peer, now, actions);
         if self.connections.contains_key(&peer) {
             let after = LOOK_EVERY;
@@ -264,10 +321,16 @@ struct Outcomes {
     sessions: u64,
     queries: u64,
     kills: u64,
+    taken_unread: usize,
+    pongs: usize,
 }
 
 /// One run; `stormy`: the network itself loses connections, the API's too.
 fn simulate(seed: u64, stormy: bool) -> Outcomes {
+    simulate_with(seed, stormy, Fault::Nothing)
+}
+
+fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
     let number = |name, from, to| choose(seed, name, from, to);
     let sessions = number(1, 1, 5);
     let queries = number(2, 1, 4);
@@ -285,10 +348,25 @@ fn simulate(seed: u64, stormy: bool) -> Outcomes {
         refuse: if stormy { 50_000 } else { 0 },
         ..Weather::calm(seed)
     };
+    let weather = match fault {
+        Fault::Nothing => weather,
+        _ => Weather {
+            send_buffer: 1 << 16,
+            ..Weather::calm(seed)
+        },
+    };
     let mut stack = Stack {
+        fault,
+        taken_unread: 0,
+        unread: BTreeSet::new(),
+        pongs: 0,
         seed,
         pace: Duration::from_millis(number(9, 0, 30)),
-        kill: number(10, 0, 60_000),
+        kill: if fault == Fault::Nothing {
+            number(10, 0, 60_000)
+        } else {
+            0
+        },
         sessions: BTreeMap::new(),
         connections: BTreeMap::new(),
         decided: 0,
@@ -369,6 +447,8 @@ fn simulate(seed: u64, stormy: bool) -> Outcomes {
         sessions,
         queries,
         kills: stack.kills,
+        taken_unread: stack.taken_unread,
+        pongs: stack.pongs,
     }
 }
 
@@ -445,6 +525,49 @@ fn in_any_weather_a_success_has_all_its_tokens() {
     }
     if std::env::var_os("SIMULATION_SEED").is_none() {
         assert!(failed > 0, "the weather was meant to hurt");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_socket_is_what_its_queries_fail_by() {
+    for (fault, outcome) in [
+        (Fault::Refused, Outcome::SocketRefused),
+        (Fault::Restarts, Outcome::SocketClosed),
+        (Fault::Garbage, Outcome::BadAnswer),
+        (Fault::Binary, Outcome::ProtocolError),
+    ] {
+        for seed in 0..10 {
+            let seen = simulate_with(seed, false, fault);
+            let (record, told) = (&seen.record, format!("{fault:?}, seed {seed}"));
+            let outcomes = &record.outcomes;
+            assert_eq!(record.due, record.ended() + record.not_started, "{told}");
+            assert_eq!(outcomes.of(Outcome::DeadlineExceeded), 0, "{told}");
+            assert!(outcomes.of(outcome) > 0, "{told}: {outcomes:?}");
+            assert_eq!(
+                outcomes.of(outcome) + outcomes.of(Outcome::SessionBroken),
+                record.due,
+                "{told}: {outcomes:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_is_flooded_with_pings_is_owed_little_and_goes_on() {
+    for seed in 0..3 {
+        let seen = simulate_with(seed, false, Fault::Flood);
+        let all = seen.sessions * seen.queries;
+        assert_eq!((seen.record.due, seen.record.ok()), (all, all), "{seed}");
+        // A pong of 6 bytes for a ping of 2: what fits in the socket's buffer and what may
+        // be owed, the answer's head, and what one read took besides.
+        let most = (64 + 64) * 1024 / 3 + 128 * 1024 + 1024;
+        let sessions = usize::try_from(seen.sessions).unwrap();
+        assert!(
+            seen.taken_unread <= sessions * most,
+            "{}",
+            seen.taken_unread
+        );
+        assert!(seen.pongs >= sessions * PINGS, "{}", seen.pongs);
     }
 }
 

@@ -5,7 +5,9 @@
 //! for it was received once and in order; silence ends in its deadline, never in success.
 //! The socket is open before the first query is sent. When it is lost it is opened again,
 //! with growing random pauses, and asked to go on after the last number that was seen;
-//! never after 401 or 403.
+//! never after 401 or 403. Pauses grow until a frame has come: a socket that is opened and
+//! closed again brings nobody further. Why the last one failed is what a query that runs out
+//! of time fails by.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -91,6 +93,7 @@ impl Scripts for Sessions {
             created_ns: 0,
             opened_ns: 0,
             attempts: 0,
+            trouble: None,
             lost_at: Time::NEVER,
             query: None,
             asked: 0,
@@ -178,8 +181,10 @@ pub struct Session {
     /// What making the session and opening its socket the first time took.
     created_ns: u64,
     opened_ns: u64,
-    /// In a row, to open the socket.
+    /// In a row, to open the socket and be told something over it.
     attempts: u32,
+    /// What was wrong with the socket, as long as no frame has come since.
+    trouble: Option<Outcome>,
     lost_at: Time,
     query: Option<Query>,
     /// Queries begun.
@@ -276,8 +281,9 @@ impl Script for Session {
             } else {
                 "the session was not ready within a query's deadline"
             };
-            turn.detail(Outcome::DeadlineExceeded, text);
-            return self.break_off(Outcome::DeadlineExceeded, now, turn);
+            let outcome = self.trouble.unwrap_or(Outcome::DeadlineExceeded);
+            turn.detail(outcome, text);
+            return self.break_off(outcome, now, turn);
         }
         self.arm(turn);
     }

@@ -16,8 +16,11 @@ impl Session {
                 Outcome::BadAnswer,
                 "a frame that is no JSON object with a type",
             );
+            self.trouble = Some(Outcome::BadAnswer);
             return;
         };
+        self.attempts = 0;
+        self.trouble = None;
         match &*frame.kind {
             "token" => {
                 self.note_epoch(frame.epoch);

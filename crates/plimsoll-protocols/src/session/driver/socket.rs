@@ -85,7 +85,6 @@ impl Session {
             }
             turn.time(TimeMeasure::Reconnect, now.since(self.lost_at));
         }
-        self.attempts = 0;
         let gathered = std::mem::take(&mut self.upgrade);
         let rest = &gathered[head.size..];
         if self.query.is_none() && self.request.is_none() && self.next_at == Time::NEVER {
@@ -101,6 +100,12 @@ impl Session {
     pub(super) fn socket_lost(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         let was_open = self.socket == Socket::Open;
         self.socket = Socket::Closed;
+        let outcome = match outcome {
+            Outcome::ProtocolError => outcome,
+            _ if was_open => Outcome::SocketClosed,
+            _ => outcome,
+        };
+        self.trouble = Some(outcome);
         if self.request == Some(Request::Close) {
             return;
         }
@@ -113,11 +118,6 @@ impl Session {
             turn.count(Count::ReconnectsFailed, 1);
         }
         if self.attempts >= self.options.reconnects {
-            let outcome = if was_open {
-                Outcome::SocketClosed
-            } else {
-                outcome
-            };
             return self.break_off(outcome, now, turn);
         }
         // Full jitter: anything from nothing to the pause, which doubles.
@@ -161,9 +161,13 @@ impl Session {
             (Some(closed), _) => closed,
             (None, Err(violation)) => violation,
         };
-        if !closed.reason.is_empty() {
-            turn.detail(Outcome::ProtocolError, closed.reason);
-        }
+        let outcome = match closed.reason {
+            "" => Outcome::SocketClosed,
+            reason => {
+                turn.detail(Outcome::ProtocolError, reason);
+                Outcome::ProtocolError
+            }
+        };
         if self.socket != Socket::Open {
             return;
         }
@@ -171,7 +175,7 @@ impl Session {
         let payload = close_payload(closed.code, closed.reason);
         put_masked(turn.out(SOCKET), Opcode::Close, mask, &payload);
         turn.close(SOCKET);
-        self.socket_lost(Outcome::SocketClosed, now, turn);
+        self.socket_lost(outcome, now, turn);
     }
 }
 
