@@ -3,7 +3,7 @@
 //! The body is counted and thrown away. A partial head is all that is ever kept, and it
 //! is bounded. [`super::driver`] and the fuzz target call this.
 
-/// The largest head that is taken.
+/// The largest head that is taken, and the largest trailers.
 pub const MOST_HEAD: usize = 64 * 1024;
 const MOST_HEADERS: usize = 128;
 /// The longest line of a chunk's size, or of a trailer.
@@ -16,6 +16,8 @@ pub enum AnswerError {
     Head(httparse::Error),
     #[error("the answer's head is longer than {MOST_HEAD} bytes")]
     HeadTooLong,
+    #[error("the answer's trailers are longer than {MOST_HEAD} bytes")]
+    TrailersTooLong,
     #[error("{0:?} is no Content-Length")]
     ContentLength(String),
     #[error("two different lengths: {0} and {1}")]
@@ -58,7 +60,8 @@ enum Chunk {
     Data(u64),
     /// The line end behind a chunk's data.
     DataEnd,
-    Trailers,
+    /// So many bytes of them have come.
+    Trailers(usize),
 }
 
 /// One answer after another, from the bytes of one connection.
@@ -286,20 +289,35 @@ fn next_chunk(at: Chunk, line: &[u8]) -> Result<(Chunk, bool), AnswerError> {
                 return Err(AnswerError::Chunk);
             }
             match u64::from_str_radix(digits, 16) {
-                Ok(0) => Ok((Chunk::Trailers, false)),
+                Ok(0) => Ok((Chunk::Trailers(0), false)),
                 Ok(size) => Ok((Chunk::Data(size), false)),
                 Err(_) => Err(AnswerError::Chunk),
             }
         }
         Chunk::DataEnd if line.is_empty() => Ok((Chunk::Size, false)),
         Chunk::DataEnd | Chunk::Data(_) => Err(AnswerError::Chunk),
-        Chunk::Trailers => Ok((Chunk::Trailers, line.is_empty())),
+        Chunk::Trailers(before) => match before + line.len() {
+            bytes if bytes > MOST_HEAD => Err(AnswerError::TrailersTooLong),
+            bytes => Ok((Chunk::Trailers(bytes), line.is_empty())),
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trailers_that_never_end_are_an_error_by_name() {
+        let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n".to_vec();
+        bytes.extend(b"x-more: and more\r\n".repeat(5_000));
+        for step in [1, 1_000, bytes.len()] {
+            assert_eq!(
+                all(&bytes, step),
+                (vec![], Err(AnswerError::TrailersTooLong))
+            );
+        }
+    }
 
     /// Every answer in `bytes`, given in pieces of `step` bytes, and how it ended.
     fn all(bytes: &[u8], step: usize) -> (Vec<Answer>, Result<Option<Answer>, AnswerError>) {

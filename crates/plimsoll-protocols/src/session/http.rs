@@ -8,6 +8,8 @@ use super::websocket::accept_key;
 const MOST_HEAD: usize = 32 * 1024;
 const MOST_BODY: usize = 1 << 20;
 const MOST_HEADERS: usize = 64;
+/// Of an answer, framing and all: a body in chunks of a byte still fits.
+const MOST_ANSWER: usize = 8 << 20;
 
 /// An answer, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,11 @@ impl AnswerReader {
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Answer>, NotAnAnswer> {
         self.gathered.extend_from_slice(bytes);
         let answer = parse(&self.gathered)?;
+        if answer.is_none() && self.gathered.len() > MOST_ANSWER {
+            return Err(NotAnAnswer(
+                "an answer of more than 8 MiB, of which the body may have 1 MiB".to_owned(),
+            ));
+        }
         if answer.is_some() {
             self.gathered = Vec::new();
         }
@@ -250,6 +257,14 @@ mod tests {
             answer = reader.read(part)?;
         }
         Ok(answer)
+    }
+
+    #[test]
+    fn a_chunk_that_never_begins_is_an_error() {
+        let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=".to_vec();
+        bytes.resize(MOST_ANSWER + 2, b'y');
+        let error = read(&bytes, 1 << 20).unwrap_err();
+        assert!(error.0.contains("more than 8 MiB"), "{error:?}");
     }
 
     #[test]
