@@ -1,12 +1,13 @@
 //! Two groups of runs compared: what differs, and whether chance alone could do it.
 //!
 //! The unit is the run: one figure a run, never single calls, because calls of one run
-//! share its luck. With fewer than four runs a side the difference is shown and nothing
-//! is claimed of it.
+//! share its luck. With too few runs a side the difference is shown and nothing is claimed of
+//! it. All rows are judged together: of equal groups one comparison in twenty, at most, has
+//! any row that differs.
 
 use plimsoll_model::run::plan_text::{PlanDifference, differences};
 use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
-use plimsoll_model::statistics::rank::{self, Difference, FEWEST_RUNS};
+use plimsoll_model::statistics::rank::{self, Difference};
 
 use crate::quantity::{plural, rate, signed, time};
 
@@ -87,6 +88,8 @@ pub struct Comparison {
     pub a: Side,
     pub b: Side,
     pub rows: Vec<Row>,
+    /// How many rows are judged: those whose values are not all the same.
+    pub judged: usize,
     /// Why the figures may not be comparable: loud sentences.
     pub warnings: Vec<String>,
     /// Keys in which the plans of the first runs differ.
@@ -128,7 +131,10 @@ impl Comparison {
     /// How the figures are to be read.
     pub fn method(&self) -> String {
         if self.can_tell() {
-            return "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would differ as much in fewer than 5 % of cases.".to_owned();
+            return format!(
+                "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would make any row differ as much in at most 5 % of comparisons: p is multiplied by the {} judged (Bonferroni), and the intervals hold together.",
+                plural(self.judged as u64, "row")
+            );
         }
         let sides = match (self.a.runs, self.b.runs) {
             (1, 1) => "one run a side".to_owned(),
@@ -139,13 +145,15 @@ impl Comparison {
             ),
         };
         format!(
-            "{sides}: not enough runs to tell ({FEWEST_RUNS} or more a side): this difference may be chance"
+            "{sides}: not enough runs to tell ({} or more a side for {}): this difference may be chance",
+            rank::fewest_runs(self.judged),
+            plural(self.judged.max(1) as u64, "row")
         )
     }
 
-    /// Both groups have at least [`FEWEST_RUNS`] runs.
+    /// Both groups have enough runs for the rows that are judged.
     pub fn can_tell(&self) -> bool {
-        self.a.runs >= FEWEST_RUNS && self.b.runs >= FEWEST_RUNS
+        rank::can_tell(self.a.runs, self.b.runs, self.judged)
     }
 }
 
@@ -216,11 +224,13 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         let client = run.summary.total.client;
         client.is_some_and(|used| used.cpu_system_us.is_none())
     });
-    let rows = metrics
+    let mut rows: Vec<Row> = Vec::new();
+    let measured: Vec<(&Metric, Vec<f64>, Vec<f64>)> = metrics
         .iter()
         .chain(only_user.then_some(&USER_CPU))
         .chain(BOTH)
-        .filter_map(|(metric, unit, lower_is_better, of)| {
+        .filter_map(|metric| {
+            let (_, _, _, of) = metric;
             let values = |runs: &[Run]| -> Option<Vec<f64>> {
                 let mut values: Vec<f64> = runs
                     .iter()
@@ -229,17 +239,24 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
                 values.sort_by(f64::total_cmp);
                 Some(values)
             };
-            let (a, b) = (values(a)?, values(b)?);
-            Some(Row {
-                metric,
-                unit: *unit,
-                lower_is_better: *lower_is_better,
-                a: rank::median(&a),
-                b: rank::median(&b),
-                difference: rank::compare(&a, &b),
-            })
+            Some((metric, values(a)?, values(b)?))
         })
         .collect();
+    // What is the same in all runs can't differ by chance, and costs the other rows nothing.
+    let judged = measured
+        .iter()
+        .filter(|(_, a, b)| a.iter().chain(b).any(|v| *v != a[0]))
+        .count();
+    for ((metric, unit, lower_is_better, _), a, b) in measured {
+        rows.push(Row {
+            metric,
+            unit: *unit,
+            lower_is_better: *lower_is_better,
+            a: rank::median(&a),
+            b: rank::median(&b),
+            difference: rank::compare(&a, &b, judged),
+        });
+    }
     let mut warnings = Vec::new();
     warn_of_states(&mut warnings, "A", a);
     warn_of_states(&mut warnings, "B", b);
@@ -304,6 +321,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         a: side(a),
         b: side(b),
         rows,
+        judged,
         warnings,
         plan_differences,
     })

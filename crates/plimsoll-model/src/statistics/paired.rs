@@ -90,6 +90,55 @@ mod tests {
         assert_eq!(fewest_pairs(0.002), 10);
     }
 
+    /// The numbers of ways in which signed ranks of 1 to 6 sum up to 0, 1, 2, 3, 4 are 1, 1, 1, 2,
+    /// 2 of 64 (counted with `itertools.product`).
+    #[test]
+    fn cuts_are_exact_at_their_borders() {
+        for (ways, cut_at) in [
+            (0.99, None),
+            (1.0, Some(0)),
+            (1.99, Some(0)),
+            (2.0, Some(1)),
+            (3.0, Some(2)),
+            (4.99, Some(2)),
+            (5.0, Some(3)),
+            (7.0, Some(4)),
+        ] {
+            assert_eq!(cut(6, ways / 64.0), cut_at, "{ways}");
+        }
+        assert_eq!(cut(0, 0.5), None);
+        assert_eq!(cut(1, 0.5), Some(0));
+        assert_eq!(fewest_pairs(2.0 / 32.0), 5, "to the letter");
+        assert_eq!(fewest_pairs(2.0 / 32.1), 6);
+        assert_eq!(fewest_pairs(1.0), 1);
+        assert_eq!(fewest_pairs(0.0), 64);
+    }
+
+    #[test]
+    fn bounds_on_zero_leave_room_for_no_difference() {
+        let clear = |low, high| {
+            Paired {
+                shift: 0.0,
+                low,
+                high,
+            }
+            .is_clear()
+        };
+        assert!(clear(0.1, 1.0) && clear(-1.0, -0.1));
+        assert!(!clear(0.0, 1.0) && !clear(-1.0, 0.0) && !clear(-1.0, 1.0));
+    }
+
+    /// The 36 Walsh averages of these are, sorted, 1, 1.5, 2, 2.5, … 72, 80, 96, 128; the interval
+    /// of 5 % leaves three out on either side (`sorted((x[i] + x[j]) / 2 for i, j in …)`).
+    #[test]
+    fn the_interval_leaves_out_as_many_averages_as_the_table_says() {
+        let d = paired(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 0.05).unwrap();
+        assert_eq!((d.low, d.high), (2.5, 72.0));
+        assert_eq!(d.shift, 19.0);
+        let tighter = paired(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 2.0 / 256.0).unwrap();
+        assert_eq!((tighter.low, tighter.high), (1.0, 128.0));
+    }
+
     #[test]
     fn the_shift_is_between_its_bounds() {
         let d = paired(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.05).unwrap();

@@ -5,12 +5,15 @@
 //! one run share that run's luck, and tests over them call noise a difference.
 //! Small groups are computed exactly, ties included, by counting the ways in which the
 //! rank sum can come about; the normal approximation serves above [`EXACT_RUNS`].
+//!
+//! Who compares several statistics of the same runs gets one chance error in twenty for all of
+//! them together (Bonferroni), as in [`crate::ladder`]: p-values are multiplied by how many there
+//! are, and the intervals hold at once.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// Fewer runs a side than this can't show a difference: with three against three the
-/// most extreme order of all comes about by chance in 10 % of cases.
-pub const FEWEST_RUNS: usize = 4;
+/// How often equal groups may be told apart, over all statistics that are compared together.
+pub const ALPHA: f64 = 0.05;
 
 /// Both groups together, up to which the test is computed exactly.
 pub const EXACT_RUNS: usize = 60;
@@ -20,29 +23,44 @@ pub const EXACT_RUNS: usize = 60;
 pub struct Difference {
     /// The Hodges–Lehmann estimate of b − a: the median of all pairwise differences.
     pub shift: f64,
-    /// 95 % confidence interval of the shift.
+    /// Confidence interval of the shift: 95 % for all that are compared together.
     pub low: f64,
     pub high: f64,
-    /// Two-sided Mann–Whitney p-value: how often chance alone differs this much.
+    /// Two-sided Mann–Whitney p-value, times the number of statistics compared together: an upper
+    /// bound of how often chance alone makes any of them differ this much.
     pub p_value: f64,
 }
 
 impl Difference {
-    /// Chance alone would differ this much in fewer than 5 % of cases.
+    /// Chance alone would make any of the statistics differ this much in at most 5 % of cases.
     pub fn is_clear(&self) -> bool {
-        self.p_value < 0.05
+        self.p_value <= ALPHA
     }
 }
 
-/// Compare `b` with `a`. `None`: fewer than [`FEWEST_RUNS`] a side, or a value that is
-/// not a number: not enough to tell.
-pub fn compare(a: &[f64], b: &[f64]) -> Option<Difference> {
-    if a.len() < FEWEST_RUNS || b.len() < FEWEST_RUNS {
+/// Whether groups of these sizes can differ clearly in one of `together` statistics: whether
+/// the most extreme order of all, either way round, comes about rarely enough by chance.
+pub fn can_tell(n1: usize, n2: usize, together: usize) -> bool {
+    // Orders: (n1 + n2) over n1.
+    let orders: f64 = (1..=n1).map(|i| (n2 + i) as f64 / i as f64).product();
+    2.0 / orders * together.max(1) as f64 <= ALPHA
+}
+
+/// The fewest runs a side with which one of `together` statistics can differ clearly.
+pub fn fewest_runs(together: usize) -> usize {
+    (1..).find(|n| can_tell(*n, *n, together)).unwrap_or(1)
+}
+
+/// Compare `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs
+/// ([`can_tell`]), or a value that is not a number.
+pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
+    if !can_tell(a.len(), b.len(), together) {
         return None;
     }
     if a.iter().chain(b).any(|v| !v.is_finite()) {
         return None;
     }
+    let together = together.max(1) as f64;
     let mut differences: Vec<f64> = b
         .iter()
         .flat_map(|vb| a.iter().map(move |va| vb - va))
@@ -50,14 +68,14 @@ pub fn compare(a: &[f64], b: &[f64]) -> Option<Difference> {
     differences.sort_by(f64::total_cmp);
     let pairs = differences.len();
     // From the k-th smallest to the k-th largest pairwise difference, where fewer than k
-    // pairs the wrong way round come about in at most 2.5 % of cases: k ≥ 1 from four
-    // runs a side.
-    let beyond = lower_tail(a.len(), b.len(), 0.025).clamp(1, pairs.div_ceil(2)) - 1;
+    // pairs the wrong way round come about rarely enough: k ≥ 1 where it can be told at all.
+    let beyond =
+        lower_tail(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
     Some(Difference {
         shift: median(&differences),
         low: differences[beyond],
         high: differences[pairs - 1 - beyond],
-        p_value: mann_whitney(a, b),
+        p_value: (mann_whitney(a, b) * together).min(1.0),
     })
 }
 
@@ -167,12 +185,13 @@ mod tests {
 
     #[test]
     fn four_against_four_apart_is_the_least_that_is_clear() {
-        let d = compare(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0]).unwrap();
+        let d = compare(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0], 1).unwrap();
         assert!((d.p_value - 2.0 / 70.0).abs() < 1e-12);
         assert!(d.is_clear());
         assert_eq!((d.shift, d.low, d.high), (10.0, 7.0, 13.0));
-        assert_eq!(compare(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0, 14.0]), None);
-        assert_eq!(compare(&[f64::NAN; 4], &[1.0; 4]), None);
+        assert_eq!(compare(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], 1), None);
+        assert_eq!(compare(&[f64::NAN; 4], &[1.0; 4], 1), None);
+        assert_eq!(compare(&[1.0; 4], &[f64::INFINITY; 4], 1), None);
     }
 
     #[test]
@@ -192,10 +211,118 @@ mod tests {
 
     #[test]
     fn equal_values_are_no_difference() {
-        let d = compare(&[5.0; 6], &[5.0; 6]).unwrap();
+        let d = compare(&[5.0; 6], &[5.0; 6], 9).unwrap();
         assert_eq!((d.shift, d.low, d.high), (0.0, 0.0, 0.0));
         assert!((d.p_value - 1.0).abs() < 1e-12);
         assert!((mann_whitney(&[5.0; 40], &[5.0; 40]) - 1.0).abs() < 1e-12);
+    }
+
+    /// SciPy 1.17: `mannwhitneyu([3.1, 4.7, 5.9, 2.2, 6.8, 7.3, 1.5],
+    /// [4.1, 8.2, 9.6, 5.3, 7.7, 10.4], method="exact")`.
+    #[test]
+    fn the_exact_test_is_scipys() {
+        let a = [3.1, 4.7, 5.9, 2.2, 6.8, 7.3, 1.5];
+        let b = [4.1, 8.2, 9.6, 5.3, 7.7, 10.4];
+        for p in [mann_whitney(&a, &b), mann_whitney(&b, &a)] {
+            assert!((p - 0.051_282_051_282_051_28).abs() < 1e-14, "{p}");
+        }
+        // Ties, by counting: of the 252 ways to choose five of these ten mid-ranks 19 have a sum
+        // as small as the first group's (`itertools.combinations`).
+        let (a, b) = ([1.0, 2.0, 2.0, 3.0, 5.0], [2.0, 4.0, 5.0, 5.0, 6.0]);
+        for p in [mann_whitney(&a, &b), mann_whitney(&b, &a)] {
+            assert!((p - 38.0 / 252.0).abs() < 1e-14, "{p}");
+        }
+        assert_eq!(doubled_ranks(&a, &b), [2, 6, 6, 10, 16, 6, 12, 16, 16, 20]);
+    }
+
+    /// SciPy 1.17: `mannwhitneyu(range(30), [i * 1.3 + 0.65 for i in range(n)], method=…)`,
+    /// "exact" for n = 30 and "asymptotic" for n = 31; and, with ties, `mannwhitneyu([i % 7 for i
+    /// in range(31)], [i % 9 for i in range(32)], method="asymptotic")`.
+    #[test]
+    fn sixty_values_are_the_most_that_are_computed_exactly() {
+        let a: Vec<f64> = (0..30).map(f64::from).collect();
+        let b = |n: i32| -> Vec<f64> { (0..n).map(|i| f64::from(i) * 1.3 + 0.65).collect() };
+        let p = mann_whitney(&a, &b(30));
+        assert!((p - 0.090_602_572_353_106_37).abs() < 1e-12, "{p}");
+        let p = mann_whitney(&a, &b(31));
+        assert!((p - 0.061_734_375_812_617_11).abs() < 1e-9, "{p}");
+        let modulo = |n: i32, m: i32| -> Vec<f64> { (0..n).map(|i| f64::from(i % m)).collect() };
+        for (a, b) in [
+            (modulo(31, 7), modulo(32, 9)),
+            (modulo(32, 9), modulo(31, 7)),
+        ] {
+            let p = mann_whitney(&a, &b);
+            assert!((p - 0.195_124_331_673_826_8).abs() < 1e-9, "{p}");
+        }
+    }
+
+    #[test]
+    fn cuts_are_exact_at_their_borders() {
+        // Of the 70 orders of four and four, 1 has no pair the wrong way round, 2 have at most one,
+        // 4 at most two, 7 at most three.
+        for (orders, cut) in [
+            (0.99, 0),
+            (1.0, 1),
+            (1.99, 1),
+            (2.0, 2),
+            (3.99, 2),
+            (4.0, 3),
+        ] {
+            assert_eq!(lower_tail(4, 4, orders / 70.0), cut, "{orders}");
+        }
+        // Where the sizes differ: of 15 orders of two and four, 1, 2, 4, 6.
+        for (orders, cut) in [(1.0, 1), (2.0, 2), (4.0, 3), (5.99, 3), (6.0, 4)] {
+            assert_eq!(lower_tail(2, 4, orders / 15.0), cut, "{orders}");
+        }
+        assert_eq!(lower_tail(4, 4, 1.0), 0, "no order is beyond all of them");
+        // 450 − 1.96 · √(30 · 30 · 61 / 12) = 317.4 exactly computed is 318; of 31 and 30 the
+        // approximation gives 465 − 1.96 · √(31 · 30 · 62 / 12) = 329.1.
+        assert_eq!(lower_tail(31, 30, 0.025), 329);
+        assert_eq!(lower_tail(1, 70, 0.000_001), 0, "never below none");
+    }
+
+    #[test]
+    fn what_is_compared_together_asks_for_more() {
+        // 2 of the orders of n and n: 70, 252, 924 for n = 4, 5, 6.
+        for (together, fewest) in [(0, 4), (1, 4), (2, 5), (6, 5), (7, 6), (23, 6), (24, 7)] {
+            assert_eq!(fewest_runs(together), fewest, "{together}");
+        }
+        // 2 · 3 of 120 orders is 5 % to the letter.
+        assert!(can_tell(3, 7, 3) && !can_tell(3, 7, 4) && !can_tell(3, 6, 3));
+        assert!(!can_tell(0, 9, 1) && !can_tell(9, 0, 1));
+        let (a, b) = (
+            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            [11.0, 12.0, 13.0, 14.0, 15.0, 16.0],
+        );
+        let alone = compare(&a, &b, 1).unwrap();
+        let nine = compare(&a, &b, 9).unwrap();
+        assert!((nine.p_value - 9.0 * 2.0 / 924.0).abs() < 1e-12);
+        assert!((alone.p_value - 2.0 / 924.0).abs() < 1e-12);
+        // 2.5 % of 924 orders are those with up to 5 pairs the wrong way round, 0.28 % those with
+        // at most one: so the sixth difference is the lowest, and the second.
+        assert_eq!((alone.low, alone.high), (7.0, 13.0));
+        assert_eq!((nine.low, nine.high), (6.0, 14.0));
+        assert!(nine.is_clear());
+        assert_eq!(compare(&a[..5], &b[..5], 9), None);
+        let half = Difference {
+            p_value: ALPHA,
+            ..nine
+        };
+        assert!(half.is_clear());
+        let more = Difference {
+            p_value: 0.050_001,
+            ..nine
+        };
+        assert!(!more.is_clear());
+        assert_eq!(compare(&a, &a, 9).unwrap().p_value, 1.0);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), 0.0);
+        assert_eq!(median(&[3.0]), 3.0);
+        assert_eq!(median(&[3.0, 5.0]), 4.0);
+        assert_eq!(median(&[3.0, 5.0, 9.0]), 5.0);
     }
 
     #[test]

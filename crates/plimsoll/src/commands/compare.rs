@@ -18,13 +18,14 @@ use crate::presentation;
 
 /// Compare two runs, or two groups of runs of the same test.
 ///
-/// The unit is the run, never the single call: with fewer than four runs a side the
-/// difference is shown, and nothing is claimed of it.
+/// The unit is the run, never the single call: with fewer than about six runs a side the
+/// difference is shown, and nothing is claimed of it. All rows are judged together: of equal
+/// groups one comparison in twenty, at most, has any row that differs.
 #[derive(Debug, Args)]
 #[command(before_help = "\
-Example: two runs; and two builds with four runs each
+Example: two runs; and two builds with six runs each
   plimsoll compare runs/before runs/after
-  plimsoll compare --baseline runs/a1 runs/a2 runs/a3 runs/a4 --candidate runs/b1 runs/b2 runs/b3 runs/b4
+  plimsoll compare --baseline runs/a[1-6] --candidate runs/b[1-6]
 Example: a page to show around, and a table for a pull request
   plimsoll compare runs/before runs/after --html compare.html --markdown compare.md")]
 pub(crate) struct Arguments {
@@ -107,7 +108,7 @@ fn check_distinct(side: &[Run]) -> Result<(), Failure> {
         if !known.insert(place) {
             return Err(Failure::usage(
                 format_args!("{} is given twice", run.dir.display()),
-                "measure again: four runs a side are the fewest from which a difference can be told",
+                "measure again: a difference can be told from about six runs a side",
             ));
         }
     }
@@ -128,6 +129,7 @@ fn document(comparison: &Comparison) -> Value {
         "a": side(&comparison.a),
         "b": side(&comparison.b),
         "enough_runs": comparison.can_tell(),
+        "rows_judged": comparison.judged,
         "warnings": comparison.warnings,
         "plan_differences": comparison
             .plan_differences
