@@ -1,27 +1,29 @@
 //! The search for the load line: the highest arrival rate that meets the objectives.
 //!
-//! After RFC 9971 (multiple loss ratio search): trials of growing length classify rates as
-//! lower bounds (the objectives are met) or upper bounds (they are not), where a share of
-//! the trial time at a rate, the exceed ratio, may go the other way. The rate doubles until
-//! it fails, the interval is halved to the precision that was asked for, and the winner is
-//! confirmed by a longer trial.
+//! In the terms of RFC 9971 (multiple loss ratio search): trials of growing length say whether a
+//! rate is below the line (the objectives are met and the queue does not grow) or above it. The
+//! rate rises until a trial fails; then every trial is made where it tells most, given how all
+//! before it ended ([`estimate`]); the winner is confirmed by a longer trial, for which the
+//! budget keeps room.
 //!
 //! Invariant: [`next`] is a pure function of the goal and the trials made so far. It starts
 //! nothing and reads no clock, so a search is replayed from its record, and simulated
 //! servers test it. Called by `plimsoll find`.
 
 mod bounds;
+mod estimate;
 mod finding;
-mod likelihood;
+mod growth;
 mod record;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use bounds::Level;
-use bounds::{Bounds, Standing, bounds, standing};
+use bounds::{bounds, is_generators, is_lost};
+use estimate::{Estimate, OVERLOAD};
 pub use finding::{Finding, Knee, Limit, finding};
+pub use growth::{ERROR as GROWTH_ERROR, Growth};
 pub use record::{FILE, SearchRecord};
 
 /// What is searched for, and how carefully (RFC 9971, 4.6: search goal).
@@ -38,11 +40,8 @@ pub struct Goal {
     pub probe_s: f64,
     /// How long a trial is that counts, seconds (goal final trial duration).
     pub trial_s: f64,
-    /// How many trials that count are made at most at a rate that is in doubt (goal
-    /// duration sum, in trials).
+    /// How many trials that count are made at most at one rate.
     pub trials: u32,
-    /// The share of them that may fail at a rate that passes (goal exceed ratio).
-    pub exceed_ratio: f64,
     /// How long the trial is that confirms the winner, seconds.
     pub confirm_s: f64,
     /// A trial has at least so many calls, and takes longer where it must: what the
@@ -65,7 +64,6 @@ impl Default for Goal {
             probe_s: 2.0,
             trial_s: 5.0,
             trials: 3,
-            exceed_ratio: 0.5,
             confirm_s: 15.0,
             least_calls: 0,
             budget_s: 300.0,
@@ -110,15 +108,6 @@ impl Goal {
                 ),
             );
         }
-        if !(0.0..1.0).contains(&self.exceed_ratio) {
-            return wrong(
-                "exceed_ratio",
-                format!(
-                    "{} is out of range: use 0 to below 1, such as 0.5",
-                    self.exceed_ratio
-                ),
-            );
-        }
         if self.trials == 0 {
             return wrong("trials", "0 trials decide nothing: use 1 or more".into());
         }
@@ -147,29 +136,31 @@ impl Goal {
         Ok(())
     }
 
-    /// The length of a trial at `rate_per_s`, seconds.
-    fn length_s(&self, level: Level, rate_per_s: f64) -> f64 {
-        let length_s = match level {
-            Level::Probe => self.probe_s,
-            Level::Trial => self.trial_s,
-            Level::Confirm => self.confirm_s,
+    /// The length of a trial at `rate_per_s`, seconds. A short budget has shorter ones.
+    fn length_s(&self, purpose: Purpose, rate_per_s: f64) -> f64 {
+        let (length_s, of_budget) = match purpose {
+            Purpose::Probe | Purpose::Curve => (self.probe_s, 1.0 / 30.0),
+            Purpose::Narrow => (self.trial_s, 1.0 / 12.0),
+            Purpose::Confirm => (self.confirm_s, 1.0 / 6.0),
         };
-        length_s.max(self.least_calls as f64 / rate_per_s)
+        length_s
+            .min(self.budget_s * of_budget)
+            .max(self.least_calls as f64 / rate_per_s)
     }
 }
 
 /// What a trial is made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
+    /// A point of the curve. Says nothing about the bounds.
+    Curve,
     /// Find the neighbourhood: double, halve.
     Probe,
-    /// Classify a rate.
+    /// Tell which side of the line a rate is on, or measure what the target carries.
     Narrow,
     /// Hold the winner to its promise for longer.
     Confirm,
-    /// A point of the curve. Says nothing about the bounds.
-    Curve,
 }
 
 /// How a trial ended.
@@ -186,6 +177,9 @@ pub enum Verdict {
         /// but for them the objectives were met.
         errors: bool,
     },
+    /// Every objective was met, and all the same calls piled up from beginning to end: the
+    /// target does not carry the rate, which a longer trial would show.
+    Growing,
     /// The generator, not the target, was the limit: this says nothing of the target.
     GeneratorLimited { reason: String },
 }
@@ -209,6 +203,9 @@ pub struct Trial {
     pub mean_us: Option<f64>,
     /// Share of the calls that did not end ok.
     pub errors_share: Option<f64>,
+    /// How the calls that wait for their answers grew; `None`: too short to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
     /// The run directory, relative to the search's.
     pub run: Option<String>,
 }
@@ -228,10 +225,31 @@ pub enum Step {
 
 /// The interval in which trials that count begin: so many times the precision.
 const NEIGHBOURHOOD: f64 = 8.0;
-/// The share of the precision to which the interval is halved; the rest is for noise.
-const SPARE: f64 = 0.5;
+/// The share of the precision to which the estimate is narrowed; the rest is for what the
+/// confirmation needs.
+const SPARE: f64 = 0.6;
+/// Of the probability, what is narrowed.
+const SURE: f64 = 0.9;
+/// How far above the capacity it is measured, in standard errors of the trial: the queue must
+/// grow for that.
+const LIFT: f64 = 1.5;
+/// How probable it must be that the confirmation meets the objectives.
+const LIKELY: f64 = 0.9;
+/// And where a trial that counts met them already.
+const SEEN_LIKELY: f64 = 0.7;
+const MEASURED_LIKELY: f64 = 0.955;
+/// Trials that count, at most, for each that may be made at one rate.
+const NARROWING: u32 = 8;
 /// What a trial takes besides its length, until one has shown it. Seconds.
-const ASIDE_S: f64 = 1.0;
+const ASIDE_S: f64 = 1.5;
+/// The share of its length that a confirmation has at least.
+const SHORTEST: f64 = 0.7;
+/// What a trial above the line may take longer than one below it. Seconds.
+const DRAIN_S: f64 = 0.5;
+/// Trials at higher rates than this many times another's drain for longer.
+const ALIKE: f64 = 1.3;
+/// How steep the rate rises while all is well.
+const STEP: f64 = 4.0;
 /// Where the curve wants points, as shares of the load line.
 const CURVE: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
 /// Points closer than this to one another show nothing new.
@@ -239,33 +257,35 @@ const CURVE_DISTANCE: f64 = 0.04;
 
 /// The next step of the search for `goal`, after `trials`.
 pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
-    let left_s = goal.budget_s - trials.iter().map(|t| t.took_s).sum::<f64>();
-    let aside_s = trials
-        .iter()
-        .map(|t| t.took_s - t.length_s)
-        .fold(if trials.is_empty() { ASIDE_S } else { 0.0 }, f64::max);
-    let fits = |length_s: f64| length_s + aside_s <= left_s;
-    let wanted = narrowing(goal, trials);
-    if let Some((level, rate)) = wanted {
-        let length_s = goal.length_s(level, rate);
+    let budget = Budget { goal, trials };
+    let estimate = Estimate::of(goal, trials, false);
+    let mut found = finding::found(goal, trials, estimate.as_ref(), false);
+    if let Some((purpose, rate)) = wanted(goal, trials, estimate.as_ref(), &found) {
         // The confirmation of what is known by now comes before knowing it better.
-        let winner = confirmable(goal, trials);
-        let reserve = match (level, winner) {
-            (Level::Confirm, _) | (_, None) => 0.0,
-            (_, Some(winner)) => goal.length_s(Level::Confirm, winner) + aside_s,
-        };
-        if fits(length_s + reserve) {
-            return attempt(level, rate, length_s);
-        }
-        if let Some(rate) = winner {
-            let length_s = goal.length_s(Level::Confirm, rate);
-            if fits(length_s) {
-                return attempt(Level::Confirm, rate, length_s);
+        let winner = winner(goal, trials, estimate.as_ref());
+        let confirmed = found.confirmed;
+        let reserve_s = match winner {
+            Some(winner) if purpose != Purpose::Confirm && !confirmed => {
+                budget.takes(Purpose::Confirm, winner) + DRAIN_S
             }
+            _ => 0.0,
+        };
+        let room_s = budget.left_s() - reserve_s;
+        if budget.takes(purpose, rate) <= room_s {
+            let length_s = match (&estimate, purpose) {
+                (Some(estimate), Purpose::Narrow) => budget.stretched(estimate, rate, room_s),
+                _ => goal.length_s(purpose, rate),
+            };
+            return attempt(purpose, rate, length_s);
         }
-        return Step::Done(Box::new(finding(goal, trials, true)));
+        if let Some(rate) = winner.filter(|_| !confirmed)
+            && let Some(length_s) = budget.confirmation_s(rate)
+        {
+            return attempt(Purpose::Confirm, rate, length_s);
+        }
+        found.budget_spent = true;
+        return Step::Done(Box::new(found));
     }
-    let found = finding(goal, trials, false);
     if let (true, Some(line)) = (goal.curve, found.line_per_s) {
         let near = |rate: f64| {
             trials
@@ -282,116 +302,239 @@ pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
                         .generator_limit_per_s
                         .is_none_or(|limit| *rate < limit)
             });
-        if let Some(rate_per_s) = missing {
-            let length_s = goal.length_s(Level::Probe, rate_per_s);
-            if fits(length_s) {
-                return Step::Try {
-                    purpose: Purpose::Curve,
-                    rate_per_s,
-                    length: Duration::from_secs_f64(length_s),
-                };
-            }
+        if let Some(rate) = missing
+            && budget.takes(Purpose::Curve, rate) <= budget.left_s()
+        {
+            return attempt(Purpose::Curve, rate, goal.length_s(Purpose::Curve, rate));
         }
     }
     Step::Done(Box::new(found))
 }
 
-fn attempt(level: Level, rate_per_s: f64, length_s: f64) -> Step {
+fn attempt(purpose: Purpose, rate_per_s: f64, length_s: f64) -> Step {
     Step::Try {
-        purpose: match level {
-            Level::Probe => Purpose::Probe,
-            Level::Trial => Purpose::Narrow,
-            Level::Confirm => Purpose::Confirm,
-        },
+        purpose,
         rate_per_s,
         length: Duration::from_secs_f64(length_s),
     }
 }
 
-/// The rate that would be confirmed if nothing more could be learned.
-fn confirmable(goal: &Goal, trials: &[Trial]) -> Option<f64> {
-    [Level::Trial, Level::Probe]
-        .into_iter()
-        .find_map(|level| bounds(goal, trials, level).lower)
-        .filter(|rate| {
-            let standing = standing(goal, trials, *rate, Level::Confirm);
-            matches!(standing, Standing::Unknown | Standing::InDoubt)
-        })
+/// What is left, and what trials take of it.
+struct Budget<'a> {
+    goal: &'a Goal,
+    trials: &'a [Trial],
 }
 
-/// The next rate to classify, and by which kind of trial; `None`: the bounds stand.
-fn narrowing(goal: &Goal, trials: &[Trial]) -> Option<(Level, f64)> {
-    let probed = bounds(goal, trials, Level::Probe);
-    let counted = bounds(goal, trials, Level::Trial);
-    if !counted.is_begun()
-        && let Some(rate) = probe(goal, &probed)
+impl Budget<'_> {
+    fn left_s(&self) -> f64 {
+        self.goal.budget_s - self.trials.iter().map(|t| t.took_s).sum::<f64>()
+    }
+
+    /// What a trial at `rate` takes besides its length.
+    fn aside_s(&self, purpose: Purpose, rate: f64) -> f64 {
+        let alike = match purpose {
+            Purpose::Confirm => 1.0,
+            _ => ALIKE,
+        };
+        let alike = self.trials.iter().filter(|t| t.rate_per_s <= alike * rate);
+        alike
+            .map(|t| t.took_s - t.length_s)
+            .max_by(f64::total_cmp)
+            .unwrap_or(ASIDE_S)
+    }
+
+    fn takes(&self, purpose: Purpose, rate: f64) -> f64 {
+        self.goal.length_s(purpose, rate) + self.aside_s(purpose, rate)
+    }
+
+    /// The length of a confirmation for which there is still time; a bit shorter than it should
+    /// be is better than none.
+    fn confirmation_s(&self, rate: f64) -> Option<f64> {
+        let length_s = self.goal.length_s(Purpose::Confirm, rate);
+        let room_s = self.left_s() - self.aside_s(Purpose::Confirm, rate);
+        let calls_s = self.goal.least_calls as f64 / rate;
+        let least_s = (length_s * SHORTEST).max(calls_s);
+        (room_s >= least_s).then(|| length_s.min(room_s))
+    }
+
+    /// The length of a trial that counts: longer where the server's own spread asks for it,
+    /// so that what is left goes into few long trials.
+    fn stretched(&self, estimate: &Estimate, rate: f64, room_s: f64) -> f64 {
+        let length_s = self.goal.length_s(Purpose::Narrow, rate);
+        if estimate.within(rate * length_s) <= self.goal.precision * SPARE {
+            return length_s;
+        }
+        let aside_s = self.aside_s(Purpose::Narrow, rate) + DRAIN_S;
+        let longest_s = self.goal.confirm_s.max(length_s);
+        let trials = (room_s / (longest_s + aside_s)).ceil().max(1.0);
+        (room_s / trials - aside_s).clamp(length_s, longest_s)
+    }
+}
+
+/// The trial that would tell most; `None`: the line is known and confirmed, or there is none.
+fn wanted(
+    goal: &Goal,
+    trials: &[Trial],
+    estimate: Option<&Estimate>,
+    found: &Finding,
+) -> Option<(Purpose, f64)> {
+    // Whose limit it was is asked once more.
+    if let Some(last) = trials.last()
+        && last.verdict.is_limited()
+        && !is_generators(trials, last.rate_per_s)
     {
-        return Some((Level::Probe, rate));
+        return Some((last.purpose, last.rate_per_s));
     }
-    // Where a confirmation failed, short trials flatter: only long ones count from there.
-    let confirmed = bounds(goal, trials, Level::Confirm);
-    if confirmed.upper.is_some() {
-        return approach(goal, &confirmed, None).map(|rate| (Level::Confirm, rate));
-    }
-    let hint = (probed.lower, probed.upper);
-    if let Some(rate) = approach(goal, &counted, Some(hint)) {
-        return Some((Level::Trial, rate));
-    }
-    let winner = counted.lower?;
-    match standing(goal, trials, winner, Level::Confirm) {
-        Standing::Unknown | Standing::InDoubt => Some((Level::Confirm, winner)),
-        _ => None,
+    let seen = bounds(trials);
+    let at_end = |rate: f64, purpose| {
+        let made = |t: &&Trial| t.rate_per_s == rate && t.purpose >= purpose;
+        trials
+            .iter()
+            .rev()
+            .find(made)
+            .is_none()
+            .then_some((purpose, rate))
+    };
+    match (seen.lower, seen.upper) {
+        (None, None) => Some((Purpose::Probe, goal.start_per_s)),
+        (Some(lower), None) if lower >= goal.most_per_s => at_end(lower, Purpose::Confirm),
+        (Some(lower), None) => Some((Purpose::Probe, higher(goal, lower))),
+        (None, Some(upper)) if upper <= goal.least_per_s => at_end(upper, Purpose::Narrow),
+        (None, Some(upper)) => {
+            let lower = hint(trials, upper).unwrap_or(upper).min(upper) / 2.0;
+            let rate = rounded(goal, lower).max(goal.least_per_s);
+            Some((Purpose::Probe, rate))
+        }
+        (Some(lower), Some(upper)) => between(goal, trials, estimate?, found, (lower, upper)),
     }
 }
 
-/// Double until it fails, halve until it passes, then halve the interval to the
-/// neighbourhood of the line.
-fn probe(goal: &Goal, seen: &Bounds) -> Option<f64> {
-    if let Some(rate) = seen.in_doubt {
-        return Some(rate);
-    }
-    match (seen.lower, seen.upper) {
-        (None, None) => Some(goal.start_per_s),
-        (Some(lower), None) => {
-            (lower < goal.most_per_s).then(|| (lower * 2.0).min(goal.most_per_s))
-        }
-        (None, Some(upper)) => {
-            (upper > goal.least_per_s).then(|| (upper / 2.0).max(goal.least_per_s))
-        }
-        (Some(lower), Some(upper)) => {
-            let wide = goal.precision * NEIGHBOURHOOD;
-            (width(lower, upper) > wide).then(|| rounded(goal, f64::midpoint(lower, upper)))
-        }
-    }
+/// The next higher rate while all is well.
+fn higher(goal: &Goal, lower: f64) -> f64 {
+    (lower * STEP).min(goal.most_per_s)
 }
 
-/// One rate closer to an interval of the wanted precision around the line; `None`: it is
-/// there, or the range of rates ends. `hint`: bounds that shorter trials showed.
-fn approach(goal: &Goal, seen: &Bounds, hint: Option<(Option<f64>, Option<f64>)>) -> Option<f64> {
-    if let Some(rate) = seen.in_doubt {
-        return Some(rate);
+/// What the target carried when too much was asked of it, by the lowest rate that was.
+fn hint(trials: &[Trial], upper: f64) -> Option<f64> {
+    let at_upper = trials.iter().filter(|t| t.rate_per_s == upper);
+    at_upper
+        .filter_map(|t| Some(t.rate_per_s - t.growth?.per_s))
+        .rfind(|carried| *carried > 0.0 && *carried * OVERLOAD < upper)
+}
+
+/// The trial that tells most of a line that lies between two rates.
+fn between(
+    goal: &Goal,
+    trials: &[Trial],
+    estimate: &Estimate,
+    found: &Finding,
+    (lower, upper): (f64, f64),
+) -> Option<(Purpose, f64)> {
+    let inside = |rate: f64| rounded(goal, rate).clamp(goal.least_per_s, goal.most_per_s);
+    // Just above what an overloaded target carried lies its capacity.
+    let narrowed = trials
+        .iter()
+        .filter(|t| t.purpose >= Purpose::Narrow)
+        .count();
+    if narrowed == 0
+        && let Some(carried) = hint(trials, upper)
+        && lower * 0.9 < carried
+    {
+        return Some((
+            Purpose::Narrow,
+            inside(carried * (1.0 + goal.precision.max(0.03))),
+        ));
     }
-    let (low_hint, high_hint) = hint.unwrap_or_default();
-    // Each step away from where the hints proved wrong is twice as long as the last.
-    let stride = goal.precision * f64::from(1_u32 << seen.classified.min(16)) / 2.0;
-    match (seen.lower, seen.upper) {
-        (None, None) => low_hint.or(high_hint),
-        (Some(lower), None) => {
-            let further = high_hint
-                .filter(|rate| *rate > lower)
-                .unwrap_or_else(|| rounded(goal, lower * (1.0 + stride)));
-            (lower < goal.most_per_s).then(|| further.min(goal.most_per_s))
-        }
-        (None, Some(upper)) => {
-            let further = rounded(goal, upper * (1.0 - stride.min(0.5)));
-            (upper > goal.least_per_s).then(|| further.max(goal.least_per_s))
-        }
-        (Some(lower), Some(upper)) => {
-            let middle = rounded(goal, f64::midpoint(lower, upper));
-            let between = middle > lower && middle < upper;
-            (width(lower, upper) > goal.precision * SPARE && between).then_some(middle)
-        }
+    let width = estimate.width(SURE);
+    if width > goal.precision * NEIGHBOURHOOD
+        && estimate.is_capacity() < SURE
+        && upper > lower * (1.0 + goal.precision * NEIGHBOURHOOD)
+    {
+        return Some((Purpose::Probe, inside(estimate.quantile(0.5))));
     }
+    let spent = narrowed as u32 >= NARROWING * goal.trials;
+    let precise = |line: f64| upper > line && self::width(line, upper) <= goal.precision;
+    let confirmed = found.line_per_s.filter(|_| found.confirmed);
+    if let Some(line) = confirmed
+        && spent
+        && !precise(line)
+        && let Some(better) = seen(trials, estimate, &|rate| *rate > line)
+    {
+        return Some((Purpose::Confirm, better));
+    }
+    if let Some(line) = confirmed
+        && (spent
+            || precise(line)
+            || estimate.quantile(0.98) <= line * (1.0 + 0.8 * goal.precision))
+    {
+        return None;
+    }
+    if width <= goal.precision * SPARE || spent {
+        let winner = winner(goal, trials, Some(estimate))?;
+        if Some(winner) != found.line_per_s || !found.confirmed {
+            return Some((Purpose::Confirm, winner));
+        }
+        return None;
+    }
+    let middle = estimate.quantile(0.5);
+    // A capacity is measured best while the queue grows.
+    let length_s = goal.length_s(Purpose::Narrow, middle);
+    let lift = match estimate.is_capacity() > SURE {
+        true => estimate.within(middle * length_s) * LIFT,
+        false => 0.0,
+    };
+    let rate = inside(middle * (1.0 + lift));
+    let repeated = trials
+        .iter()
+        .filter(|t| t.rate_per_s == rate && t.purpose >= Purpose::Narrow);
+    if repeated.count() as u32 >= goal.trials {
+        let winner = winner(goal, trials, Some(estimate))?;
+        return (Some(winner) != found.line_per_s || !found.confirmed)
+            .then_some((Purpose::Confirm, winner));
+    }
+    Some((Purpose::Narrow, rate))
+}
+
+/// The rate that would be confirmed if nothing more could be learned: the highest below the
+/// middle of what is probable that is likely to pass.
+fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<f64> {
+    let Some(estimate) = estimate else {
+        return bounds(trials).lower;
+    };
+    let middle = estimate.quantile(0.5);
+    let step = goal.precision / 5.0;
+    let passes = |rate: &f64| {
+        let length_s = goal.length_s(Purpose::Confirm, *rate);
+        estimate.passes(*rate, length_s)
+    };
+    // A measured capacity is known well enough to be nearly sure.
+    let measured = estimate.is_capacity() > SURE;
+    let likely = if measured { MEASURED_LIKELY } else { LIKELY };
+    let candidate = (0..60)
+        .map(|i| f64::from(i) * (1.0 + f64::from(i) / 20.0))
+        .map(|steps| rounded(goal, middle * (1.0 - step * steps).max(0.0)))
+        .filter(|rate| *rate >= goal.least_per_s && !is_lost(trials, *rate))
+        .find(|rate| passes(rate) >= likely);
+    let enough = if measured { likely } else { SEEN_LIKELY };
+    let seen = seen(trials, estimate, &|rate| passes(rate) >= enough);
+    candidate
+        .into_iter()
+        .chain(seen)
+        .max_by(f64::total_cmp)
+        .or(bounds(trials).lower)
+        .map(|rate| rate.min(goal.most_per_s))
+}
+
+/// The highest rate below the middle of what is probable at which a trial that counts met the
+/// objectives, and none that was longer missed them; of those that will `do`.
+fn seen(trials: &[Trial], estimate: &Estimate, will_do: &dyn Fn(&f64) -> bool) -> Option<f64> {
+    let middle = estimate.quantile(0.5);
+    trials
+        .iter()
+        .filter(|t| t.purpose >= Purpose::Narrow && t.verdict == Verdict::Met)
+        .map(|t| t.rate_per_s)
+        .filter(|rate| *rate <= middle && !is_lost(trials, *rate) && will_do(rate))
+        .max_by(f64::total_cmp)
 }
 
 /// The relative width of an interval of rates (RFC 9971, 4.6.12).

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdict};
 
-use crate::quantity::{rate, time};
+use crate::quantity::{plural, rate, time};
 use crate::terminal::{Align, Options, Table, wrap};
 
 /// The word for what a trial is made for.
@@ -23,6 +23,7 @@ pub fn verdict(verdict: &Verdict) -> String {
         Verdict::Met => "met".to_owned(),
         Verdict::Missed { errors: true, .. } => "errors".to_owned(),
         Verdict::Missed { objectives, .. } => format!("missed {}", objectives.join(", ")),
+        Verdict::Growing => "calls pile up".to_owned(),
         Verdict::GeneratorLimited { .. } => "generator-limited".to_owned(),
     }
 }
@@ -45,6 +46,9 @@ pub fn headline(record: &SearchRecord) -> String {
         (None, Limit::Generator { .. }) => {
             "No rate was shown: the generator was the limit from the start.".to_owned()
         }
+        (None, _) if record.trials.iter().any(|t| t.verdict == Verdict::Met) => format!(
+            "No rate was shown to meet {held}: what did was outlasted or outnumbered by trials that did not."
+        ),
         (None, _) => format!("No rate that was tried meets {held}."),
     }
 }
@@ -60,19 +64,25 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
             rate(high)
         ));
     }
-    if finding.line_per_s.is_some() {
-        text.push(if finding.confirmed {
-            format!(
-                "a trial of {} s at the line met every objective",
-                record.goal.confirm_s
-            )
-        } else {
-            "NOT CONFIRMED: no longer trial at the line met every objective".to_owned()
-        });
+    text.extend(exceptions(record, finding));
+    if let Some(line) = finding.line_per_s {
+        text.push(
+            match confirmation(record, line).filter(|_| finding.confirmed) {
+                Some(trial) => format!(
+                    "a trial of {} s at the line met every objective, and no calls piled up in it",
+                    seconds(trial.length_s)
+                ),
+                None => "NOT CONFIRMED: no longer trial at the line met every objective".to_owned(),
+            },
+        );
     }
     text.push(match &finding.limit {
         Limit::Objective { objectives } => {
             format!("above it the target misses {}", objectives.join(", "))
+        }
+        Limit::Queue => {
+            "above it calls pile up for as long as the load lasts: the target carries no more"
+                .to_owned()
         }
         Limit::ServerErrors => "above it the target answers with errors".to_owned(),
         Limit::Generator { reason } => format!(
@@ -89,14 +99,27 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
             "{} is the lowest rate that was allowed",
             rate(record.goal.least_per_s)
         ),
-        Limit::NotReached => "no rate was found that misses an objective".to_owned(),
+        Limit::NotReached => "no higher rate was found that misses an objective".to_owned(),
     });
     if finding.budget_spent && !record.interrupted {
-        text.push(format!(
-            "the budget of {} s was spent before the precision of {} % was reached and the line confirmed",
-            record.goal.budget_s,
-            record.goal.precision * 100.0
-        ));
+        let precise = finding.width.is_some_and(|w| w <= record.goal.precision);
+        let mut missing = Vec::new();
+        if !precise {
+            missing.push(format!(
+                "the precision of {} % was reached",
+                record.goal.precision * 100.0
+            ));
+        }
+        if !finding.confirmed {
+            missing.push("a line was confirmed".to_owned());
+        }
+        if !missing.is_empty() {
+            text.push(format!(
+                "the budget of {} s was spent before {}",
+                record.goal.budget_s,
+                missing.join(" and ")
+            ));
+        }
     }
     if record.interrupted {
         text.push("the search was interrupted".to_owned());
@@ -109,6 +132,58 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
         ));
     }
     text
+}
+
+/// The longest trial that confirmed `line`.
+fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
+    record
+        .trials
+        .iter()
+        .filter(|t| t.rate_per_s == line && t.purpose == Purpose::Confirm)
+        .filter(|t| t.verdict == Verdict::Met)
+        .max_by(|a, b| a.length_s.total_cmp(&b.length_s))
+}
+
+/// The trials that ended on the other side of the line than their rate.
+fn exceptions(record: &SearchRecord, finding: &Finding) -> Option<String> {
+    let line = finding.line_per_s?;
+    let higher: Vec<&Trial> = record
+        .trials
+        .iter()
+        .filter(|t| t.rate_per_s > line && t.verdict == Verdict::Met)
+        .collect();
+    let lower = record
+        .trials
+        .iter()
+        .filter(|t| t.rate_per_s <= line && t.verdict.is_failure())
+        .count();
+    let highest = higher
+        .iter()
+        .max_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
+    let met = highest.map(|t| {
+        format!(
+            "{} above the line met every objective (up to {} for {} s), which others outlast or outweigh",
+            plural(higher.len() as u64, "trial"),
+            rate(t.rate_per_s),
+            seconds(t.length_s)
+        )
+    });
+    let missed = (lower > 0).then(|| {
+        format!(
+            "{} at the line or below it did not",
+            plural(lower as u64, "trial")
+        )
+    });
+    match (met, missed) {
+        (None, None) => None,
+        (Some(met), None) => Some(met),
+        (Some(met), Some(missed)) => Some(format!("{met}; {missed}")),
+        (None, Some(missed)) => Some(format!("{missed} meet every objective")),
+    }
+}
+
+fn seconds(s: f64) -> f64 {
+    (s * 10.0).round() / 10.0
 }
 
 /// The trials by rate, the shorter before the longer.
@@ -158,7 +233,7 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
             dash(trial.p99_us.map(time)),
             dash(trial.p99_9_us.map(time)),
             dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),
-            format!("{}", (trial.length_s * 10.0).round() / 10.0),
+            format!("{}", seconds(trial.length_s)),
             purpose(trial.purpose).to_owned(),
             verdict(&trial.verdict),
         ]);

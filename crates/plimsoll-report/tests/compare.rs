@@ -3,11 +3,15 @@
 //!
 //! Seeds are drawn afresh each time and printed; `COMPARE_SEED=… cargo test …` repeats one.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "tests; seeds are printed"
+)]
 
 mod runs;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 
 use plimsoll_model::run::{Ending, Run};
 use plimsoll_report::compare::compare;

@@ -2,8 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{Bounds, Level, Standing, bounds, standing};
-use super::{Goal, Purpose, Trial, Verdict, likelihood, width};
+use super::bounds::{bounds, is_generators, is_lost, is_outlasted};
+use super::estimate::Estimate;
+use super::{Goal, Purpose, Trial, Verdict, width};
+
+/// The probability of the interval in which the line is said to lie: three standard deviations.
+/// The rates are chosen by how earlier trials ended, which the estimate does not know; simulated
+/// searches hold their line in 95 of 100 with this.
+const INTERVAL: f64 = 0.997;
+/// And this share of the precision on either side: rates are rounded, spreads are guessed.
+const ROOM: f64 = 0.3;
 
 /// What lies above the load line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,6 +21,8 @@ pub enum Limit {
     Objective { objectives: Vec<String> },
     /// The target answers with errors above it.
     ServerErrors,
+    /// Calls pile up above it: the target carries no more.
+    Queue,
     /// The generator can't make more. What the target can do is not known.
     Generator { reason: String },
     /// Even the highest rate that was allowed meets the objectives.
@@ -36,14 +46,14 @@ pub struct Finding {
     /// The load line: the highest rate that was shown to meet the objectives. `None`: no
     /// rate did.
     pub line_per_s: Option<f64>,
-    /// Where the line may lie, given how much the trials scattered (95 %, and at least from
-    /// the highest rate that met the objectives to the lowest that did not).
+    /// Where the line may lie, given how much the trials scattered and how long they were
+    /// (95 %, and at least from the line to the lowest higher rate that failed).
     pub low_per_s: Option<f64>,
     /// `None`: no rate missed the objectives.
     pub high_per_s: Option<f64>,
     /// The relative width of the interval from the line to the lowest rate that missed.
     pub width: Option<f64>,
-    /// A longer trial at the line met the objectives too.
+    /// A longer trial at the line met the objectives too, and no queue grew in it.
     pub confirmed: bool,
     pub limit: Limit,
     /// The lowest rate at which the generator was at its limit.
@@ -55,88 +65,112 @@ pub struct Finding {
 
 /// What `trials` have found. `budget_spent`: there was more to do.
 pub fn finding(goal: &Goal, trials: &[Trial], budget_spent: bool) -> Finding {
-    let (level, seen) = best_known(goal, trials);
+    found(
+        goal,
+        trials,
+        Estimate::of(goal, trials, false).as_ref(),
+        budget_spent,
+    )
+}
+
+/// As [`finding`], with the estimate of these trials.
+pub(super) fn found(
+    goal: &Goal,
+    trials: &[Trial],
+    estimate: Option<&Estimate>,
+    budget_spent: bool,
+) -> Finding {
+    let (line_per_s, confirmed) = line(trials, estimate);
+    let above = |t: &&Trial| line_per_s.is_none_or(|line| t.rate_per_s > line);
     let generator_limit_per_s = trials
         .iter()
-        .filter(|t| matches!(t.verdict, Verdict::GeneratorLimited { .. }))
+        .filter(above)
+        .filter(|t| t.verdict.is_limited() && is_generators(trials, t.rate_per_s))
         .map(|t| t.rate_per_s)
-        .filter(|rate| seen.upper_is_generator && seen.upper.is_some_and(|upper| *rate >= upper))
         .min_by(f64::total_cmp);
-    let judged: Vec<(f64, bool)> = trials
+    let failed_per_s = trials
         .iter()
-        .filter(|t| Level::of(t) >= Some(level.min(Level::Trial)))
-        .filter_map(|t| match t.verdict {
-            Verdict::Met => Some((t.rate_per_s, true)),
-            Verdict::Missed { .. } => Some((t.rate_per_s, false)),
-            Verdict::GeneratorLimited { .. } => None,
-        })
-        .collect();
-    let scatter = likelihood::interval(&judged);
-    let target_upper = seen.upper.filter(|_| !seen.upper_is_generator);
+        .filter(above)
+        .filter(|t| t.verdict.is_failure() && is_lost(trials, t.rate_per_s))
+        .map(|t| t.rate_per_s)
+        .min_by(f64::total_cmp);
+    // Only one of them is what ends the line.
+    let generator_limit_per_s =
+        generator_limit_per_s.filter(|limit| failed_per_s.is_none_or(|failed| *limit < failed));
+    let failed_per_s = failed_per_s.filter(|_| generator_limit_per_s.is_none());
+    let tail = (1.0 - INTERVAL) / 2.0;
+    let room = |share: f64| (share - 0.5).signum() * goal.precision * ROOM;
+    let quantile = |share| estimate.map(|e| e.quantile(share) * (1.0 + room(share)));
+    // What longer trials outlast may have been right all the same.
+    let outlasted = trials
+        .iter()
+        .any(|t| t.verdict == Verdict::Met && is_outlasted(trials, t));
+    let highest = outlasted
+        .then(|| Estimate::of(goal, trials, true))
+        .flatten()
+        .map_or(0.0, |e| e.quantile(1.0 - tail));
     Finding {
-        line_per_s: seen.lower,
-        low_per_s: seen
-            .lower
-            .map(|line| scatter.map_or(line, |(low, _)| low.min(line))),
-        high_per_s: target_upper.map(|upper| scatter.map_or(upper, |(_, high)| high.max(upper))),
-        width: seen.lower.zip(target_upper).map(|(l, u)| width(l, u)),
-        confirmed: seen
-            .lower
-            .is_some_and(|l| standing(goal, trials, l, Level::Confirm) == Standing::Lower),
-        limit: limit(goal, trials, &seen),
+        line_per_s,
+        low_per_s: line_per_s.map(|line| quantile(tail).map_or(line, |low| low.min(line))),
+        high_per_s: failed_per_s.map(|failed| {
+            quantile(1.0 - tail).map_or(failed, |high| high.max(failed).max(highest))
+        }),
+        width: line_per_s.zip(failed_per_s).map(|(l, f)| width(l, f)),
+        confirmed,
+        limit: limit(
+            goal,
+            trials,
+            line_per_s,
+            failed_per_s,
+            generator_limit_per_s,
+        ),
         generator_limit_per_s,
         budget_spent,
         knee: knee(trials),
     }
 }
 
-/// The bounds on the highest level that has a say.
-fn best_known(goal: &Goal, trials: &[Trial]) -> (Level, Bounds) {
-    let confirmed = bounds(goal, trials, Level::Confirm);
-    let counted = bounds(goal, trials, Level::Trial);
-    let probed = bounds(goal, trials, Level::Probe);
-    if let Some(upper) = confirmed.upper {
-        let lower = confirmed.lower.or_else(|| {
-            [counted.lower, probed.lower]
-                .into_iter()
-                .flatten()
-                .find(|rate| *rate < upper)
-        });
-        return (Level::Confirm, Bounds { lower, ..confirmed });
+/// The rate that is called the line, and whether it is confirmed: the highest one that a
+/// confirmation met, or else the highest that is likely to be below the line and met the
+/// objectives.
+fn line(trials: &[Trial], estimate: Option<&Estimate>) -> (Option<f64>, bool) {
+    let met = |purpose: Purpose| {
+        trials
+            .iter()
+            .filter(move |t| t.purpose >= purpose && t.verdict == Verdict::Met)
+            .map(|t| t.rate_per_s)
+            .filter(|rate| !is_lost(trials, *rate))
+            .max_by(f64::total_cmp)
+    };
+    if let Some(rate) = met(Purpose::Confirm) {
+        return (Some(rate), true);
     }
-    if counted.lower.is_some() || counted.upper.is_some() {
-        // What the trials that count have not reached, the probes have.
-        let lower = counted.lower.or(probed.lower);
-        let upper = counted.upper.or(probed.upper);
-        let upper_is_generator = if counted.upper.is_some() {
-            counted.upper_is_generator
-        } else {
-            probed.upper_is_generator
-        };
-        if lower.zip(upper).is_none_or(|(l, u)| l < u) {
-            let seen = Bounds {
-                lower,
-                upper,
-                upper_is_generator,
-                ..counted
-            };
-            return (Level::Trial, seen);
-        }
-        return (Level::Trial, counted);
-    }
-    (Level::Probe, probed)
+    let known = bounds(trials).lower;
+    let likely = estimate.map(|e| e.quantile(0.75));
+    let below = trials
+        .iter()
+        .filter(|t| t.purpose != Purpose::Curve && t.verdict == Verdict::Met)
+        .map(|t| t.rate_per_s)
+        .filter(|rate| likely.is_none_or(|likely| *rate <= likely) && !is_lost(trials, *rate))
+        .max_by(f64::total_cmp);
+    (below.or(known), false)
 }
 
-fn limit(goal: &Goal, trials: &[Trial], seen: &Bounds) -> Limit {
-    let Some(upper) = seen.upper else {
-        return match seen.lower {
-            Some(lower) if lower >= goal.most_per_s => Limit::MostRate,
-            _ => Limit::NotReached,
-        };
+fn limit(
+    goal: &Goal,
+    trials: &[Trial],
+    line: Option<f64>,
+    failed: Option<f64>,
+    generator: Option<f64>,
+) -> Limit {
+    let at = |rate: Option<f64>| {
+        trials
+            .iter()
+            .filter(move |t| Some(t.rate_per_s) == rate)
+            .rev()
     };
-    let at_upper = || trials.iter().filter(|t| t.rate_per_s == upper).rev();
-    if seen.upper_is_generator {
-        let reason = at_upper().find_map(|t| match &t.verdict {
+    if generator.is_some() {
+        let reason = at(generator).find_map(|t| match &t.verdict {
             Verdict::GeneratorLimited { reason } => Some(reason.clone()),
             _ => None,
         });
@@ -144,16 +178,17 @@ fn limit(goal: &Goal, trials: &[Trial], seen: &Bounds) -> Limit {
             reason: reason.unwrap_or_default(),
         };
     }
-    if seen.lower.is_none() && upper <= goal.least_per_s {
+    if line.is_none() && failed.is_some_and(|rate| rate <= goal.least_per_s) {
         return Limit::LeastRate;
     }
-    let missed = at_upper().find_map(|t| match &t.verdict {
-        Verdict::Missed { objectives, errors } => Some((objectives.clone(), *errors)),
-        _ => None,
-    });
-    match missed {
-        Some((objectives, false)) => Limit::Objective { objectives },
-        Some((_, true)) => Limit::ServerErrors,
+    let failure = at(failed).map(|t| &t.verdict).find(|v| v.is_failure());
+    match failure {
+        Some(Verdict::Missed { errors: true, .. }) => Limit::ServerErrors,
+        Some(Verdict::Missed { objectives, .. }) => Limit::Objective {
+            objectives: objectives.clone(),
+        },
+        Some(_) => Limit::Queue,
+        None if line.is_some_and(|line| line >= goal.most_per_s) => Limit::MostRate,
         None => Limit::NotReached,
     }
 }

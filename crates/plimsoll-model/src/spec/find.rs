@@ -21,10 +21,8 @@ pub struct FindSpec {
     pub probe: Option<Period>,
     /// A trial that counts. Default 5s.
     pub trial: Option<Period>,
-    /// Trials that count at a rate that is in doubt, at most. Default 3.
+    /// Trials that count at one rate, at most. Default 3.
     pub trials: Option<u32>,
-    /// The share of them that may fail at a rate that passes. Default 0.5.
-    pub exceed_ratio: Option<f64>,
     /// The trial that confirms the winner. Default 15s.
     pub confirm: Option<Period>,
     /// The search ends within this time. Default 5m.
@@ -70,7 +68,6 @@ impl Spec {
             probe_s: seconds(find.probe, defaults.probe_s.min(trial_s)),
             trial_s,
             trials: find.trials.unwrap_or(defaults.trials),
-            exceed_ratio: find.exceed_ratio.unwrap_or(defaults.exceed_ratio),
             confirm_s: seconds(find.confirm, (3.0 * trial_s).max(trial_s)),
             least_calls: plan
                 .objectives

@@ -20,7 +20,7 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
     }
     let entries = [
         ("objectives met".to_owned(), 2, Key::Dot),
-        ("missed".to_owned(), 4, Key::Cross),
+        ("missed, or calls piled up".to_owned(), 4, Key::Cross),
         ("generator-limited".to_owned(), 5, Key::Ring),
         ("load line, with its bounds".to_owned(), 0, Key::Line),
     ];
@@ -129,7 +129,7 @@ fn mark(trial: &Trial, x: f64, y: f64) -> Markup {
     html! {
         @match &trial.verdict {
             Verdict::Met => circle class="fill c2" cx=(x) cy=(y) r="5" { title { (title) } },
-            Verdict::Missed { .. } => path class="line stroke c4" d={ "M" (x - 4.5) " " (y - 4.5) "l9 9m0-9l-9 9" } { title { (title) } },
+            Verdict::Missed { .. } | Verdict::Growing => path class="line stroke c4" d={ "M" (x - 4.5) " " (y - 4.5) "l9 9m0-9l-9 9" } { title { (title) } },
             Verdict::GeneratorLimited { .. } => circle class="stroke c5" cx=(x) cy=(y) r="4.5" fill="none" stroke-width="2" { title { (title) } },
         }
     }

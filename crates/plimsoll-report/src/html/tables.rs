@@ -214,7 +214,7 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
 fn tone(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Met => "met",
-        Verdict::Missed { .. } => "missed",
+        Verdict::Missed { .. } | Verdict::Growing => "missed",
         Verdict::GeneratorLimited { .. } => "limited",
     }
 }
@@ -235,8 +235,8 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
         (
             "trials",
             format!(
-                "probe {} s, trial {} s (at most {} at a rate, of which {} may fail), confirmation {} s",
-                g.probe_s, g.trial_s, g.trials, g.exceed_ratio, g.confirm_s
+                "probe {} s, trial {} s (at most {} at a rate), confirmation {} s",
+                g.probe_s, g.trial_s, g.trials, g.confirm_s
             ),
         ),
         (

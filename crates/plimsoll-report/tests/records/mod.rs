@@ -64,6 +64,7 @@ pub(crate) fn search() -> SearchRecord {
                 p99_9_us: None,
                 mean_us: Some(2_100.0),
                 errors_share: Some(0.0),
+                growth: None,
                 run: None,
             }),
         }

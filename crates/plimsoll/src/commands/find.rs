@@ -27,20 +27,20 @@ use crate::commands::run::read;
 use crate::console;
 use crate::environment::Environment;
 use crate::execution::{self, Session, cannot_keep};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Exit, Failure, chain};
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::{Progress, Series};
 use crate::row_flags::RowFlags;
-use judging::{drain, errors_share, judge};
+use judging::{drain, errors_share, growth, judge, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
-/// The rate doubles until an objective is missed, the interval is halved to the precision
-/// asked for, and a longer trial confirms the winner. The search begins at the plan's rate
-/// (or --rate); the plan's duration is not used.
+/// The rate rises until an objective is missed or calls pile up, every further trial is made
+/// where it tells most, and a longer one confirms the winner. The search begins at the plan's
+/// rate (or --rate); the plan's duration is not used.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: how much it carries with 99 % of its answers within 10 ms
@@ -91,7 +91,7 @@ pub(crate) struct Arguments {
     )]
     trial: Option<Period>,
 
-    /// So many trials at most at a rate that is in doubt [default: 3].
+    /// So many trials that count at most at one rate [default: 3].
     #[arg(
         long,
         env = "PLIMSOLL_TRIALS",
@@ -374,8 +374,7 @@ impl Hunt<'_> {
         let load = &mut spec.load;
         load.rate = Some(RateSpec::Steady(Rate(rate_per_s)));
         load.duration = Some(Period(length));
-        load.warmup
-            .get_or_insert(Period((length / 5).min(Duration::from_secs(1))));
+        load.warmup.get_or_insert(Period(warmup(length)));
         let plan = planning::plan(&spec, self.environment, &self.source)?;
         if spec.load.drain.is_none() {
             spec.load.drain = Some(Period(drain(&plan)));
@@ -383,7 +382,7 @@ impl Hunt<'_> {
         let plan = planning::plan(&spec, self.environment, &self.source)?;
         let plan_toml = spec.filled_in(&plan).to_toml().map_err(Failure::error)?;
         let name = format!("{number:03}-{}-{rate_per_s}", shown::purpose(purpose));
-        let warmup: Duration = plan
+        let before: Duration = plan
             .load
             .stages
             .iter()
@@ -395,13 +394,15 @@ impl Hunt<'_> {
             &plan_toml,
             &self.dir.join(&name),
             progress(&plan),
-            Some(warmup + LOST_AFTER),
+            Some(before + LOST_AFTER),
             self.session,
         )?;
         if !self.stopped() {
             thread::sleep(SETTLE);
         }
         let took = clock.now().0 - began.0;
+        let growth = growth(&plan, &run).map_err(|e| Failure::error(chain(&e)))?;
+        let growing = growth.is_some_and(|g| g.is_clear(rate_per_s, self.record.goal.precision));
         let total = &run.summary.total;
         Ok(Trial {
             purpose,
@@ -412,6 +413,7 @@ impl Hunt<'_> {
                 &plan.objectives,
                 self.record.implied_errors_share,
                 &plan,
+                growing,
                 &run,
             ),
             achieved_per_s: total.achieved_per_s,
@@ -420,6 +422,7 @@ impl Hunt<'_> {
             p99_9_us: total.response.and_then(|r| r.p99_9_us),
             mean_us: total.response.map(|r| r.mean_us),
             errors_share: errors_share(&run),
+            growth,
             run: Some(name),
         })
     }

@@ -6,8 +6,8 @@ use plimsoll_model::objective::Verdict::{CannotBeJudged, Missed, NotSupported};
 use plimsoll_model::objective::{Measured, Standing};
 use plimsoll_model::plan::{Metric, Objective, Plan};
 use plimsoll_model::record::{Counts, StageRecord};
-use plimsoll_model::run::Run;
-use plimsoll_model::search::Verdict;
+use plimsoll_model::run::{Run, RunError, State};
+use plimsoll_model::search::{Growth, Verdict};
 use plimsoll_model::{Outcome, objective};
 
 /// How long calls may take after the last arrival of a trial: those that are not done by
@@ -25,12 +25,37 @@ pub(super) fn drain(plan: &Plan) -> Duration {
         .min(plan.load.drain)
 }
 
+/// The warm-up of a trial: with it the trial lasts whole seconds, at whose ends a run's intervals
+/// say how many calls wait.
+pub(super) fn warmup(length: Duration) -> Duration {
+    let usual = (length / 5).clamp(Duration::from_millis(200), Duration::from_secs(1));
+    let whole = Duration::from_secs_f64((length + usual).as_secs_f64().ceil());
+    whole - length
+}
+
+/// How the calls that wait for their answers grew in a trial; `None`: too short to tell.
+pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError> {
+    let length = |warmup: bool| -> Duration {
+        let stages = plan.load.stages.iter().filter(|s| s.warmup == warmup);
+        stages.filter_map(|s| s.duration).sum()
+    };
+    let intervals = run.intervals()?;
+    let planned = length(true) + length(false);
+    // What was ended early drained in its last interval.
+    let end = match (run.state, intervals.last()) {
+        (State::Aborted, Some(last)) => planned.min(last.start_offset),
+        _ => planned,
+    };
+    Ok(Growth::of(&intervals, length(true), end))
+}
+
 /// What a trial says of its rate. Without an objective on errors, `implied_errors_share` of the
-/// calls may fail.
+/// calls may fail. `growing`: calls piled up in it.
 pub(super) fn judge(
     objectives: &[Objective],
     implied_errors_share: Option<f64>,
     plan: &Plan,
+    growing: bool,
     run: &Run,
 ) -> Verdict {
     let limited = run
@@ -68,7 +93,14 @@ pub(super) fn judge(
     // At a rate that is met there are enough calls.
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
-        return Verdict::Met;
+        return match limited {
+            _ if !growing => Verdict::Met,
+            // A late generator makes a queue of its own.
+            Some(problem) => Verdict::GeneratorLimited {
+                reason: problem.text.clone(),
+            },
+            None => Verdict::Growing,
+        };
     }
     // Calls that ran into their deadline were slow; those that failed otherwise are errors.
     let record = measured.all.record.clone();
@@ -99,4 +131,28 @@ pub(super) fn errors_share(run: &Run) -> Option<f64> {
     let failed = failures(&record);
     let all = record.ok() + failed;
     (all > 0).then(|| failed as f64 / all as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_ends_with_an_interval() {
+        for (length_ms, warmup_ms) in [
+            (1_000, 1_000),
+            (2_000, 1_000),
+            (5_000, 1_000),
+            (15_000, 1_000),
+            (3_880, 1_120),
+            (500, 500),
+            (900, 1_100),
+        ] {
+            assert_eq!(
+                warmup(Duration::from_millis(length_ms)),
+                Duration::from_millis(warmup_ms),
+                "{length_ms} ms"
+            );
+        }
+    }
 }

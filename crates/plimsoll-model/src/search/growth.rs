@@ -1,0 +1,161 @@
+//! Whether calls pile up during a trial: the trend of those that wait for their answers.
+//!
+//! Above its capacity a server's queue grows for as long as the load lasts, and only the length
+//! of a trial hides it from percentiles. By Little's law response times grow with the calls in
+//! flight, so the calls tell of both. Their increments from second to second are independent
+//! while the server is never idle, and cancel each other out while it keeps up: so Student's
+//! t-test of their mean errs at most as often as it says ([`ERROR`]).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::run::IntervalRecord;
+
+/// How often a trial at a rate that the target just carries may be taken for one above it.
+pub const ERROR: f64 = 0.01;
+/// A growth below this share of the precision is within it, and no reason to fail a trial.
+pub(super) const SMALL: f64 = 0.25;
+/// Calls by which the queue must have grown: fewer are how the readings fell.
+const FEWEST_CALLS: f64 = 3.0;
+/// Of so few increments the test would know too little of how they vary, so they are taken to
+/// vary as much as those of a server with exponential service times, and so many of its standard
+/// deviations are beyond [`ERROR`].
+const FEW: u32 = 3;
+const FAR: f64 = 2.6;
+/// Readings are whole calls: the error of a mean of increments has this much of one at least.
+const ROUNDING: f64 = 0.5;
+
+/// How the calls that were due and have not ended grew over a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Calls a second.
+    pub per_s: f64,
+    /// Its standard error, calls a second.
+    pub error_per_s: f64,
+    /// From how many increments, of about a second each.
+    pub increments: u32,
+}
+
+impl Growth {
+    /// From the calls in flight and due at the ends of `intervals` of a run, from the end of its
+    /// warm-up to the end of its load (both from the start of the run). `None`: fewer than three
+    /// readings.
+    pub fn of(intervals: &[IntervalRecord], warmup: Duration, end: Duration) -> Option<Growth> {
+        /// How far from its time a reading may be taken, and how near to another.
+        const SLACK: Duration = Duration::from_millis(50);
+        const APART_S: f64 = 0.5;
+        let readings: Vec<(f64, f64)> = intervals
+            .iter()
+            .map(|i| (i.end_offset(), i.in_flight + i.backlog))
+            .filter(|(at, _)| *at + SLACK >= warmup && *at <= end + SLACK)
+            .map(|(at, calls)| (at.as_secs_f64(), calls as f64))
+            .collect();
+        let increments: Vec<f64> = readings
+            .windows(2)
+            .filter(|w| w[1].0 - w[0].0 >= APART_S)
+            .map(|w| (w[1].1 - w[0].1) / (w[1].0 - w[0].0))
+            .collect();
+        Growth::of_increments(&increments)
+    }
+
+    fn of_increments(increments: &[f64]) -> Option<Growth> {
+        let n = increments.len() as f64;
+        if increments.len() < 2 {
+            return None;
+        }
+        let per_s = increments.iter().sum::<f64>() / n;
+        let squares: f64 = increments.iter().map(|i| (i - per_s).powi(2)).sum();
+        let error_per_s = (squares / (n - 1.0) / n).sqrt();
+        Some(Growth {
+            per_s,
+            error_per_s: error_per_s.max(ROUNDING / n),
+            increments: increments.len() as u32,
+        })
+    }
+
+    /// The rate was above what the target carries, with an error of [`ERROR`]: its queue grew,
+    /// and by more than `precision` (a share) leaves open.
+    pub fn is_clear(&self, rate_per_s: f64, precision: f64) -> bool {
+        let n = f64::from(self.increments);
+        let calls = self.per_s * n;
+        if self.per_s < SMALL * precision * rate_per_s || calls < FEWEST_CALLS {
+            return false;
+        }
+        if self.increments <= FEW && calls >= FAR * (rate_per_s * n).sqrt() {
+            return true;
+        }
+        let t =
+            StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - ERROR));
+        self.per_s > t * self.error_per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn growth(calls: &[u64]) -> Option<Growth> {
+        let intervals: Vec<IntervalRecord> = (0..)
+            .zip(calls)
+            .map(|(i, calls)| IntervalRecord {
+                index: i,
+                start_offset: Duration::from_secs(i),
+                length: Duration::from_secs(1),
+                in_flight: *calls / 2,
+                backlog: calls.div_ceil(2),
+                ..IntervalRecord::default()
+            })
+            .collect();
+        let end = Duration::from_secs(calls.len() as u64);
+        Growth::of(&intervals, Duration::from_secs(1), end)
+    }
+
+    #[test]
+    fn a_server_of_200_a_second_shows_what_is_too_much_within_seconds() {
+        // Exactly 200/s, so the queue grows by the excess; the first second is the warm-up.
+        let queue = |rate: u64, seconds: u64| -> Vec<u64> {
+            (1..=seconds + 1).map(|s| (rate - 200) * s + 1).collect()
+        };
+        for rate in 209..=231 {
+            let growth = growth(&queue(rate, 2)).unwrap();
+            assert!(growth.is_clear(rate as f64, 0.01), "{rate}/s for 2 s");
+        }
+        for rate in 202..=231 {
+            let growth = growth(&queue(rate, 5)).unwrap();
+            assert!(growth.is_clear(rate as f64, 0.01), "{rate}/s for 5 s");
+        }
+        assert!(!growth(&queue(200, 5)).unwrap().is_clear(200.0, 0.01));
+    }
+
+    #[test]
+    fn what_comes_and_goes_is_no_trend() {
+        for calls in [
+            [4, 9, 3, 8, 2, 7].as_slice(),
+            &[4, 4, 4, 4, 4, 104],
+            &[4, 90, 4, 4, 50, 4],
+            &[90, 70, 50, 30, 10, 0],
+            &[4, 4, 5, 5, 5, 6],
+        ] {
+            assert!(!growth(calls).unwrap().is_clear(1_000.0, 0.01), "{calls:?}");
+        }
+        assert_eq!(growth(&[4, 9]), None, "one increment");
+    }
+
+    #[test]
+    fn figures_are_those_of_students_t() {
+        // Increments 1, 2, 3, 4, 5: mean 3, s = 1.5811, t = 3 / 0.7071 = 4.2426; critical at
+        // 1 % with four degrees of freedom: 3.747 (Student's table).
+        let growth = Growth::of_increments(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((growth.per_s - 3.0).abs() < 1e-12);
+        assert!((growth.error_per_s - 0.707_107).abs() < 1e-6);
+        assert!(growth.is_clear(100.0, 0.01));
+        let near = |error_per_s| Growth {
+            error_per_s,
+            ..growth
+        };
+        assert!(near(3.0 / 3.75).is_clear(100.0, 0.01));
+        assert!(!near(3.0 / 3.74).is_clear(100.0, 0.01));
+    }
+}
