@@ -149,7 +149,7 @@ mod tests {
         // 1 % with four degrees of freedom: 3.747 (Student's table).
         let growth = Growth::of_increments(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((growth.per_s - 3.0).abs() < 1e-12);
-        assert!((growth.error_per_s - 0.707_107).abs() < 1e-6);
+        assert!((growth.error_per_s - 0.5_f64.sqrt()).abs() < 1e-12);
         assert!(growth.is_clear(100.0, 0.01));
         let near = |error_per_s| Growth {
             error_per_s,
