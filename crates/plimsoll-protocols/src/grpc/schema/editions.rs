@@ -311,6 +311,8 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
                 ..FieldOptions::default()
             });
         }
+        // Written whatever they are, as protobuf's own runtimes do.
+        _ if place == Place::Entry => field.proto3_optional = Some(true),
         _ if place == Place::Message && field.oneof_index.is_none() => match features.presence {
             presence::IMPLICIT => {}
             presence::LEGACY_REQUIRED => {
