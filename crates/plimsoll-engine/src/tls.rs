@@ -3,13 +3,13 @@
 //! The rest of the engine sees [`TlsClient`] (one a run, shared) and [`TlsSession`] (one
 //! a connection) and no other part of the TLS library.
 
-use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_model::Outcome;
+use plimsoll_model::input;
 use plimsoll_model::plan::{ChainCheck, Group, RecordLayer, Suite, Target, TlsPlan};
 use plimsoll_model::run::NegotiatedTls;
 use rustls::client::{
@@ -361,7 +361,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsSetupError> {
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsSetupError> {
-    fs::read(path).map_err(|source| TlsSetupError::Read {
+    input::read(path).map_err(|source| TlsSetupError::Read {
         what,
         path: path.to_owned(),
         source,

@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::input;
 use crate::run::{RunError, SCHEMA_VERSION};
 
 /// Writes `document` beside its place first, then into it.
@@ -35,7 +36,7 @@ pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunErr
 /// # Errors
 /// When there is none, or it was written in another version of the format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
-    let text = fs::read_to_string(path).map_err(RunError::io(path, "reading it"))?;
+    let text = input::file_to_string(path).map_err(RunError::io(path, "reading it"))?;
     parse(&text, path)
 }
 

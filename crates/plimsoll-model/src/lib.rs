@@ -4,6 +4,7 @@
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
 mod document;
+pub mod input;
 pub mod ladder;
 pub mod limits;
 pub mod measure;

@@ -6,12 +6,12 @@
 //! `{"ok":true,"t_connect_ms":19.4,"t_first_rpc_ms":6.1,"t_total_ms":25.5}`.
 //! The latency is the response time, from the intended send. Warm-up is left out.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
+use plimsoll_model::input;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::PlannedStage;
 use plimsoll_model::run::{
@@ -163,7 +163,7 @@ pub fn import(
             source,
         }
     };
-    let mut reader = BufReader::new(File::open(path).map_err(read("opening it"))?);
+    let mut reader = BufReader::new(input::open_file(path).map_err(read("opening it"))?);
     let mut record = StageRecord::default();
     let mut cold = None;
     let mut text = String::new();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::Plan;
+use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{
     self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, PluginSpec, Problem, Spec,
@@ -97,7 +98,7 @@ impl Surroundings for World<'_> {
     }
 
     fn read(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
+        input::read_to_string(path)
     }
 
     fn encode_grpc(
@@ -155,7 +156,7 @@ impl Surroundings for World<'_> {
         let typed = if let Some(class) = &call.class {
             let content = match (&call.content, &call.content_file) {
                 (Some(json), _) => typed::content(json).map_err(wrong("content"))?,
-                (None, Some(path)) => std::fs::read(path).map_err(|e| {
+                (None, Some(path)) => input::read(path).map_err(|e| {
                     wrong("content_file")(format!("can't read {}: {e}", path.display()))
                 })?,
                 (None, None) => Vec::new(),
@@ -187,8 +188,7 @@ impl Surroundings for World<'_> {
             wrong("codec", e.to_string()).help("docs/plugin.md says how a plugin is built")
         })?;
         let read = |key: &str, path: &Path| {
-            std::fs::read(path)
-                .map_err(|e| wrong(key, format!("can't read {}: {e}", path.display())))
+            input::read(path).map_err(|e| wrong(key, format!("can't read {}: {e}", path.display())))
         };
         let bytes;
         let (key, content) = if let Some(digits) = &call.frame {

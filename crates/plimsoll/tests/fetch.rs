@@ -645,3 +645,24 @@ fn a_short_body_and_a_close_without_close_notify_are_failures() {
         assert_eq!(failure(&run), (code, 2), "{manner} {header}");
     }
 }
+
+/// Six hundred requests for a FIFO, a socket and a device: none waits, and the others are served.
+#[test]
+fn a_fifo_in_the_folder_stops_nobody() {
+    let place = Place::new();
+    fs::create_dir(place.path("site")).expect("writable");
+    fs::write(place.path("site/file"), "text").expect("writable");
+    let made = Command::new("mkfifo").arg(place.path("site/fifo")).status();
+    assert!(made.expect("mkfifo is there").success());
+    let server = place.serve(&["files", "site"]);
+    let url = format!("http://{}/fifo", server.address());
+    let load = ["--clients", "20", "--calls", "600"];
+    // Not one of them succeeds, and all are answered.
+    let run = fetch(&place, 1, &url, &load);
+    assert_eq!(failure(&run).1, 600, "{run}");
+    assert_ne!(failure(&run).0, "DEADLINE_EXCEEDED", "{run}");
+    let url = format!("http://{}/file", server.address());
+    assert_eq!(fetch(&place, 0, &url, &load)["total"]["ok"], 600);
+    let (code, told) = server.stop();
+    assert_eq!((code, counted(&told, "refused")), (0, 600), "{told}");
+}

@@ -1,10 +1,10 @@
 //! Reads a run directory: finished, killed, or cut short.
 
-use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use crate::document;
+use crate::input;
 use crate::record::{RequestRecord, StageRecord};
 
 use super::json::{Document, Head};
@@ -30,7 +30,7 @@ impl Run {
     /// is [`State::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {
         let path = dir.join(file::RUN);
-        let text = match fs::read_to_string(&path) {
+        let text = match input::file_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound && dir.is_dir() => {
                 return Err(RunError::NotARun(dir.to_owned()));
@@ -56,7 +56,7 @@ impl Run {
         }
         let plan_path = dir.join(file::PLAN);
         let plan =
-            fs::read_to_string(&plan_path).map_err(RunError::io(&plan_path, "reading it"))?;
+            input::file_to_string(&plan_path).map_err(RunError::io(&plan_path, "reading it"))?;
         Ok(Run {
             dir: dir.to_owned(),
             state,
@@ -112,7 +112,7 @@ impl Run {
             return Err(RunError::NoRequests(self.dir.clone()));
         }
         let path = self.dir.join(file::REQUESTS);
-        let opened = File::open(&path).map_err(RunError::io(&path, "opening it"))?;
+        let opened = input::open_file(&path).map_err(RunError::io(&path, "opening it"))?;
         let decoder =
             zstd::Decoder::new(opened).map_err(RunError::io(&path, "starting to decompress"))?;
         let mut reader = BufReader::new(decoder);
@@ -143,7 +143,7 @@ impl Run {
 /// Read `intervals.jsonl` line by line. False: its last line is cut off and was left out.
 fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
     let path = dir.join(file::INTERVALS);
-    let opened = File::open(&path).map_err(RunError::io(&path, "opening it"))?;
+    let opened = input::open_file(&path).map_err(RunError::io(&path, "opening it"))?;
     let mut reader = BufReader::new(opened);
     let mut bytes = Vec::new();
     for number in 1.. {

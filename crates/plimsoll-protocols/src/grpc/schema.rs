@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use plimsoll_model::input;
 use plimsoll_model::plan::MethodKind;
 use prost_reflect::{DescriptorPool, EnumDescriptor, MethodDescriptor, Syntax};
 use protox::Compiler;
@@ -221,7 +222,7 @@ impl Schema {
     /// # Errors
     /// When the file can't be read, is not a descriptor set, or lacks its imports.
     pub fn from_descriptor_set(path: &Path) -> Result<Schema, SchemaError> {
-        let bytes = std::fs::read(path).map_err(|source| SchemaError::DescriptorSetRead {
+        let bytes = input::read(path).map_err(|source| SchemaError::DescriptorSetRead {
             path: path.to_owned(),
             source,
         })?;

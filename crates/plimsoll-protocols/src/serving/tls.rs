@@ -3,11 +3,11 @@
 //! Everything is read and checked once, when the server is bound; connections share the
 //! parsed result.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_model::input;
 use plimsoll_model::plan::{Group, Suite};
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::pki_types::pem::{self, PemObject};
@@ -217,7 +217,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, ServeError> {
-    fs::read(path).map_err(|e| {
+    input::read(path).map_err(|e| {
         let problem = match e.kind() {
             io::ErrorKind::NotFound => "no such file".to_owned(),
             io::ErrorKind::PermissionDenied => "not readable by this user".to_owned(),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use plimsoll_engine::tls::validity;
+use plimsoll_model::input;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -185,7 +186,7 @@ impl Bad {
 }
 
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Bad> {
-    let content = fs::read(path).map_err(|e| Bad::new(what, path, e))?;
+    let content = input::read(path).map_err(|e| Bad::new(what, path, e))?;
     let found: Vec<_> = CertificateDer::pem_slice_iter(&content)
         .collect::<Result<_, _>>()
         .map_err(|e| Bad::new(what, path, format!("not valid PEM: {e}")))?;
@@ -206,7 +207,7 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>, Bad> {
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Bad> {
-    let content = fs::read(path).map_err(|e| Bad::new("key", path, e))?;
+    let content = input::read(path).map_err(|e| Bad::new("key", path, e))?;
     PrivateKeyDer::from_pem_slice(&content)
         .map_err(|e| Bad::new("key", path, format!("holds no PEM private key: {e}")))
 }

@@ -1,11 +1,11 @@
 //! `plimsoll import`: files of other tools as runs.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
+use plimsoll_model::input;
 use plimsoll_report::{json, lines, s_time};
 
 use crate::arguments::Json;
@@ -84,7 +84,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 /// The file's text, where it is what `openssl s_time` printed. Anything else is for who reads
 /// lines to judge.
 fn s_time_output(file: &Path) -> Option<String> {
-    let mut file = File::open(file).ok()?.take(MOST_S_TIME);
+    let mut file = input::open_file(file).ok()?.take(MOST_S_TIME);
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     (!text.starts_with("#TEST=") && s_time::is_it(&text)).then_some(text)

@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use plimsoll_model::input;
 use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::serving::{Bound, Listen, runtime};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
@@ -185,7 +186,7 @@ impl SecretFlags {
     ) -> Result<Vec<Vec<u8>>, Failure> {
         let mut secrets = Vec::new();
         for path in &self.jwt_secret_file {
-            let content = std::fs::read(path).map_err(|e| {
+            let content = input::read(path).map_err(|e| {
                 Failure::error(format_args!(
                     "--jwt-secret-file: can't read {}: {e}",
                     path.display()
@@ -283,7 +284,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
 
 fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     let name = arguments.file.display();
-    let text = std::fs::read_to_string(&arguments.file).map_err(|e| {
+    let text = input::read_to_string(&arguments.file).map_err(|e| {
         Failure::error_with_help(
             format_args!("can't read {name}: {e}"),
             "give the path of a sidecar's TOML file; docs/sidecar.md has an example",

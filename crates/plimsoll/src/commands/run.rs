@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use plimsoll_model::input;
 use plimsoll_model::spec::{self, Spec};
 
 use crate::arguments::Origins;
@@ -83,7 +84,7 @@ pub(crate) fn execute(
 /// When there is none, or it is no plan: every problem, in its place.
 pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| {
+    let text = input::read_to_string(path).map_err(|e| {
         let help = match e.kind() {
             std::io::ErrorKind::NotFound => {
                 "give the path of a plan file; ready ones are in plans/"

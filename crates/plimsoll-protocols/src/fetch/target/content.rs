@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
+use plimsoll_model::input;
 use plimsoll_model::units::Size;
 
 use crate::serving::ServeError;
@@ -100,11 +101,11 @@ impl Content {
         if !inside || !whole.starts_with(root) {
             return None;
         }
-        let file = File::open(whole).ok()?;
-        let about = file.metadata().ok()?;
-        about.is_file().then(|| Body::File {
+        // Whoever asks for a FIFO must not stop the others.
+        let file = input::open_file(&whole).ok()?;
+        Some(Body::File {
+            left: file.metadata().ok()?.len(),
             file,
-            left: about.len(),
             block: Vec::new(),
         })
     }
@@ -160,6 +161,11 @@ mod tests {
         std::fs::write(dir.path().join("secret"), "s").unwrap();
         std::fs::write(root.join("sub/a b"), "12345").unwrap();
         std::os::unix::fs::symlink(dir.path().join("secret"), root.join("link")).unwrap();
+        let fifo = std::process::Command::new("mkfifo")
+            .arg(root.join("fifo"))
+            .status();
+        assert!(fifo.unwrap().success());
+        let _listening = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
         let content = Content::new(Some(&root)).unwrap();
         let mut body = content.find("/sub/a%20b").unwrap();
         assert_eq!(body.length(), 5);
@@ -171,6 +177,8 @@ mod tests {
             "/sub/../../secret",
             "/%2e%2e/secret",
             "/link",
+            "/fifo",
+            "/socket",
             "/sub",
             "/",
             "//etc/passwd",

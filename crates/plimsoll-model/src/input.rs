@@ -1,0 +1,206 @@
+//! Files that are read because somebody named them: a person, a plan, a peer's request.
+//!
+//! Invariant: nothing waits for ever. Opening a FIFO waits for whoever writes to it, and a
+//! device may have no end. [`open_file`] opens regular files and nothing else, for what comes
+//! from a peer, or is ours; [`read`] takes a FIFO or a terminal too, as `<(…)` in a shell is
+//! one, but not without limits.
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+/// How long what is no file may bring nothing.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The most that is read of what is no file.
+const MOST: u64 = 256 << 20;
+
+/// Opens a regular file.
+///
+/// # Errors
+/// When there is none, or `path` leads to something else.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    // Opening alone can wait, rewind a tape, or take what somebody else was to have.
+    is_file(fs::metadata(path)?.file_type())?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)?;
+    // Something else may have taken its place meanwhile.
+    is_file(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+fn is_file(kind: FileType) -> io::Result<()> {
+    match kind.is_file() {
+        true => Ok(()),
+        false => Err(other(format!("{}, not a file", what(kind)))),
+    }
+}
+
+fn other(problem: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, problem)
+}
+
+fn what(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a FIFO"
+    } else if kind.is_socket() {
+        "a socket"
+    } else if kind.is_char_device() || kind.is_block_device() {
+        "a device"
+    } else {
+        "something else"
+    }
+}
+
+/// The text of a regular file.
+///
+/// # Errors
+/// As [`open_file`], and when it can't be read, or is not UTF-8.
+pub fn file_to_string(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    open_file(path)?.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// All of a file. Of a FIFO or a character device as well: at most 256 MiB, and as long as
+/// something comes every 30 s.
+///
+/// # Errors
+/// When it can't be read; of something that is no file, also when it does not end.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let kind = fs::metadata(path)?.file_type();
+    if kind.is_fifo() || kind.is_char_device() {
+        return read_stream(path, what(kind), PATIENCE, MOST);
+    }
+    let mut content = Vec::new();
+    open_file(path)?.read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// [`read`] of a text.
+///
+/// # Errors
+/// As [`read`], and when it is not UTF-8.
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    let content = read(path)?;
+    String::from_utf8(content)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+fn read_stream(
+    path: &Path,
+    what: &'static str,
+    patience: Duration,
+    most: u64,
+) -> io::Result<Vec<u8>> {
+    let (tell, told) = mpsc::channel();
+    let path = path.to_owned();
+    // Where it waits for ever, it does so with nobody waiting for it.
+    thread::Builder::new()
+        .name("input".to_owned())
+        .spawn(move || {
+            if let Err(e) = pass_on(&path, &tell) {
+                let _ = tell.send(Err(e));
+            }
+        })?;
+    let mut content = Vec::new();
+    loop {
+        match told.recv_timeout(patience) {
+            Ok(Ok(bytes)) => content.extend_from_slice(&bytes),
+            Ok(Err(e)) => return Err(e),
+            Err(RecvTimeoutError::Disconnected) => return Ok(content),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!(
+                        "it is {what}, and nothing came for {} s",
+                        patience.as_secs()
+                    ),
+                ));
+            }
+        }
+        if content.len() as u64 > most {
+            return Err(other(format!(
+                "it is {what}, and has no end within {} MiB",
+                most >> 20
+            )));
+        }
+    }
+}
+
+/// Until the end, or nobody listens.
+fn pass_on(path: &Path, tell: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
+    let mut file = File::open(path)?;
+    let mut block = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(n) if tell.send(Ok(block[..n].to_vec())).is_err() => return Ok(()),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fifo(dir: &Path) -> std::path::PathBuf {
+        let path = dir.join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        path
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_opened_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "text").unwrap();
+        assert_eq!(file_to_string(&file).unwrap(), "text");
+        for (path, problem) in [
+            (fifo(dir.path()), "a FIFO, not a file"),
+            (socket, "a socket, not a file"),
+            (dir.path().to_owned(), "a folder, not a file"),
+            ("/dev/zero".into(), "a device, not a file"),
+        ] {
+            assert_eq!(open_file(&path).unwrap_err().to_string(), problem);
+        }
+        let missing = open_file(&dir.path().join("missing")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_fifo_is_read_to_its_end_where_somebody_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fifo(dir.path());
+        let to = path.clone();
+        let writer = thread::spawn(move || fs::write(to, "x".repeat(300_000)).unwrap());
+        assert_eq!(read_to_string(&path).unwrap().len(), 300_000);
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn what_does_not_begin_or_does_not_end_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = fifo(dir.path());
+        let error = read_stream(&path, "a FIFO", Duration::from_millis(20), 10).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let zero = Path::new("/dev/zero");
+        let error = read_stream(zero, "a device", PATIENCE, 3 << 20).unwrap_err();
+        let told = "it is a device, and has no end within 3 MiB";
+        assert_eq!(error.to_string(), told);
+    }
+}
