@@ -379,3 +379,42 @@ fn connections_that_come_and_go_are_not_missing() {
     assert!(missing(15));
     assert!(!missing(16));
 }
+
+/// Connections that were to be reused, and were closed by the target instead.
+#[test]
+fn connections_that_are_not_reused_are_a_problem() {
+    let problem = |wanted: u32, made: u64, calls: u64| {
+        let header = RunHeader {
+            connections: Some(wanted),
+            ..header()
+        };
+        let mut record = StageRecord {
+            connections_full: made,
+            due: calls,
+            ..StageRecord::default()
+        };
+        record.outcomes.add(Outcome::Ok, calls);
+        let mut totals = Totals::default();
+        totals.add(
+            &header,
+            &IntervalRecord {
+                start_offset: Duration::from_secs(2),
+                length: Duration::from_secs(1),
+                stages: vec![(1, record)],
+                connections_open: u64::from(wanted),
+                ..IntervalRecord::default()
+            },
+        );
+        let problems = Summary::of(&header, &totals).health.problems;
+        let problem = problems
+            .into_iter()
+            .find(|p| p.kind == ProblemKind::NotReused);
+        problem.map(|p| p.invalidates)
+    };
+    assert_eq!(problem(1, 900, 900), Some(true));
+    assert_eq!(problem(4, 14, 1_000), Some(false));
+    assert_eq!(problem(4, 15, 1_000), Some(true));
+    // Each was replaced once: the target was started again.
+    assert_eq!(problem(4, 8, 10), None);
+    assert_eq!(problem(4, 4, 1_000_000), None);
+}

@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -644,6 +645,48 @@ fn a_short_body_and_a_close_without_close_notify_are_failures() {
         let run = fetch(&place, 1, &url(&server, "/x"), &flags);
         assert_eq!(failure(&run), (code, 2), "{manner} {header}");
     }
+}
+
+/// Python's own server speaks HTTP/1.0 and closes after each answer: what was planned to be
+/// reused is not, which the run has to say, and no objective is met by it.
+#[test]
+fn a_server_that_closes_after_each_answer_is_told() {
+    let place = Place::new();
+    fs::write(place.path("file"), "text").expect("writable");
+    let mut command = Command::new("python3");
+    // `http.server` prints a line with its port before it serves.
+    command
+        .args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"])
+        .current_dir(place.path(""))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut python = command.spawn().expect("python3 starts");
+    let mut out = BufReader::new(python.stdout.take().expect("stdout is piped"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("a line");
+    let port = line
+        .split("port ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let url = format!("http://127.0.0.1:{}/file", port.expect("a port"));
+    let load = ["--clients", "2", "--connections", "2", "--calls", "200"];
+    let run = fetch(
+        &place,
+        90,
+        &url,
+        &[&load[..], &["--objective", "p99 < 30s"]].concat(),
+    );
+    let _ = python.kill();
+    let _ = python.wait();
+    assert_eq!(run["total"]["ok"], 200, "{run}");
+    let made = run["total"]["connections_full"].as_u64().expect("a count");
+    assert!(made >= 200, "{run}");
+    assert_eq!(run["state"], "invalid", "{run}");
+    let problems = run["health"]["problems"].as_array().expect("a list");
+    let problem = problems.iter().find(|p| p["kind"] == "not_reused");
+    assert_eq!(problem.expect("it is told")["invalidates"], true, "{run}");
+    let report = place.expect(0, &["report", "run"]);
+    assert!(report.contains("the target closes connections"), "{report}");
 }
 
 /// Six hundred requests for a FIFO, a socket and a device: none waits, and the others are served.

@@ -46,6 +46,8 @@ pub enum ProblemKind {
     ConnectionsUnused,
     /// Full handshakes in a run that was to resume sessions.
     NotResumed,
+    /// Connections that were to carry many calls, and were closed after few.
+    NotReused,
     /// The counts don't add up.
     CountsDiffer,
 }
@@ -93,6 +95,29 @@ impl HealthProblem {
                 full + resumed
             ),
         }
+    }
+
+    /// `made` connections carried `calls` calls for which `wanted` were planned. `None`: not
+    /// more than a target that was started again, or sends its clients elsewhere once, causes.
+    pub(super) fn not_reused(wanted: u64, made: u64, calls: u64) -> Option<HealthProblem> {
+        let again = made.saturating_sub(wanted);
+        if again <= wanted || wanted == 0 {
+            return None;
+        }
+        // More calls than the p99 leaves out had to wait for a connection of their own.
+        let often = again.saturating_mul(100) > calls;
+        let consequence = match often {
+            true => "what was measured is mostly connecting",
+            false => "fewer than 1 % of the calls had to wait for one",
+        };
+        Some(HealthProblem {
+            kind: ProblemKind::NotReused,
+            invalidates: often,
+            text: format!(
+                "{made} connections were made for {calls} calls, though {wanted} {} to carry them all: the target closes connections that are in use, and {consequence}; let it keep them longer, or measure a new connection for each call (--cold)",
+                if wanted == 1 { "was" } else { "were" }
+            ),
+        })
     }
 
     /// Of the `wanted` connections at most `open` were ever up at a time; `reasons`: why the

@@ -445,6 +445,10 @@ impl Summary {
             let reasons = &judged.connect_failures;
             problems.push(HealthProblem::connections_missing(wanted, open, reasons));
         }
+        if header.source == Source::Measured && !header.cold {
+            let made = judged.connections_full + judged.connections_resumed;
+            problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
+        }
         let full = judged.connections_full;
         if header.cold && header.resume && full > 0 {
             problems.push(HealthProblem::not_resumed(
