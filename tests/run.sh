@@ -58,6 +58,8 @@ peers)
     # The newer OpenSSL takes the place of the system's.
     PATH=$PWD/.peers/newer:$PATH cargo_test -p plimsoll --test tls --test fetch --test hold --test peers
     cargo_test -p plimsoll-relays --features test-peers --test sessions autobahn
+    # Panics put in on purpose, in what people install.
+    cargo_test --release -p plimsoll --features fault --test faults
     ;;
 *)
     echo "tests/run.sh: unknown set '${1:-}': expected 'tests FUZZ_SECONDS' or 'peers'" >&2

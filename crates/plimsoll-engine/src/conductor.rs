@@ -19,6 +19,7 @@ use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
 
 use crate::clock::Clock;
+use crate::defect::{self, Defect};
 use crate::driver::Protocol;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver::first_address;
@@ -67,8 +68,9 @@ pub enum RunError {
     Loop(io::Error),
     #[error("interrupted before the load began")]
     Interrupted,
-    #[error("a worker thread ended without a word; this is a defect in plimsoll")]
-    WorkerLost,
+    /// A thread of the load, or whoever watches it, panicked.
+    #[error("an error in plimsoll: {0}; please report it with the run directory")]
+    Defect(Defect),
     /// One of the processes that share a load failed.
     #[error("process {} of {of}: {problem}", index + 1)]
     Shard {
@@ -280,7 +282,23 @@ fn carry_out(
             spares: given,
         };
         let work = work.clone();
-        threads.push(thread::spawn(move || work(clock, share, hands)));
+        let index = share.index;
+        let thread = thread::Builder::new()
+            .name(format!("worker {index}"))
+            .spawn(move || {
+                let tell = hands.tell.clone();
+                if let Err(defect) = defect::caught(|| work(clock, share, hands)) {
+                    // The conductor is gone only when the run is given up.
+                    let _ = tell.send(Told::Defect(index, defect));
+                }
+            });
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(e) => {
+                end_at_once(stop);
+                return Err(RunError::Loop(e));
+            }
+        }
         spares.push(give);
     }
     drop(tell);
@@ -295,19 +313,25 @@ fn carry_out(
         server,
         shard,
         intervals: InStep::new(workers as usize),
+        standing: vec![Standing::default(); workers as usize],
         negotiated: None,
         observe,
     };
     let outcome = conductor.conduct(plan, place, workers, whole.wanted);
     if outcome.is_err() {
         // Workers that wait for a start must not wait for ever.
-        conductor.shared.stop.request();
-        conductor.shared.stop.request();
+        end_at_once(&conductor.shared.stop);
     }
     for thread in threads {
-        thread.join().map_err(|_| RunError::WorkerLost)?;
+        // Its panic was caught, and told.
+        let _ = thread.join();
     }
     outcome
+}
+
+fn end_at_once(stop: &Stop) {
+    stop.request();
+    stop.request();
 }
 
 /// What all threads of a run share.
@@ -322,6 +346,8 @@ enum Told {
     Established(Established),
     Interval(Box<WorkerInterval>),
     Failed(io::Error),
+    /// The worker of that number panicked.
+    Defect(u32, Defect),
 }
 
 /// A worker's end of the conversation.
@@ -437,6 +463,17 @@ struct Pending {
     busiest_ns: u64,
 }
 
+/// Where a worker stood at the end of its last interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    interval: u64,
+    /// Calls that were not over: one that panics later leaves them so.
+    in_flight: u64,
+    backlog: u64,
+    /// It ended without its last interval.
+    lost: bool,
+}
+
 struct Conductor<'a, 'o> {
     shared: Arc<Shared>,
     told: Receiver<Told>,
@@ -447,8 +484,18 @@ struct Conductor<'a, 'o> {
     holding: Option<Holding>,
     shard: Shard,
     intervals: InStep<Pending>,
+    standing: Vec<Standing>,
     negotiated: Option<NegotiatedTls>,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
+}
+
+impl Drop for Conductor<'_, '_> {
+    /// Where whoever observes panics, nobody would end the load.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            end_at_once(&self.shared.stop);
+        }
+    }
 }
 
 impl Conductor<'_, '_> {
@@ -496,7 +543,14 @@ impl Conductor<'_, '_> {
                 }
                 Ok(Told::Failed(e)) => {
                     self.shared.stop.request();
-                    failure = Some(e);
+                    failure.get_or_insert(RunError::Loop(e));
+                }
+                Ok(Told::Defect(worker, defect)) => {
+                    // The others count their calls in flight to their end.
+                    self.shared.stop.request();
+                    self.gone(worker);
+                    self.emit(&mut last_end);
+                    failure.get_or_insert(RunError::Defect(defect));
                 }
                 Ok(Told::Established(_)) => {}
                 // Every worker has ended.
@@ -505,8 +559,8 @@ impl Conductor<'_, '_> {
         }
         self.intervals.all_ended();
         self.emit(&mut last_end);
-        if let Some(e) = failure {
-            return Err(RunError::Loop(e));
+        if let Some(failure) = failure {
+            return Err(failure);
         }
         Ok(Finished {
             interrupted: self.shared.stop.level() != StopLevel::Run,
@@ -530,6 +584,7 @@ impl Conductor<'_, '_> {
                     total.add(one);
                 }
                 Ok(Told::Failed(e)) => return Err(RunError::Loop(e)),
+                Ok(Told::Defect(_, defect)) => return Err(RunError::Defect(defect)),
                 Ok(Told::Interval(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let open = self.shared.connections.load(Ordering::Relaxed);
@@ -538,7 +593,10 @@ impl Conductor<'_, '_> {
                         wanted,
                     });
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(RunError::WorkerLost),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let lost = "a worker ended before its connections were up";
+                    return Err(RunError::Loop(io::Error::other(lost)));
+                }
             }
         }
         if self.shared.stop.level() != StopLevel::Run {
@@ -565,13 +623,28 @@ impl Conductor<'_, '_> {
         pending.backlog += from.backlog;
         pending.connections += u64::from(from.connections);
         pending.busiest_ns = pending.busiest_ns.max(from.busy_ns);
+        self.standing[worker] = Standing {
+            interval: u64::from(from.index),
+            in_flight: from.in_flight,
+            backlog: from.backlog,
+            lost: false,
+        };
         if from.last {
             self.intervals.ended(worker);
+            // What is in flight now stays so: it is in this interval, and in those after it.
+            self.standing[worker].lost = from.in_flight + from.backlog > 0;
         }
         let mut spare = from.recorded;
         spare.clear();
         // A worker that has ended takes no spare.
         let _ = self.spares[worker].send(spare);
+    }
+
+    /// A worker has panicked; nothing more comes of it.
+    fn gone(&mut self, worker: u32) {
+        let worker = (worker / self.shard.of) as usize;
+        self.intervals.ended(worker);
+        self.standing[worker].lost = true;
     }
 
     /// Pass on the intervals that every worker has left behind.
@@ -582,6 +655,13 @@ impl Conductor<'_, '_> {
             // whether they come from memory or from the files.
             let end = (pending.end_ns / 1000 * 1000).max(*last_end);
             let length = end - *last_end;
+            let lost = self
+                .standing
+                .iter()
+                .filter(|s| s.lost && s.interval < index);
+            let (in_flight, backlog) = lost.fold((0, 0), |(calls, waiting), s| {
+                (calls + s.in_flight, waiting + s.backlog)
+            });
             let Interval {
                 stages,
                 details,
@@ -597,8 +677,8 @@ impl Conductor<'_, '_> {
                     .filter_map(|(stage, record)| Some((stage, *record?)))
                     .filter(|(_, record)| !record.is_empty())
                     .collect(),
-                in_flight: pending.in_flight,
-                backlog: pending.backlog,
+                in_flight: pending.in_flight + in_flight,
+                backlog: pending.backlog + backlog,
                 connections_open: pending.connections,
                 busiest_worker_ratio: pending.busiest_ns as f64 / length.max(1) as f64,
                 client: Some(self.client.read().unwrap_or_default()),

@@ -3,7 +3,9 @@
 
 pub mod clock;
 pub mod conductor;
+pub mod defect;
 pub mod driver;
+pub mod fault;
 pub mod memory;
 pub mod network;
 mod pauses;

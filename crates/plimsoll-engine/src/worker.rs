@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -324,7 +325,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     ///
     /// # Errors
     /// As [`Worker::establish`]. What was recorded up to then has been handed over.
+    ///
+    /// # Panics
+    /// Where a driver, or the loop itself, has a defect: not before what was recorded has
+    /// been handed over.
     pub fn run(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
+        let carried = catch_unwind(AssertUnwindSafe(|| self.carry(start, control)));
+        carried.unwrap_or_else(|panic| {
+            self.abandon(control);
+            resume_unwind(panic)
+        })
+    }
+
+    fn carry(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
         self.start = start;
         self.intervals = Intervals::beginning(start);
         self.begin_issue();
@@ -530,10 +543,33 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
+    /// After a panic: hands over what was recorded. Tables may be half changed, so what is
+    /// in flight is what was due and has no end in any record.
+    fn abandon(&mut self, control: &mut impl Control) {
+        let now = self.network.now();
+        let recorded = self.recorder.take(None);
+        let over = self.intervals.next(now);
+        self.intervals.settle(&recorded);
+        control.connections(-i64::from(self.open_connections));
+        control.interval(WorkerInterval {
+            worker: self.share.index,
+            index: over.index,
+            last: true,
+            negotiated: self.negotiated.take(),
+            end_ns: over.end_ns,
+            recorded,
+            in_flight: self.intervals.unsettled(),
+            backlog: 0,
+            connections: self.open_connections,
+            busy_ns: over.busy_ns,
+        });
+    }
+
     /// Hand the interval that has ended to the conductor, and begin the next.
     fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
         let over = self.intervals.next(now);
+        self.intervals.settle(&recorded);
         self.spare = control.interval(WorkerInterval {
             worker: self.share.index,
             index: over.index,

@@ -30,8 +30,10 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
 
 /// Tells a person something. There is nowhere to report that stderr is gone.
 pub(crate) fn tell(text: impl fmt::Display) {
+    // Outside of the lock: what is told may be that this panicked.
+    let text = text.to_string();
     match lines().as_mut() {
-        Some(held) => held.push(text.to_string()),
+        Some(held) => held.push(text),
         None => {
             let _ = writeln!(io::stderr().lock(), "{text}");
         }

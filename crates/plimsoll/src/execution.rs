@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{Finished, Observation, Place, RunError, Stop};
+use plimsoll_engine::{Finished, Observation, Place, RunError, Stop, defect, fault};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
@@ -316,7 +316,7 @@ fn record(
     let mut lost = None;
     let mut settling = Settling::new(plan);
     let mut known = None;
-    let result = carry(&stop, &mut |seen| match seen {
+    let mut observe = |seen: Observation<'_>| match seen {
         Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
         Observation::Started {
             workers,
@@ -330,6 +330,7 @@ fn record(
         }
         Observation::Interval(interval, requests) => {
             intervals += 1;
+            fault::point("interval");
             if let Err(e) = writer.interval(interval, requests) {
                 let text = format!(
                     "from here on the run directory is not written, and the totals are in memory: {}",
@@ -354,7 +355,9 @@ fn record(
                 stop.request();
             }
         }
-    });
+    };
+    let carried = defect::caught(|| carry(&stop, &mut observe));
+    let result = carried.unwrap_or_else(|defect| Err(RunError::Defect(defect)));
     if let Some(cpu) = progress.finish() {
         writer.live_view(cpu);
     }

@@ -19,6 +19,9 @@ pub(crate) enum Exit {
     Usage,
     /// Stopped by a signal; everything measured was written.
     Interrupted,
+    /// A thread of this program, or of a process that it started, panicked (EX_SOFTWARE of
+    /// sysexits.h).
+    Defect,
 }
 
 impl Exit {
@@ -36,6 +39,7 @@ impl Exit {
             Exit::Done => 0,
             Exit::Error => 1,
             Exit::Usage => 2,
+            Exit::Defect => 70,
             Exit::Invalid => 90,
             Exit::ObjectiveMissed => 99,
             Exit::Interrupted => 130,

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use plimsoll_engine::fault;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
 use ratatui::Terminal;
@@ -169,6 +170,7 @@ fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Sh
     while !shared.over.load(Ordering::Relaxed) && TAKEN.load(Ordering::SeqCst) {
         let lines = console::held();
         if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != told {
+            fault::point("live");
             told = lines.len();
             let board = shared.board().clone();
             if terminal

@@ -9,6 +9,7 @@ mod arguments;
 mod climbing;
 mod commands;
 mod console;
+mod defects;
 mod descriptors;
 mod environment;
 mod execution;
@@ -32,15 +33,19 @@ mod stopping;
 use std::process::ExitCode;
 
 use failure::{Exit, Failure};
+use plimsoll_engine::defect;
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
+    defects::watch();
+    let exit = match defect::caught(run) {
+        Ok(Ok(exit)) => exit,
+        Ok(Err(failure)) => {
             failure.show();
-            failure.exit().into()
+            failure.exit()
         }
-    }
+        Err(_) => Exit::Defect,
+    };
+    defects::or(exit).into()
 }
 
 fn run() -> Result<Exit, Failure> {

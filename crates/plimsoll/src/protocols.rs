@@ -188,6 +188,7 @@ fn authority(plan: &Plan) -> String {
 pub(crate) fn could_not_begin(error: RunError) -> Failure {
     let exit = match error {
         RunError::Interrupted => Exit::Interrupted,
+        RunError::Defect(_) => Exit::Defect,
         _ => Exit::Error,
     };
     let help = match &error {

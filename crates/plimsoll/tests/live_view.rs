@@ -34,6 +34,11 @@ fn size(rows: u16, cols: u16) -> PtySize {
 
 impl Seat {
     fn take(dir: &Path, arguments: &[&str]) -> Seat {
+        Seat::take_with(dir, arguments, "")
+    }
+
+    /// With a fault put in.
+    fn take_with(dir: &Path, arguments: &[&str], fault: &str) -> Seat {
         let pair = native_pty_system()
             .openpty(size(30, 100))
             .expect("a pseudo-terminal");
@@ -42,6 +47,7 @@ impl Seat {
         command.cwd(dir);
         command.env_clear();
         command.env("TERM", "xterm-256color");
+        command.env("PLIMSOLL_FAULT", fault);
         let child = pair.slave.spawn_command(command).expect("plimsoll starts");
         drop(pair.slave);
         let screen = Arc::new(Mutex::new(vt100::Parser::new(30, 100, 1_000)));
@@ -244,4 +250,21 @@ fn lines_are_to_be_had_on_a_terminal_too() {
     assert_eq!(code, 0, "{text}");
     let run = place.run_json("run");
     assert!(run.get("live_view_cpu_us").is_none(), "{run}");
+}
+
+/// The view is lost, and nothing else: the load goes on to its end, and is kept.
+#[cfg(debug_assertions)]
+#[test]
+fn a_view_that_panics_gives_the_terminal_back() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let arguments = load(&url, &["--duration", "3s"]);
+    let seat = Seat::take_with(&place.path(""), &arguments, "live:2");
+    let (code, screen) = seat.end();
+    assert_eq!(code, 70, "{screen}");
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["due"], 600, "{run}");
+    assert_eq!(run["count_check"]["matches"], true, "{run}");
+    assert_ne!(run["state"], "partial", "{run}");
 }

@@ -53,6 +53,18 @@ fn markdown() -> Vec<String> {
         .collect()
 }
 
+/// With `panic = "abort"` one thread's defect would take every figure of a run along.
+#[test]
+fn panics_unwind_in_every_profile() {
+    let manifest = read("Cargo.toml");
+    let (_, profiles) = manifest
+        .split_once("[profile.")
+        .expect("the profiles are there");
+    assert!(profiles.contains("release]") && profiles.contains("dist]"));
+    let set = profiles.lines().find(|line| line.starts_with("panic"));
+    assert_eq!(set, None);
+}
+
 /// The lines outside fenced code blocks, with inline code blanked.
 fn prose(text: &str) -> Vec<String> {
     let mut fenced = false;

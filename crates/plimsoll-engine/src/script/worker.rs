@@ -9,6 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use plimsoll_model::plan::Arrivals as ArrivalsPlan;
@@ -18,6 +19,7 @@ use plimsoll_model::schedule::{Arrival, Arrivals};
 use plimsoll_model::{Outcome, Recorder, Time};
 
 use super::{Action, LINKS, Link, Script, Scripts, Turn};
+use crate::fault;
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
 use crate::worker::{Control, Intervals, Share, StopLevel, WorkerInterval};
@@ -151,7 +153,19 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     /// # Errors
     /// When the event loop itself fails, which no target can cause. What was recorded up
     /// to then has been handed over.
+    ///
+    /// # Panics
+    /// Where a script, or the loop itself, has a defect: not before what was recorded has
+    /// been handed over.
     pub fn run(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
+        let carried = catch_unwind(AssertUnwindSafe(|| self.carry(start, control)));
+        carried.unwrap_or_else(|panic| {
+            self.abandon(control);
+            resume_unwind(panic)
+        })
+    }
+
+    fn carry(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
         self.start = start;
         self.intervals = Intervals::beginning(start);
         match self.share.load.arrivals {
@@ -308,6 +322,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let Some(slot) = self.slots[index as usize].as_mut() else {
             return;
         };
+        fault::point("script");
         let mut turn = Turn {
             recorder: &mut self.recorder,
             stage: slot.stage,
@@ -373,10 +388,31 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.free.push(index);
     }
 
+    /// After a panic: hands over what was recorded, as [`crate::worker::Worker`] does.
+    fn abandon(&mut self, control: &mut impl Control) {
+        let now = self.network.now();
+        let recorded = self.recorder.take(None);
+        let over = self.intervals.next(now);
+        self.intervals.settle(&recorded);
+        control.interval(WorkerInterval {
+            worker: self.share.index,
+            index: over.index,
+            last: true,
+            negotiated: self.negotiated.take(),
+            end_ns: over.end_ns,
+            recorded,
+            in_flight: self.intervals.unsettled(),
+            backlog: 0,
+            connections: self.open_connections,
+            busy_ns: over.busy_ns,
+        });
+    }
+
     /// Hand the interval that has ended to the conductor, and begin the next.
     fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
         let over = self.intervals.next(now);
+        self.intervals.settle(&recorded);
         self.spare = control.interval(WorkerInterval {
             worker: self.share.index,
             index: over.index,

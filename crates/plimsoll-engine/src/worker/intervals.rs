@@ -1,6 +1,7 @@
 //! When a run's intervals end, and how much of each the loop slept.
 
 use plimsoll_model::Time;
+use plimsoll_model::record::Interval;
 
 /// Nanoseconds of an interval: one second.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
@@ -12,6 +13,8 @@ pub(crate) struct Intervals {
     end: Time,
     began: Time,
     waited_ns: u64,
+    /// Calls due less those that ended or were not started, in what was handed over.
+    unsettled: i64,
 }
 
 /// An interval that is over.
@@ -31,6 +34,7 @@ impl Intervals {
             end: Time::NEVER,
             began: Time::ZERO,
             waited_ns: 0,
+            unsettled: 0,
         }
     }
 
@@ -41,6 +45,7 @@ impl Intervals {
             end: start.plus_nanos(INTERVAL_NS),
             began: start,
             waited_ns: 0,
+            unsettled: 0,
         }
     }
 
@@ -58,6 +63,20 @@ impl Intervals {
     #[inline]
     pub(crate) fn end(&self) -> Time {
         self.end
+    }
+
+    /// Takes `recorded` into account, which is handed over. Once an interval.
+    pub(crate) fn settle(&mut self, recorded: &Interval) {
+        for (_, record) in recorded.recorded() {
+            self.unsettled += record.due as i64;
+            self.unsettled -= (record.ended() + record.not_started) as i64;
+        }
+    }
+
+    /// Calls that were due and of whose end nothing was handed over. It is known from the
+    /// records alone, also when the loop's own tables can't be trusted.
+    pub(crate) fn unsettled(&self) -> u64 {
+        u64::try_from(self.unsettled).unwrap_or(0)
     }
 
     /// Ends the interval, and begins the next.

@@ -22,6 +22,7 @@ use super::connection::{Attempt, Early, Loss, Role};
 use super::control::{Control, StopLevel};
 use super::{GRACE, Phase, Worker};
 use crate::driver::{CallId, Done, Driver, Event, Protocol};
+use crate::fault;
 use crate::network::{Network, Token};
 
 /// A closed-loop client whose connection failed pauses this long at least, so that a
@@ -457,6 +458,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     fn call_ended(&mut self, done: &Done, role: Role, phases: ConnectPhases, now: Time) {
         let call = self.calls.remove(done.call);
+        // Between two tables: the worst place there is.
+        fault::point("call");
         // What comes before our own timer is looked at may still be late: an answer, or a
         // server's that counts the deadline too and cancels. The deadline was the cause.
         let overdue = matches!(done.outcome, Outcome::Ok | Outcome::Cancelled)

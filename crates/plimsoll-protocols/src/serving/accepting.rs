@@ -3,7 +3,7 @@
 //!
 //! Every reference server on tokio is served by this: handshakes are bounded in time, every
 //! connection is counted, and stopping is bounded, too: after the drain time what is left
-//! is cut off.
+//! is cut off. A panic ends the connection that it was in, which is counted as broken.
 
 use std::future::Future;
 use std::io;
@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use plimsoll_engine::fault;
 use rustix::io::Errno;
 use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -166,6 +167,7 @@ async fn connection(
 ) -> Ended {
     // Answers are small and must not wait for the peer's acknowledgement.
     let _ = stream.set_nodelay(true);
+    fault::point("connection");
     let Some(acceptor) = acceptor else {
         return ended(peer, server.serve(stream, stopped).await);
     };

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use plimsoll_engine::fault;
 use plimsoll_protocols::serving::{Bound, ServeError};
 use plimsoll_protocols::session::websocket::code;
 use rustls::ServerConfig;
@@ -197,6 +198,7 @@ async fn serve_connection(
     tls: Option<Arc<ServerConfig>>,
     peer: SocketAddr,
 ) {
+    fault::point("gateway");
     let opening = async {
         let mut stream = match Stream::accept(stream, tls.as_ref()).await {
             Ok(stream) => stream,

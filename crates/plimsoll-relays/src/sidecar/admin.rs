@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_engine::defect;
+
 use super::{Counters, SidecarError};
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,7 +28,9 @@ pub(super) fn start(
     let bound = listener.local_addr().map_err(failed)?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            answer(stream, &counters, stop.load(Ordering::Relaxed));
+            // The next one is to be answered all the same.
+            let stopping = stop.load(Ordering::Relaxed);
+            let _ = defect::caught(|| answer(stream, &counters, stopping));
         }
     });
     Ok(bound)
@@ -82,6 +86,13 @@ const HELP: [&str; 24] = [
 
 fn metrics(counters: &[(String, Counters)]) -> String {
     let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "# HELP plimsoll_sidecar_panics_total Defects of the sidecar, of all routes.\n\
+         # TYPE plimsoll_sidecar_panics_total counter\n\
+         plimsoll_sidecar_panics_total {}",
+        defect::seen()
+    );
     let names = Counters::default().all().map(|(name, _)| name);
     for (i, (name, help)) in names.iter().zip(HELP).enumerate() {
         let kind = if name.ends_with("_total") {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use plimsoll_engine::defect;
 use serde::Deserialize;
 
 use super::{Counters, count};
@@ -173,7 +174,8 @@ impl Names {
                 slept += NAP.min(every);
                 if slept >= every {
                     slept = Duration::ZERO;
-                    self.look_up(&counters);
+                    // The next one may go well.
+                    let _ = defect::caught(|| self.look_up(&counters));
                 }
             }
         });

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plimsoll_engine::Clock;
+use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
 
 use super::access_log::AccessLog;
@@ -262,6 +262,31 @@ impl Worker {
 
     /// Until told to stop, and nothing is in flight any more.
     pub(super) fn run(mut self) {
+        defect::persist(&mut self, Worker::relay, Worker::begin_anew);
+    }
+
+    /// After a panic: no connection, and no call, can be trusted. Those that come are carried
+    /// as those before.
+    fn begin_anew(&mut self) {
+        for connection in std::mem::take(&mut self.connections).into_iter().flatten() {
+            let goes_up = connection.endpoint().is_some();
+            let counters = self.counters(connection.route);
+            if goes_up {
+                count(&counters.upstream_lost, 1);
+            } else {
+                counters.open.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        for state in &mut self.routes {
+            state.lanes.fill(None);
+        }
+        self.exchanges = Exchanges::default();
+        self.free.clear();
+        self.dirty.clear();
+        self.buffer = vec![0; READ_AT_ONCE];
+    }
+
+    fn relay(&mut self) {
         let (mut events, mut ready) = (Events::new(), Vec::new());
         self.learn_names();
         let mut next_tick = self.shared.clock.now() + TICK;
@@ -292,6 +317,7 @@ impl Worker {
             }
             let now = self.shared.clock.now();
             for event in ready.drain(..) {
+                fault::point("sidecar");
                 self.serve(event, now);
             }
             self.flush_dirty(now);

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
+use plimsoll_engine::defect;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::{Bound, Listen, runtime};
 use plimsoll_relays::bus::Bus;
@@ -16,6 +17,7 @@ use super::relay::{BusFlags, SecretFlags, WAIT_FOR_BUS, address, gateway_counts}
 use super::tls_flags::ServerTlsFlags;
 use crate::arguments::{Json, boolish};
 use crate::console;
+use crate::defects;
 use crate::descriptors;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
@@ -218,6 +220,8 @@ fn announce(arguments: &Arguments, name: &str, bound: &Bound) -> Result<(), Fail
 }
 
 pub(super) fn conclude(json: bool, counts: &[(&str, u64)]) -> Result<(), Failure> {
+    let panics = Some((defects::COUNT, defect::seen())).filter(|(_, n)| *n > 0);
+    let counts: Vec<(&str, u64)> = counts.iter().copied().chain(panics).collect();
     if json {
         let object: serde_json::Map<_, _> = counts
             .iter()

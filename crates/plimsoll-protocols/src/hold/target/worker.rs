@@ -2,7 +2,8 @@
 //!
 //! Sockets tell once that they can be read, so a connection is read until it is empty,
 //! unless its peer does not take its echo: then it is left alone until its socket takes
-//! bytes again, and holds at most what one read brought about.
+//! bytes again, and holds at most what one read brought about. Where the loop panics, its
+//! connections are gone, and it begins anew with those that come.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -12,10 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_engine::Clock;
 use plimsoll_engine::network::os::{OsNetwork, SocketOptions, Waker};
 use plimsoll_engine::network::{Network, Ready, Token, Wake};
 use plimsoll_engine::tls::{ServerSession, ServerSessions};
+use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
 use rustix::io::Errno;
 
@@ -117,6 +118,23 @@ impl Worker {
     /// # Errors
     /// When the poller itself fails.
     pub(super) fn run(mut self) -> io::Result<()> {
+        defect::persist(&mut self, Worker::serve, Worker::begin_anew)
+    }
+
+    /// After a panic: no connection, and no buffer, can be trusted.
+    fn begin_anew(&mut self) {
+        for connection in self.connections.drain(..).flatten() {
+            count(&self.counters.broken);
+            self.counters.open.fetch_sub(1, Ordering::Relaxed);
+            self.network.close(connection.socket);
+        }
+        self.free.clear();
+        self.deadlines.clear();
+        self.buffer = vec![0; READ_BUFFER];
+        self.echo = Vec::new();
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         let mut ready = Vec::new();
         while !self.stopped.load(Ordering::Relaxed) {
             let wake = self.next_wake().map(|at| Wake { at, precise: false });
@@ -224,6 +242,7 @@ impl Worker {
         let generation = (event.token.0 >> 32) as u32;
         let turn = match self.connections.get_mut(index as usize) {
             Some(Some(connection)) if connection.generation == generation => {
+                fault::point("hold");
                 connection.turn(&mut self.network, &mut buffer, &mut echo, &counters)
             }
             // Closed earlier among the same events.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::Args;
+use plimsoll_engine::defect;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed, runtime};
 
@@ -15,6 +16,7 @@ use super::Counted;
 use crate::arguments::{Json, boolish};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
+use crate::defects;
 use crate::descriptors;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
@@ -162,6 +164,7 @@ impl ListenFlags {
             ("handshakes failed", connections.handshakes_failed),
             ("connections broken", connections.broken),
             ("connections cut off", connections.cut_off),
+            (defects::COUNT, defect::seen()),
         ];
         let all: Vec<(&str, u64)> = counted.counts.iter().copied().chain(all).collect();
         self.tell(&all)

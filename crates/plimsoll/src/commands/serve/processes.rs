@@ -14,9 +14,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
+use plimsoll_engine::defect;
 use plimsoll_protocols::serving::TicketSeed;
 
 use super::listen::ListenFlags;
+use crate::defects;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
 
@@ -159,6 +161,9 @@ fn add(counts: &mut Vec<(String, u64)>, line: &str) {
             true => format!("{name} in a process"),
             false => name.to_owned(),
         };
+        if name == defects::COUNT && n > 0 {
+            defect::note();
+        }
         match counts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) if is_most => *sum = (*sum).max(n),
             Some((_, sum)) => *sum += n,

@@ -2,7 +2,8 @@
 //!
 //! Events are edge-triggered, so a connection is read until it is empty, unless its peer
 //! does not take answers: then it is left alone until its socket takes bytes again, and
-//! holds at most what one read brought about, and of large answers a bounded part.
+//! holds at most what one read brought about, and of large answers a bounded part. Where the
+//! loop panics, its connections are gone, and it begins anew with those that come.
 
 use std::io::{self, BufRead, Read, Write};
 use std::mem;
@@ -13,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use plimsoll_engine::{defect, fault};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustls::{ServerConfig, ServerConnection};
@@ -77,6 +79,16 @@ struct Buffers {
     held: Vec<u32>,
 }
 
+impl Buffers {
+    fn new() -> Buffers {
+        Buffers {
+            read: vec![0; READ_BUFFER],
+            out: Vec::with_capacity(READ_BUFFER),
+            held: Vec::new(),
+        }
+    }
+}
+
 struct Connection {
     stream: TcpStream,
     tls: Option<Box<ServerConnection>>,
@@ -122,11 +134,7 @@ impl Worker {
             busy_poll,
             connections: Vec::new(),
             free: Vec::new(),
-            buffers: Buffers {
-                read: vec![0; READ_BUFFER],
-                out: Vec::with_capacity(READ_BUFFER),
-                held: Vec::new(),
-            },
+            buffers: Buffers::new(),
         };
         let streams = Some(streams);
         Ok((worker, Mailbox { streams, bell }))
@@ -137,6 +145,19 @@ impl Worker {
     /// # Errors
     /// When the poller itself fails.
     pub(super) fn run(mut self) -> io::Result<()> {
+        defect::persist(&mut self, Worker::serve, Worker::begin_anew)
+    }
+
+    /// After a panic: no connection, and no buffer, can be trusted.
+    fn begin_anew(&mut self) {
+        for connection in self.connections.drain(..).flatten() {
+            count(&self.counters, &connection, &Turn::Broken);
+        }
+        self.free.clear();
+        self.buffers = Buffers::new();
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
         let mut open = true;
         // Until then the worker does not sleep.
@@ -240,6 +261,7 @@ impl Worker {
             // Closed earlier among the same events.
             return;
         };
+        fault::point("fast");
         let turn = connection.turn(&mut self.buffers);
         if turn != Turn::Waiting {
             count(&self.counters, connection, &turn);

@@ -1,0 +1,328 @@
+//! What becomes of a measurement, a server and a relay when this program itself has a defect:
+//! a panic that is put in on purpose, at the worst places that are known.
+//!
+//! `make test-peers` runs this on the build that people install, too, with nothing but the
+//! feature `fault` added.
+
+#![cfg(any(debug_assertions, feature = "fault"))]
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{ORDER, Place, SCORE, Server, output, text, told};
+
+/// EX_SOFTWARE of sysexits.h.
+const DEFECT: i32 = 70;
+
+const LONGEST: Duration = Duration::from_secs(90);
+
+/// A command that has `fault` put in, in every process of it.
+fn faulty(place: &Place, fault: &str, arguments: &[&str]) -> Command {
+    let mut command = place.command(arguments);
+    command.env("PLIMSOLL_FAULT", fault);
+    command
+}
+
+fn count(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{value} is no count"))
+}
+
+/// A person was told that it is Plimsoll's fault, where, and what to do.
+#[track_caller]
+fn is_told(output: &Output, fault: &str) {
+    let told = told(output);
+    for words in [
+        "an error in plimsoll, not in what it talks to: ",
+        &format!("a fault put in on purpose: {fault}"),
+        "please report it",
+        "plimsoll --version",
+    ] {
+        assert!(told.contains(words), "{words:?} in {told}");
+    }
+}
+
+/// The run in `run` is partial because of `fault`, and every call of it is in one count.
+#[track_caller]
+fn is_kept(place: &Place, output: &Output, fault: &str) -> Value {
+    let all = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(DEFECT), "{all}");
+    is_told(output, fault);
+    let run = place.run_json("run");
+    assert_eq!(run["state"], "partial", "{all}");
+    let reason = run["reason"].as_str().expect("a reason");
+    assert!(reason.contains("an error in plimsoll"), "{reason}");
+    assert!(reason.contains(fault), "{reason}");
+    let check = &run["count_check"];
+    assert_eq!(check["matches"], true, "{check}");
+    assert!(text(&output.stdout).contains("PARTIAL"), "{all}");
+    // What was measured is on the screen, in the page, and can be read again.
+    let report = place.expect(0, &["report", "run"]);
+    assert!(text(&output.stdout).starts_with(&report), "{all}");
+    assert!(place.path("run/report.html").exists());
+    run
+}
+
+/// Half a minute of load, were it not for the fault.
+fn load<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let fixed = ["--duration", "30s", "--out", "run", "-q"];
+    [&["grpc", url], &SCORE[..], &fixed, more].concat()
+}
+
+#[test]
+fn a_worker_that_panics_takes_no_figure_along() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    for more in [
+        &["--rate", "400/s"][..],
+        &["--clients", "8", "--think", "10ms"],
+        &["--rate", "400/s", "--requests"],
+    ] {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let two = ["--connections", "4", "--workers", "2"];
+        let arguments = load(&url, &[&two, more].concat());
+        let mut command = faulty(&place, "call:600", &arguments);
+        let output = output(&mut command, LONGEST);
+        let run = is_kept(&place, &output, "call");
+        // All 599 that ended before, whichever of the two had them and in whatever second, and
+        // those of the other worker that were in flight.
+        let ended = count(&run["total"]["ok"]);
+        assert!((599..10_000).contains(&ended), "{ended}: {}", run["total"]);
+        let lost = count(&run["count_check"]["in_flight"]);
+        assert!((1..200).contains(&lost), "{}", run["count_check"]);
+    }
+    let (code, counted) = server.stop();
+    assert_eq!(code, 0, "{counted}");
+}
+
+#[test]
+fn calls_with_connections_of_their_own_are_kept_as_well() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let arguments = load(&url, &["--cold", "--rate", "100/s"]);
+    let output = output(&mut faulty(&place, "call:120", &arguments), LONGEST);
+    let run = is_kept(&place, &output, "call");
+    assert!(count(&run["total"]["ok"]) >= 119, "{}", run["total"]);
+}
+
+#[test]
+fn a_script_that_panics_takes_no_figure_along() {
+    let place = Place::new();
+    let mut command = place.command(&["serve", "llm", "--with-gateway", "127.0.0.1:0"]);
+    command.args(["--listen", "127.0.0.1:0", "--token-delay", "1ms"]);
+    let mut stack = Server::start(&mut command);
+    let (api, socket) = (
+        format!("session://{}", stack.address()),
+        format!("ws://{}", stack.next_address()),
+    );
+    let arguments = [
+        &["session", &api, "--socket", &socket][..],
+        &["--clients", "4", "--queries", "2", "--duration", "30s"],
+        &["--out", "run", "-q"],
+    ]
+    .concat();
+    let output = output(&mut faulty(&place, "script:2000", &arguments), LONGEST);
+    let run = is_kept(&place, &output, "script");
+    assert!(count(&run["total"]["ok"]) > 0, "{}", run["total"]);
+}
+
+#[test]
+fn a_process_of_several_that_panics_hands_over_what_it_measured() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let two = ["--rate", "400/s", "--connections", "4", "--processes", "2"];
+    let output = output(&mut faulty(&place, "call:400", &load(&url, &two)), LONGEST);
+    let run = is_kept(&place, &output, "call");
+    let reason = run["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("process "), "{reason}");
+    // Its own 399, and nearly as many of the other's.
+    assert!(count(&run["total"]["ok"]) > 500, "{}", run["total"]);
+}
+
+#[test]
+fn who_watches_a_run_may_panic_too() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "1ms"]);
+    let url = server.plaintext();
+    let arguments = load(&url, &["--rate", "100/s"]);
+    let output = output(&mut faulty(&place, "interval:2", &arguments), LONGEST);
+    let run = is_kept(&place, &output, "interval");
+    assert!(count(&run["total"]["ok"]) > 20, "{}", run["total"]);
+}
+
+/// With nothing but the call that it was in.
+#[test]
+fn a_defect_in_the_first_call_is_told_as_one() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let mut command = faulty(&place, "call:1", &load(&url, &["--rate", "100/s"]));
+    let output = output(&mut command, LONGEST);
+    assert_eq!(output.status.code(), Some(DEFECT));
+    is_told(&output, "call");
+}
+
+/// A server that has a fault put in, and what it tells is read.
+fn serve(place: &Place, fault: &str, arguments: &[&str]) -> Server {
+    let mut command = faulty(place, fault, arguments);
+    Server::start(command.stderr(Stdio::piped()))
+}
+
+/// It goes on, and says at its end what happened.
+#[track_caller]
+fn ends_as_defect(mut server: Server, fault: &str) {
+    let stderr = server.child.stderr.take();
+    let (code, counted) = server.stop();
+    let mut told = String::new();
+    stderr
+        .expect("stderr is piped")
+        .read_to_string(&mut told)
+        .expect("text");
+    assert_eq!(code, DEFECT, "{counted}{told}");
+    assert!(counted.contains("panics 1"), "{counted}");
+    assert!(told.contains("an error in plimsoll"), "{told}");
+    assert!(
+        told.contains(&format!("a fault put in on purpose: {fault}")),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_server_lives_on() {
+    let place = Place::new();
+    for (name, fault) in [
+        ("score", "connection:2"),
+        ("fast", "fast:40"),
+        ("hold", "hold:40"),
+        ("files", "connection:2"),
+    ] {
+        let server = serve(&place, fault, &["serve", name, "--listen", "127.0.0.1:0"]);
+        let _ = fs::remove_dir_all(place.path("run"));
+        let address = server.address();
+        let (url, more) = match name {
+            "files" => (
+                format!("http://{address}/bytes/100"),
+                &["--clients", "4", "--calls", "200"][..],
+            ),
+            "hold" => (
+                format!("tcp://{address}"),
+                &["--connections", "40", "--for", "500ms"][..],
+            ),
+            _ => (
+                format!("grpc://{address}"),
+                &["--clients", "4", "--connections", "4", "--calls", "200"][..],
+            ),
+        };
+        let command = match name {
+            "files" => "fetch",
+            "hold" => "hold",
+            _ => "grpc",
+        };
+        let call = if command == "grpc" { &SCORE[..] } else { &[] };
+        let fixed = [command, &url, "--out", "run", "-q", "--json"];
+        let flags = [&fixed, call, more].concat();
+        let run: Value = serde_json::from_slice(&place.run(&flags).stdout).expect("a run");
+        // Some of the connections were lost. Those made instead were served.
+        assert!(count(&run["total"]["ok"]) > 30, "{name}: {run}");
+        let _ = fs::remove_dir_all(place.path("run"));
+        let again = place.expect_json(0, &flags);
+        assert_eq!(again["total"]["errors"], 0, "{name}: {again}");
+        let (fault, _) = fault.split_once(':').expect("a number");
+        ends_as_defect(server, fault);
+    }
+}
+
+#[test]
+fn a_server_of_several_processes_says_so_at_its_end() {
+    let place = Place::new();
+    let arguments = [
+        "serve",
+        "score",
+        "--listen",
+        "127.0.0.1:0",
+        "--processes",
+        "2",
+    ];
+    let mut command = faulty(&place, "connection:3", &arguments);
+    let server = Server::start(command.stderr(Stdio::null()));
+    let url = server.plaintext();
+    let flags = ["--connections", "16", "--clients", "16", "--calls", "200"];
+    let fixed = ["grpc", &url, "--out", "run", "-q"];
+    place.run(&[&fixed, &SCORE[..], &flags].concat());
+    let (code, counted) = server.stop();
+    assert_eq!(code, DEFECT, "{counted}");
+    assert!(counted.contains("panics "), "{counted}");
+}
+
+#[test]
+fn a_sidecar_lives_on() {
+    let place = Place::new();
+    let service = place.serve(&["orders"]);
+    let toml = format!(
+        "admin = \"127.0.0.1:0\"\n[[route]]\nname = \"orders\"\nprotocol = \"grpc\"\n\
+         listen = \"127.0.0.1:0\"\nupstream = [\"{}\"]\n",
+        service.address()
+    );
+    fs::write(place.path("sidecar.toml"), toml).expect("writable");
+    let mut server = serve(&place, "sidecar:100", &["relay", "sidecar", "sidecar.toml"]);
+    let admin = server.next_address();
+    let url = server.plaintext();
+    let fixed = ["grpc", &url, "--out", "run", "-q", "--json"];
+    let load = ["--clients", "4", "--connections", "2", "--calls", "300"];
+    let flags = [&fixed, &ORDER[..], &load].concat();
+    let run: Value = serde_json::from_slice(&place.run(&flags).stdout).expect("a run");
+    assert!(count(&run["total"]["ok"]) > 200, "{run}");
+    fs::remove_dir_all(place.path("run")).expect("a run");
+    let again = place.expect_json(0, &flags);
+    assert_eq!(again["total"]["errors"], 0, "{again}");
+    let page = asked(&admin, "/metrics");
+    assert!(
+        page.contains("\nplimsoll_sidecar_panics_total 1\n"),
+        "{page}"
+    );
+    let stderr = server.child.stderr.take();
+    assert_eq!(server.stop().0, DEFECT);
+    drop(stderr);
+}
+
+#[test]
+fn a_gateway_lives_on() {
+    let place = Place::new();
+    let arguments = ["relay", "gateway", "--echo", "--listen", "127.0.0.1:0"];
+    let server = serve(&place, "gateway:1", &arguments);
+    assert_eq!(asked(&server.address(), "/health"), "");
+    let answer = asked(&server.address(), "/health");
+    assert!(answer.contains("healthy"), "{answer}");
+    ends_as_defect(server, "gateway");
+}
+
+/// What a server answers over HTTP/1.1 until it closes.
+fn asked(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let limit = Some(Duration::from_secs(30));
+    stream.set_read_timeout(limit).expect("a limit");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    // It may be gone before all is sent.
+    let _ = stream.write_all(request.as_bytes());
+    let mut answer = String::new();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(30) {
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes) {
+            Ok(n @ 1..) => answer += &text(&bytes[..n]),
+            _ => break,
+        }
+    }
+    answer
+}
