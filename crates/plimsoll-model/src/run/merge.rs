@@ -1,7 +1,8 @@
 //! Intervals of several recorders put together: of a process's workers, of a run's shards.
 //!
 //! Invariant: merging is adding, so the order in which parts come changes nothing; and an
-//! interval is whole once every recorder has left it behind. Pure; the conductor and the
+//! interval is whole once every recorder has left it behind, though whoever can't wait for one
+//! that is late takes it as it is. Pure; the conductor and the
 //! command that spreads a run over processes call it.
 
 use crate::record::add_detail;
@@ -54,6 +55,13 @@ impl<T: Default> InStep<T> {
         let complete = (*self.reached.iter().min()?)?;
         let first = self.pending.first()?.0;
         (first <= complete).then(|| self.pending.remove(0))
+    }
+
+    /// The next interval up to `latest`, as far as there are parts of it. What comes of it
+    /// later is to be added to a later one.
+    pub fn next_until(&mut self, latest: u64) -> Option<(u64, T)> {
+        let first = self.pending.first()?.0;
+        (first <= latest).then(|| self.pending.remove(0))
     }
 }
 
@@ -127,6 +135,7 @@ mod tests {
         *steps.part(1, 0) += 2;
         assert_eq!(steps.next_whole(), Some((0, 3)));
         assert_eq!(steps.next_whole(), None);
+        assert_eq!(steps.next_until(0), None);
         // A source that slept through an interval has left it behind as well.
         *steps.part(1, 2) += 20;
         assert_eq!(steps.next_whole(), Some((1, 10)));

@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
 use crate::protocols;
-use crate::spread::wire::{End, Ready, Said, Told};
+use crate::spread::wire::{End, HEARTBEAT, Ready, Said, Told};
 
 /// One of several processes that share a load. Other commands start it where they need it.
 #[derive(Debug, Args)]
@@ -68,8 +68,10 @@ pub(crate) fn execute(
             "they are numbered from 0",
         ));
     }
+    say_alive()?;
     match carry(arguments, environment, session) {
         Ok(end) => say(&Said::Finished(end)),
+        Err(failure) if failure.exit() == Exit::Defect => say(&Said::Defect(failure.to_string())),
         // Whoever started this process tells it.
         Err(failure) => say(&Said::Failed(failure.to_string())),
     }
@@ -155,6 +157,21 @@ fn listen(session: &Session) -> Result<mpsc::Receiver<Told>, Failure> {
         })
         .map_err(|e| Failure::error(format_args!("can't listen to the standard input: {e}")))?;
     Ok(told)
+}
+
+/// Says again and again that this process is there, from a thread of its own: the others can't
+/// wait for one that stands still.
+fn say_alive() -> Result<(), Failure> {
+    thread::Builder::new()
+        .name("heartbeat".into())
+        .spawn(|| {
+            loop {
+                say(&Said::Alive);
+                thread::sleep(HEARTBEAT);
+            }
+        })
+        .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
+    Ok(())
 }
 
 /// Where nobody hears it, the end of the input says so, and ends this process.

@@ -2,24 +2,29 @@
 //!
 //! What they measured is added up interval by interval and observed as one process's work
 //! would be, so everything behind it is the same. A process that dies ends the run: what
-//! all had measured until then stands, and the run says what is missing. None outlives
-//! this one: at the end of its input each stops by itself.
+//! all had measured until then stands, and the run says what is missing. One that stands
+//! still says nothing, not even that it is there: it is given up after a while, the others go
+//! on, and the run says so, too. Nothing waits for it meanwhile: what the others measured is
+//! passed on, and what comes late is added to a later interval. None outlives this one: at the
+//! end of its input each stops by itself.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::resources::{Meter, Watched, server_of};
 use plimsoll_engine::worker::{Established, StopLevel};
-use plimsoll_engine::{Clock, Finished, Observation, RunError, Stop};
+use plimsoll_engine::{Clock, Finished, Observation, RunError, Stop, defect};
 use plimsoll_model::plan::{Reuse, Shard};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::merge::InStep;
-use plimsoll_model::run::{self, IntervalRecord, NegotiatedTls};
+use plimsoll_model::run::{self, IntervalRecord, NegotiatedTls, Resources};
 use plimsoll_model::spec::secrets;
 use plimsoll_model::{Plan, Time};
 
@@ -28,12 +33,29 @@ use super::server_memory::ServerMemory;
 use super::wire::{End, Ready, Said, Told};
 use crate::console;
 use crate::execution::Session;
+use crate::failure::Exit;
 
 /// How often connecting is told, and signals are passed on.
 const TURN: Duration = Duration::from_millis(100);
 
 /// How long a process may take to end that was told to end at once.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A process that says nothing for so long, though it was to say every half a second that it
+/// is there, stands still.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// The same before it has said anything: it has to be loaded first.
+const SILENCE_AT_THE_BEGINNING: Duration = Duration::from_secs(30);
+
+/// The same once all are to end at once.
+const SILENCE_AT_THE_END: Duration = Duration::from_secs(1);
+
+/// So many seconds after its end an interval is passed on with what there is of it.
+const LATE: u64 = 2;
+
+/// How long a process that was killed may take to be gone.
+const REAPING: Duration = Duration::from_secs(2);
 
 /// Carries `plan`, which is in the run directory `dir`, out with several processes.
 ///
@@ -65,9 +87,13 @@ pub(crate) fn run(
     drop(tell);
     let mut crew = Crew {
         intervals: InStep::new(members.len()),
+        next: 0,
         members,
         heard,
         clock,
+        began: Time::NEVER,
+        listened_at: clock.now(),
+        all_heard: false,
         client: Meter::new(Watched::own()),
         server: server.map(Meter::new),
         memory,
@@ -136,13 +162,51 @@ struct Member {
     connecting: u64,
     ready: Option<Ready>,
     requests: Vec<RequestRecord>,
-    /// What was not over at the end of its last interval: a process that dies leaves it so.
-    last: u64,
-    in_flight: u64,
-    backlog: u64,
+    /// Messages that it has sent, counted where they are read.
+    pulse: Arc<AtomicU64>,
+    beats: u64,
+    /// How long there was none.
+    silent: Duration,
+    /// The interval that it was last in, and what was open at that one's end: a process that
+    /// dies, or stands still, leaves it so.
+    last: Option<u64>,
+    open: Open,
     finished: bool,
     negotiated: Option<NegotiatedTls>,
     gone: bool,
+}
+
+/// What a process has at the end of an interval. Of two intervals it is that of the later, and
+/// no sum.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    in_flight: u64,
+    backlog: u64,
+    connections: u64,
+    client: Resources,
+}
+
+impl Open {
+    fn of(interval: &IntervalRecord) -> Open {
+        Open {
+            in_flight: interval.in_flight,
+            backlog: interval.backlog,
+            connections: interval.connections_open,
+            client: interval.client.unwrap_or_default(),
+        }
+    }
+
+    /// Takes it out of an interval to which it was added.
+    fn leave(&self, interval: &mut IntervalRecord) {
+        interval.in_flight = interval.in_flight.saturating_sub(self.in_flight);
+        interval.backlog = interval.backlog.saturating_sub(self.backlog);
+        interval.connections_open = interval.connections_open.saturating_sub(self.connections);
+        if let Some(client) = &mut interval.client {
+            client.rss_bytes = client.rss_bytes.saturating_sub(self.client.rss_bytes);
+            client.descriptors = client.descriptors.saturating_sub(self.client.descriptors);
+            client.threads = client.threads.saturating_sub(self.client.threads);
+        }
+    }
 }
 
 /// A message of the process of that number; `None`: there will be no more.
@@ -162,12 +226,15 @@ impl Member {
         let mut child = command.and_then(|mut c| c.spawn()).map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let index = shard.index as usize;
+        let pulse = Arc::new(AtomicU64::new(0));
+        let beat = Arc::clone(&pulse);
         thread::spawn(move || {
             for line in stdout
                 .map(BufReader::new)
                 .into_iter()
                 .flat_map(BufRead::lines)
             {
+                beat.fetch_add(1, Ordering::Relaxed);
                 let said = line
                     .map_err(|e| e.to_string())
                     .and_then(|line| Said::from_line(&line));
@@ -186,9 +253,11 @@ impl Member {
             connecting: 0,
             ready: None,
             requests: Vec::new(),
-            last: 0,
-            in_flight: 0,
-            backlog: 0,
+            pulse,
+            beats: 0,
+            silent: Duration::ZERO,
+            last: None,
+            open: Open::default(),
             finished: false,
             negotiated: None,
             gone: false,
@@ -201,6 +270,19 @@ impl Member {
         {
             // It has ended, which is heard on the other pipe.
             self.stdin = None;
+        }
+    }
+
+    /// How it ended. A process that the kernel does not let go is not waited for.
+    fn reap(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        const NAP: Duration = Duration::from_millis(5);
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.child.try_wait() {
+                Ok(None) if waited < REAPING => thread::sleep(NAP),
+                ended => return ended,
+            }
+            waited += NAP;
         }
     }
 
@@ -217,7 +299,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         // It may have ended by itself; there is nobody left to tell.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.reap();
     }
 }
 
@@ -232,7 +314,15 @@ struct Crew<'a, 'o> {
     members: Vec<Member>,
     heard: Receiver<Heard>,
     intervals: InStep<Part>,
+    /// The first interval that was not passed on.
+    next: u64,
     clock: Clock,
+    /// When the load begins.
+    began: Time,
+    /// When it was last looked who says nothing.
+    listened_at: Time,
+    /// No message waited to be heard: what is not there is late.
+    all_heard: bool,
     client: Meter,
     server: Option<Meter>,
     memory: ServerMemory,
@@ -248,6 +338,8 @@ enum Fate {
     Goes,
     Ends,
     Fails(RunError),
+    /// It stood still, and is given up.
+    Stands(RunError),
 }
 
 impl Crew<'_, '_> {
@@ -260,7 +352,7 @@ impl Crew<'_, '_> {
         let mut shown = self.clock.now();
         while self.members.iter().any(|m| m.ready.is_none()) {
             match self.turn(stop) {
-                Some((_, Fate::Fails(error))) => {
+                Some((_, Fate::Fails(error) | Fate::Stands(error))) => {
                     return Err(match stop.level() {
                         StopLevel::Run => error,
                         _ => RunError::Interrupted,
@@ -309,7 +401,8 @@ impl Crew<'_, '_> {
         });
         // Far enough ahead that every process hears of it in time.
         let notice = Duration::from_millis(200 + 10 * self.members.len() as u64);
-        let begin = Told::Begin(self.clock.now() + notice);
+        self.began = self.clock.now() + notice;
+        let begin = Told::Begin(self.began);
         self.members.iter_mut().for_each(|m| m.tell(begin));
     }
 
@@ -317,13 +410,21 @@ impl Crew<'_, '_> {
     fn hear_out(&mut self, stop: &Stop) -> Result<(), RunError> {
         let mut failure = None;
         while self.members.iter().any(|m| !m.gone) {
-            if let Some((index, Fate::Fails(error))) = self.turn(stop) {
-                // No process measures alone what all were to measure together.
-                let text = format!("{error}; the others are stopped");
-                console::tell(&text);
-                self.intervals.ended(index);
-                self.tell_all(StopLevel::Graceful);
-                failure.get_or_insert(error);
+            match self.turn(stop) {
+                Some((index, Fate::Fails(error))) => {
+                    // No process measures alone what all were to measure together.
+                    console::tell(format_args!("{error}; the others are stopped"));
+                    self.intervals.ended(index);
+                    self.tell_all(StopLevel::Graceful);
+                    failure.get_or_insert(error);
+                }
+                Some((index, Fate::Stands(error))) => {
+                    // It takes its part of the load along; the rest is not lost for it.
+                    console::tell(format_args!("{error}; the run goes on without it"));
+                    self.intervals.ended(index);
+                    failure.get_or_insert(error);
+                }
+                Some((_, Fate::Goes | Fate::Ends)) | None => {}
             }
             self.emit();
         }
@@ -340,7 +441,16 @@ impl Crew<'_, '_> {
                 let _ = member.child.kill();
             }
         }
-        let (index, said) = match self.heard.recv_timeout(TURN) {
+        if let Some(index) = self.stands_still() {
+            return Some((index, self.give_up(index)));
+        }
+        let waiting = self.heard.try_recv().ok();
+        self.all_heard = waiting.is_none();
+        let heard = match waiting {
+            Some(heard) => Ok(heard),
+            None => self.heard.recv_timeout(TURN),
+        };
+        let (index, said) = match heard {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => {
@@ -352,6 +462,10 @@ impl Crew<'_, '_> {
             None => self.gone(index),
             Some(Err(problem)) => self.gives_up(index, problem),
             Some(Ok(Said::Failed(problem))) => self.gives_up(index, problem),
+            Some(Ok(Said::Defect(problem))) => {
+                defect::note();
+                self.gives_up(index, problem)
+            }
             Some(Ok(said)) => {
                 self.take(index, said);
                 Fate::Goes
@@ -360,8 +474,53 @@ impl Crew<'_, '_> {
         Some((index, fate))
     }
 
-    fn take(&mut self, index: usize, said: Said) {
+    /// The first process that has said nothing for too long. Only time counts in which this
+    /// one was awake: where the machine stood still, nobody could say anything.
+    fn stands_still(&mut self) -> Option<usize> {
+        let now = self.clock.now();
+        let passed = now.duration_since(self.listened_at);
+        if passed < TURN {
+            return None;
+        }
+        self.listened_at = now;
+        for member in &mut self.members {
+            let beats = member.pulse.load(Ordering::Relaxed);
+            member.silent = match beats == member.beats {
+                true => member.silent + passed.min(2 * TURN),
+                false => Duration::ZERO,
+            };
+            member.beats = beats;
+        }
+        let told = self.told;
+        let stands_still = |m: &Member| {
+            let patience = match (told, m.beats) {
+                (StopLevel::Now, _) => SILENCE_AT_THE_END,
+                (_, 0) => SILENCE_AT_THE_BEGINNING,
+                _ => SILENCE,
+            };
+            !m.gone && m.silent >= patience
+        };
+        self.members.iter().position(stands_still)
+    }
+
+    /// Were it to wake up, it would send all at once what it has missed: it is killed.
+    fn give_up(&mut self, index: usize) -> Fate {
         let member = &mut self.members[index];
+        (member.gone, member.stdin) = (true, None);
+        // It may be gone already, which is as good.
+        let _ = member.child.kill();
+        Fate::Stands(member.failed(format!(
+            "stands still: it has said nothing for {} s (stopped, swapped out, or without a core); what it did after its last whole second is not known",
+            member.silent.as_secs()
+        )))
+    }
+
+    fn take(&mut self, index: usize, said: Said) {
+        let next = self.next;
+        let member = &mut self.members[index];
+        if member.gone {
+            return;
+        }
         match said {
             Said::Connecting(open) => member.connecting = open,
             Said::Ready(ready) => {
@@ -369,10 +528,15 @@ impl Crew<'_, '_> {
                 member.ready = Some(ready);
             }
             Said::Request(request) => member.requests.push(request),
-            Said::Interval(interval) => {
-                member.last = interval.index;
-                (member.in_flight, member.backlog) = (interval.in_flight, interval.backlog);
-                let part = self.intervals.part(index, interval.index);
+            Said::Interval(mut interval) => {
+                // What is late is of the first second that is not passed on.
+                let at = interval.index.max(next);
+                let part = self.intervals.part(index, at);
+                if member.last == Some(at) {
+                    member.open.leave(&mut part.record);
+                    interval.memory.clear();
+                }
+                (member.last, member.open) = (Some(at), Open::of(&interval));
                 part.record.merge(&interval);
                 part.requests.append(&mut member.requests);
             }
@@ -382,10 +546,10 @@ impl Crew<'_, '_> {
             }) => {
                 member.finished = !interrupted || self.told != StopLevel::Run;
                 member.negotiated = negotiated;
-                (member.in_flight, member.backlog) = (0, 0);
+                (member.open.in_flight, member.open.backlog) = (0, 0);
                 self.intervals.ended(index);
             }
-            Said::Failed(_) => {}
+            Said::Failed(_) | Said::Defect(_) | Said::Alive => {}
         }
     }
 
@@ -409,8 +573,16 @@ impl Crew<'_, '_> {
         if member.finished {
             return Fate::Ends;
         }
-        let status = member.child.wait();
-        let how = status.map_or_else(|e| e.to_string(), how_it_ended);
+        let how = match member.reap() {
+            Ok(Some(status)) => {
+                if status.code() == Some(i32::from(Exit::Defect.code())) {
+                    defect::note();
+                }
+                how_it_ended(status)
+            }
+            Ok(None) => "fell silent".to_owned(),
+            Err(e) => e.to_string(),
+        };
         Fate::Fails(member.failed(format!(
             "{how} before its time; what it did after its last whole second is not known"
         )))
@@ -427,20 +599,29 @@ impl Crew<'_, '_> {
         }
     }
 
-    /// Pass on the intervals that every process has left behind.
+    /// Pass on the intervals that every process has left behind, and where all messages are
+    /// heard those that are late, too.
     fn emit(&mut self) {
-        while let Some((index, part)) = self.intervals.next_whole() {
+        let seconds = self.clock.now().duration_since(self.began).as_secs();
+        let late = seconds.checked_sub(1 + LATE).filter(|_| self.all_heard);
+        while let Some((index, part)) = self
+            .intervals
+            .next_whole()
+            .or_else(|| self.intervals.next_until(late?))
+        {
+            self.next = index + 1;
             let mut record = part.record;
             let end = record.end_offset().max(self.last_end);
             record.index = index;
             record.start_offset = self.last_end;
             record.length = end - self.last_end;
             self.last_end = end;
-            // The calls that a dead process had begun are neither over nor undone.
-            let lost = |m: &&Member| m.gone && !m.finished && m.last < index;
-            for lost in self.members.iter().filter(lost) {
-                record.in_flight += lost.in_flight;
-                record.backlog += lost.backlog;
+            // The calls that a process had begun which is dead, or late, are neither over nor
+            // undone.
+            let missing = |m: &&Member| !m.finished && m.last.is_some_and(|last| last < index);
+            for missing in self.members.iter().filter(missing) {
+                record.in_flight += missing.open.in_flight;
+                record.backlog += missing.open.backlog;
             }
             let own = self.client.read().unwrap_or_default();
             record.client = Some(record.client.unwrap_or_default().plus(own));

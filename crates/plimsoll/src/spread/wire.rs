@@ -4,6 +4,8 @@
 //! Both ends are the same program, so there is no version; a line that is no message ends
 //! the run.
 
+use std::time::Duration;
+
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
@@ -12,6 +14,9 @@ use serde::{Deserialize, Serialize};
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("keys are strings and numbers whole")
 }
+
+/// How often a process says that it is there, from its first moment on.
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// From a process to the one that started it.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +31,10 @@ pub(crate) enum Said {
     Finished(End),
     /// It can't go on.
     Failed(String),
+    /// The same, for a reason that is in this program.
+    Defect(String),
+    /// It is there, and has nothing else to say: see [`HEARTBEAT`].
+    Alive,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +70,8 @@ impl Said {
             Said::Interval(interval) => format!("interval {}", interval.to_line()),
             Said::Finished(end) => format!("finished {}", json(end)),
             Said::Failed(problem) => format!("failed {}", json(problem)),
+            Said::Defect(problem) => format!("defect {}", json(problem)),
+            Said::Alive => "alive".to_owned(),
         }
     }
 
@@ -84,6 +95,10 @@ impl Said {
             "failed" => serde_json::from_str(rest)
                 .map(Said::Failed)
                 .map_err(|e| e.to_string()),
+            "defect" => serde_json::from_str(rest)
+                .map(Said::Defect)
+                .map_err(|e| e.to_string()),
+            "alive" if rest.is_empty() => Ok(Said::Alive),
             _ => Err("no such message".to_owned()),
         };
         said.map_err(|problem| {
@@ -121,8 +136,6 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -145,6 +158,8 @@ mod tests {
                 negotiated: Some(NegotiatedTls::default()),
             }),
             Said::Failed("no\nroom".into()),
+            Said::Defect("a\npanic".into()),
+            Said::Alive,
         ];
         for message in messages {
             let line = message.to_line();
@@ -158,7 +173,14 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_told() {
-        for line in ["", "hello", "connecting many", "ready {}", "interval {"] {
+        for line in [
+            "",
+            "hello",
+            "connecting many",
+            "ready {}",
+            "interval {",
+            "alive still",
+        ] {
             let problem = Said::from_line(line).unwrap_err();
             assert!(problem.starts_with("it said"), "{problem}");
         }
