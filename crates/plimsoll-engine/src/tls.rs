@@ -27,6 +27,7 @@ use rustls::{
 
 mod bare;
 mod chain;
+mod der;
 mod handshake;
 mod lean;
 pub mod limits;

@@ -9,7 +9,8 @@ use plimsoll_model::run::Timestamp;
 use rustls::CertificateError;
 use rustls::pki_types::UnixTime;
 
-const SEQUENCE: u8 = 0x30;
+use super::der::{SEQUENCE, element, take};
+
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
@@ -94,30 +95,6 @@ pub fn failure(error: &rustls::Error) -> String {
         ),
         other => other.to_string(),
     }
-}
-
-/// The contents of an element that must be of kind `tag`, and what follows.
-fn take(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    element(input)
-        .filter(|(found, ..)| *found == tag)
-        .map(|(_, contents, rest)| (contents, rest))
-}
-
-/// The first element (X.690 §8.1): its tag, its contents, and what follows.
-fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (tag, rest) = input.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(*first), rest),
-        0x81..=0x84 => {
-            let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            let length = bytes.iter().fold(0, |all, b| all << 8 | usize::from(*b));
-            (length, rest)
-        }
-        _ => return None,
-    };
-    let (contents, rest) = rest.split_at_checked(length)?;
-    Some((*tag, contents, rest))
 }
 
 /// Since 1970; `rest`: MMDDHHMMSS, in UTC.
