@@ -4,21 +4,19 @@
 //! a connection) and no other part of the TLS library.
 
 use std::io::{self, BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_model::Outcome;
-use plimsoll_model::input;
-use plimsoll_model::plan::{ChainCheck, Group, RecordLayer, Suite, Target, TlsPlan};
+use plimsoll_model::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan};
 use plimsoll_model::run::NegotiatedTls;
 use rustls::client::{
     ResolvesClientCert, Resumption, UnbufferedClientConnection, WebPkiServerVerifier,
 };
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::sign::CertifiedKey;
+use rustls::pki_types::ServerName;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
     InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore,
@@ -28,6 +26,7 @@ use rustls::{
 mod bare;
 mod chain;
 mod der;
+pub mod files;
 mod handshake;
 mod lean;
 pub mod limits;
@@ -39,6 +38,7 @@ pub mod validity;
 
 use bare::{BareError, BareSession};
 use chain::CheckedOnce;
+use files::{FileError, Named};
 use handshake::Agreed;
 use lean::LeanSession;
 use record::RecordError;
@@ -58,26 +58,10 @@ pub(crate) const CLOSED_IN_HANDSHAKE: &str =
 /// Why a TLS client can't be made from a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
-    #[error("{what} {}: {source}", path.display())]
-    Read {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
-    #[error("{what} {}: {problem}", path.display())]
-    Content {
-        what: &'static str,
-        path: PathBuf,
-        problem: String,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     #[error("no trusted certificates: the system's trust store is empty; give tls.ca (--ca)")]
     NoSystemRoots,
-    #[error("client certificate {} and key {}: {problem}", cert.display(), key.display())]
-    Identity {
-        cert: PathBuf,
-        key: PathBuf,
-        problem: String,
-    },
     #[error(
         "server name {name:?} is neither a DNS name nor an IP address; set tls.server_name (--server-name)"
     )]
@@ -149,21 +133,11 @@ impl TlsClient {
         };
         let mut config = match &plan.identity {
             None => builder.with_client_cert_resolver(Arc::clone(&asked) as _),
-            Some(identity) => {
-                let chain = certificates("client certificate", &identity.cert)?;
-                let key = private_key(&identity.key)?;
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|e| TlsSetupError::Identity {
-                        cert: identity.cert.clone(),
-                        key: identity.key.clone(),
-                        problem: match e {
-                            rustls::Error::InconsistentKeys(_) => {
-                                "the key does not belong to the certificate".to_owned()
-                            }
-                            other => other.to_string(),
-                        },
-                    })?
+            Some(Identity { cert, key }) => {
+                let cert = Named("client certificate", cert);
+                let key = Named("client key", key);
+                let shown = files::identity(cert, key, builder.crypto_provider())?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
             }
         };
         config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
@@ -321,60 +295,13 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsSetupError> {
         }
         return Ok(roots);
     };
-    for certificate in certificates("CA file", path)? {
-        roots.add(certificate).map_err(|e| TlsSetupError::Content {
-            what: "CA file",
-            path: path.to_owned(),
-            problem: format!("not a usable CA certificate: {e}"),
-        })?;
+    let file = Named("CA file", path);
+    for certificate in files::certificates(file)? {
+        roots
+            .add(certificate)
+            .map_err(|e| file.bad(format!("not a usable CA certificate: {e}")))?;
     }
     Ok(roots)
-}
-
-fn certificates(
-    what: &'static str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, TlsSetupError> {
-    let content = read(what, path)?;
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
-        .collect::<Result<_, _>>()
-        .map_err(|e| bad_pem(what, path, &e))?;
-    if chain.is_empty() {
-        return Err(TlsSetupError::Content {
-            what,
-            path: path.to_owned(),
-            problem: "holds no PEM certificate (expected -----BEGIN CERTIFICATE-----)".to_owned(),
-        });
-    }
-    Ok(chain)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsSetupError> {
-    let content = read("client key", path)?;
-    PrivateKeyDer::from_pem_slice(&content).map_err(|e| match e {
-        pem::Error::NoItemsFound => TlsSetupError::Content {
-            what: "client key",
-            path: path.to_owned(),
-            problem: "holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)".to_owned(),
-        },
-        other => bad_pem("client key", path, &other),
-    })
-}
-
-fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsSetupError> {
-    input::read(path).map_err(|source| TlsSetupError::Read {
-        what,
-        path: path.to_owned(),
-        source,
-    })
-}
-
-fn bad_pem(what: &'static str, path: &Path, e: &pem::Error) -> TlsSetupError {
-    TlsSetupError::Content {
-        what,
-        path: path.to_owned(),
-        problem: format!("not valid PEM: {e:?}"),
-    }
 }
 
 /// The client's end of one TLS connection. Owns no socket.

@@ -38,8 +38,9 @@ pub enum ServeError {
         path: PathBuf,
         problem: String,
     },
-    #[error("server certificate {} and key {}: {problem}", cert.display(), key.display())]
+    #[error("{what} {} and key {}: {problem}", cert.display(), key.display())]
     Identity {
+        what: &'static str,
         cert: PathBuf,
         key: PathBuf,
         problem: String,

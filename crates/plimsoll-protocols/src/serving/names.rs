@@ -7,10 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_model::input;
+use plimsoll_engine::tls::files::{self, Named};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -51,22 +49,10 @@ impl ByName {
                 .and_then(|stem| stem.to_str())
                 .ok_or_else(|| bad(&path, "its name is not UTF-8".to_owned()))?
                 .to_ascii_lowercase();
-            let content = |path: &Path| {
-                input::read(path).map_err(|e| bad(path, format!("not readable: {e}")))
-            };
-            let chain: Vec<CertificateDer<'static>> =
-                CertificateDer::pem_slice_iter(&content(&path)?)
-                    .collect::<Result<_, _>>()
-                    .map_err(|e| bad(&path, format!("not a PEM certificate: {e}")))?;
-            if chain.is_empty() {
-                return Err(bad(&path, "holds no PEM certificate".to_owned()));
-            }
-            let key_path = path.with_extension("key");
-            let key = PrivateKeyDer::from_pem_slice(&content(&key_path)?)
-                .map_err(|e| bad(&key_path, format!("not a PEM private key: {e}")))?;
-            let certified = CertifiedKey::from_der(chain, key, provider)
-                .map_err(|e| bad(&path, e.to_string()))?;
-            known.insert(name, Arc::new(certified));
+            let key = path.with_extension("key");
+            let file = |path| Named("certificate folder", path);
+            let certified = files::identity(file(&path), file(&key), provider)?;
+            known.insert(name, certified);
         }
         if known.is_empty() {
             return Err(bad(

@@ -7,12 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_model::input;
+use plimsoll_engine::tls::files::{self, FileError, Named};
 use plimsoll_model::plan::{Group, Suite};
 use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::names::ByName;
@@ -22,9 +21,9 @@ use super::{Bound, ServeError, TicketSeed};
 /// How a server secures its links. Paths, not contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
-    /// The server's certificate chain (PEM), leaf first.
+    /// The server's certificate chain (PEM or DER), leaf first.
     pub cert: PathBuf,
-    /// Its private key (PEM).
+    /// Its private key (PEM or DER).
     pub key: PathBuf,
     /// Ask every client for a certificate of this CA (PEM), and refuse those without:
     /// mutual TLS.
@@ -52,34 +51,25 @@ impl Tls {
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
+                let file = Named("client CA", path);
                 let mut roots = RootCertStore::empty();
-                for certificate in certificates("client CA", path)? {
-                    roots.add(certificate).map_err(|e| {
-                        bad("client CA", path, &format!("not a CA certificate: {e}"))
-                    })?;
+                for certificate in files::certificates(file)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|e| file.bad(format!("not a CA certificate: {e}")))?;
                 }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .build()
-                        .map_err(|e| bad("client CA", path, &e.to_string()))?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(
+                    Arc::new(roots),
+                    Arc::clone(&provider),
+                )
+                .build()
+                .map_err(|e| file.bad(e.to_string()))?;
                 builder.with_client_cert_verifier(verifier)
             }
         };
-        let chain = certificates("server certificate", &self.cert)?;
-        let key = private_key(&self.key)?;
-        let mut config =
-            builder
-                .with_single_cert(chain, key)
-                .map_err(|e| ServeError::Identity {
-                    cert: self.cert.clone(),
-                    key: self.key.clone(),
-                    problem: match e {
-                        rustls::Error::InconsistentKeys(_) => {
-                            "the key does not belong to the certificate".to_owned()
-                        }
-                        other => other.to_string(),
-                    },
-                })?;
+        let cert = Named("server certificate", &self.cert);
+        let shown = files::identity(cert, Named("server key", &self.key), &provider)?;
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
         config.alpn_protocols = vec![b"h2".to_vec()];
         if let Some(seed) = tickets {
             config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -185,52 +175,38 @@ impl Bound {
     }
 }
 
-fn certificates(
-    what: &'static str,
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, ServeError> {
-    let content = read(what, path)?;
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
-        .collect::<Result<_, _>>()
-        .map_err(|e| bad(what, path, &format!("not valid PEM: {e}")))?;
-    if chain.is_empty() {
-        return Err(bad(
-            what,
-            path,
-            "holds no PEM certificate (expected -----BEGIN CERTIFICATE-----)",
-        ));
-    }
-    Ok(chain)
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ServeError> {
-    let what = "server key";
-    let content = read(what, path)?;
-    PrivateKeyDer::from_pem_slice(&content).map_err(|e| match e {
-        pem::Error::NoItemsFound => bad(
-            what,
-            path,
-            "holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)",
-        ),
-        other => bad(what, path, &format!("not valid PEM: {other}")),
-    })
-}
-
-fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, ServeError> {
-    input::read(path).map_err(|e| {
-        let problem = match e.kind() {
-            io::ErrorKind::NotFound => "no such file".to_owned(),
-            io::ErrorKind::PermissionDenied => "not readable by this user".to_owned(),
-            _ => e.to_string(),
-        };
-        bad(what, path, &problem)
-    })
-}
-
-fn bad(what: &'static str, path: &Path, problem: &str) -> ServeError {
-    ServeError::File {
-        what,
-        path: path.to_owned(),
-        problem: problem.to_owned(),
+impl From<FileError> for ServeError {
+    fn from(error: FileError) -> ServeError {
+        match error {
+            FileError::Read { what, path, source } => ServeError::File {
+                what,
+                path,
+                problem: match source.kind() {
+                    io::ErrorKind::NotFound => "no such file".to_owned(),
+                    io::ErrorKind::PermissionDenied => "not readable by this user".to_owned(),
+                    _ => source.to_string(),
+                },
+            },
+            FileError::Content {
+                what,
+                path,
+                problem,
+            } => ServeError::File {
+                what,
+                path,
+                problem,
+            },
+            FileError::Identity {
+                what,
+                cert,
+                key,
+                problem,
+            } => ServeError::Identity {
+                what,
+                cert,
+                key,
+                problem,
+            },
+        }
     }
 }

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use plimsoll_engine::tls::files::{self, FileError, Named};
 use plimsoll_engine::tls::validity;
-use plimsoll_model::input;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
 use super::SidecarError;
@@ -185,20 +186,23 @@ impl Bad {
     }
 }
 
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Bad> {
-    let content = input::read(path).map_err(|e| Bad::new(what, path, e))?;
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&content)
-        .collect::<Result<_, _>>()
-        .map_err(|e| Bad::new(what, path, format!("not valid PEM: {e}")))?;
-    if found.is_empty() {
-        return Err(Bad::new(what, path, "holds no PEM certificate"));
+impl From<FileError> for Bad {
+    fn from(error: FileError) -> Bad {
+        match error {
+            FileError::Read { what, path, source } => Bad::new(what, &path, source),
+            FileError::Content {
+                what,
+                path,
+                problem,
+            } => Bad::new(what, &path, problem),
+            FileError::Identity { key, problem, .. } => Bad::new("key", &key, problem),
+        }
     }
-    Ok(found)
 }
 
 fn roots(path: &Path) -> Result<Arc<RootCertStore>, Bad> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates("CA", path)? {
+    for certificate in files::certificates(Named("CA", path))? {
         roots
             .add(certificate)
             .map_err(|e| Bad::new("CA", path, format!("not a CA certificate: {e}")))?;
@@ -206,17 +210,16 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>, Bad> {
     Ok(Arc::new(roots))
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, Bad> {
-    let content = input::read(path).map_err(|e| Bad::new("key", path, e))?;
-    PrivateKeyDer::from_pem_slice(&content)
-        .map_err(|e| Bad::new("key", path, format!("holds no PEM private key: {e}")))
-}
-
-/// The chain to show, and when the first of it ends.
-fn shown(files: &TlsFiles) -> Result<(Vec<CertificateDer<'static>>, Option<u64>), Bad> {
-    let chain = certificates("certificate", &files.cert)?;
-    let not_after = chain.iter().filter_map(|c| validity::not_after(c)).min();
-    Ok((chain, not_after))
+/// The chain to show with its key, and when the first of it ends.
+fn shown(
+    files: &TlsFiles,
+    provider: &CryptoProvider,
+) -> Result<(Arc<SingleCertAndKey>, Option<u64>), Bad> {
+    let cert = Named("certificate", &files.cert);
+    let identity = files::identity(cert, Named("key", &files.key), provider)?;
+    let chain = identity.cert.iter();
+    let not_after = chain.filter_map(|c| validity::not_after(c)).min();
+    Ok((Arc::new(SingleCertAndKey::from(identity)), not_after))
 }
 
 fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
@@ -225,13 +228,12 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
         WebPkiClientVerifier::builder_with_provider(roots(&files.ca)?, Arc::clone(&provider))
             .build()
             .map_err(|e| Bad::new("CA", &files.ca, e))?;
-    let (shown, not_after) = shown(files)?;
+    let (shown, not_after) = shown(files, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(shown, key(&files.key)?)
-        .map_err(|e| Bad::new("key", &files.key, e))?;
+        .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Made {
         config: Config::Server(Arc::new(config)),
@@ -241,13 +243,12 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
 
 fn client(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
-    let (shown, not_after) = shown(files)?;
+    let (shown, not_after) = shown(files, &provider)?;
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
         .with_root_certificates(roots(&files.ca)?)
-        .with_client_auth_cert(shown, key(&files.key)?)
-        .map_err(|e| Bad::new("key", &files.key, e))?;
+        .with_client_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Made {
         config: Config::Client(Arc::new(config)),

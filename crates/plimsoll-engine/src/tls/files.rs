@@ -1,0 +1,402 @@
+//! Certificates and private keys from files, in the forms that people have them in.
+//!
+//! PEM and DER are read. What is sealed with a passphrase is not: the error names the form and the
+//! command that turns it into one that is. Both ends of every TLS connection read their files here.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_model::input;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::der::{SEQUENCE, element, take};
+use super::validity::not_after;
+
+/// Why a file is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("{what} {}: {source}", path.display())]
+    Read {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{what} {}: {problem}", path.display())]
+    Content {
+        what: &'static str,
+        path: PathBuf,
+        problem: String,
+    },
+    #[error("{what} {} and key {}: {problem}", cert.display(), key.display())]
+    Identity {
+        what: &'static str,
+        cert: PathBuf,
+        key: PathBuf,
+        problem: String,
+    },
+}
+
+/// A file, and what it is to a person: `("client key", path)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a>(pub &'static str, pub &'a Path);
+
+impl Named<'_> {
+    fn read(self) -> Result<Vec<u8>, FileError> {
+        let Named(what, path) = self;
+        input::read(path).map_err(|source| FileError::Read {
+            what,
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// The error that says `problem` of it.
+    pub fn bad(self, problem: impl Into<String>) -> FileError {
+        let Named(what, path) = self;
+        FileError::Content {
+            what,
+            path: path.to_owned(),
+            problem: problem.into(),
+        }
+    }
+
+    /// `openssl …` from this file to one beside it, named by `extension`; `{in}` and `{out}`
+    /// stand for them.
+    fn openssl(self, command: &str, extension: &str) -> String {
+        let quoted = |path: &Path| {
+            let text = path.display().to_string();
+            let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,@%".contains(c);
+            if text.chars().all(plain) {
+                return text;
+            }
+            format!("'{}'", text.replace('\'', r"'\''"))
+        };
+        let out = self.1.with_extension(extension);
+        let command = command.replace("{in}", &quoted(self.1));
+        format!("`openssl {}`", command.replace("{out}", &quoted(&out)))
+    }
+}
+
+/// The certificates of a file, in its order; at least one.
+///
+/// # Errors
+/// When the file can't be read or holds none.
+pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, FileError> {
+    let content = file.read()?;
+    if !is_der(&content) {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
+            .collect::<Result<_, _>>()
+            .map_err(|e| file.bad(format!("not valid PEM: {e}")))?;
+        if chain.is_empty() {
+            let hint = if has_label(&content, "TRUSTED CERTIFICATE") {
+                let command = file.openssl("x509 -in {in} -out {out}", "plain.crt");
+                format!(", but a trusted one of OpenSSL; convert it: {command}")
+            } else if has_label(&content, "PKCS7") {
+                let command = file.openssl("pkcs7 -in {in} -print_certs -out {out}", "crt");
+                format!(", but PKCS #7; convert it: {command}")
+            } else {
+                String::new()
+            };
+            return Err(file.bad(format!(
+                "holds no PEM certificate (expected -----BEGIN CERTIFICATE-----){hint}"
+            )));
+        }
+        return Ok(chain);
+    }
+    if is_pkcs12(&content) {
+        let command = file.openssl("pkcs12 -in {in} -nokeys -out {out}", "crt");
+        return Err(file.bad(format!(
+            "a PKCS #12 file, not a certificate in PEM or DER; take the certificates out: {command}"
+        )));
+    }
+    // What the TLS library refuses in it, it says when it is used.
+    match not_after(&content) {
+        Some(_) => Ok(vec![CertificateDer::from(content)]),
+        None => Err(file.bad("holds DER, but no certificate")),
+    }
+}
+
+/// The first private key of a file.
+///
+/// # Errors
+/// When the file can't be read or holds none that is open.
+pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
+    const SEALED: &str = "sealed with a passphrase; take that off";
+    let content = file.read()?;
+    if is_der(&content) {
+        return if is_pkcs12(&content) {
+            let command = file.openssl("pkcs12 -in {in} -nocerts -nodes -out {out}", "key");
+            Err(file.bad(format!(
+                "a PKCS #12 file, not a private key in PEM or DER; take the key out: {command}"
+            )))
+        } else if is_sealed(&content) {
+            let command = file.openssl("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
+            Err(file.bad(format!("a PKCS #8 key in DER, {SEALED}: {command}")))
+        } else if not_after(&content).is_some() {
+            Err(file.bad("holds a certificate in DER, and no PRIVATE KEY"))
+        } else {
+            PrivateKeyDer::try_from(content)
+                .map_err(|_| file.bad("holds DER, but no private key of PKCS #8, PKCS #1 or SEC 1"))
+        };
+    }
+    let open = ["PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY"];
+    let legacy = contains(&content, b"Proc-Type: 4,ENCRYPTED");
+    if legacy || !open.iter().any(|label| has_label(&content, label)) {
+        let command = file.openssl("pkey -in {in} -out {out}", "plain.key");
+        if legacy {
+            return Err(file.bad(format!(
+                "a private key in legacy PEM (Proc-Type: 4,ENCRYPTED), {SEALED}: {command}"
+            )));
+        }
+        if has_label(&content, "ENCRYPTED PRIVATE KEY") {
+            return Err(file.bad(format!("a PKCS #8 key in PEM, {SEALED}: {command}")));
+        }
+        if has_label(&content, "OPENSSH PRIVATE KEY") {
+            return Err(file.bad("an OpenSSH key, and TLS has none of those: make one with `openssl genpkey`, or use a PEM key"));
+        }
+    }
+    PrivateKeyDer::from_pem_slice(&content).map_err(|e| match e {
+        pem::Error::NoItemsFound => {
+            file.bad("holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)")
+        }
+        other => file.bad(format!("not valid PEM: {other}")),
+    })
+}
+
+/// A certificate chain, the end of it first, and its private key.
+///
+/// # Errors
+/// When one of the files is of no use, or they do not belong together.
+pub fn identity(
+    cert: Named<'_>,
+    key: Named<'_>,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, FileError> {
+    let chain = certificates(cert)?;
+    let certified = CertifiedKey::from_der(chain, private_key(key)?, provider);
+    certified.map(Arc::new).map_err(|e| FileError::Identity {
+        what: cert.0,
+        cert: cert.1.to_owned(),
+        key: key.1.to_owned(),
+        problem: match e {
+            rustls::Error::InconsistentKeys(_) => {
+                "the key does not belong to the certificate".to_owned()
+            }
+            other => other.to_string(),
+        },
+    })
+}
+
+/// PEM is text; what DER begins with is none.
+fn is_der(content: &[u8]) -> bool {
+    content.first() == Some(&SEQUENCE) && element(content).is_some()
+}
+
+/// A PFX: a sequence that begins with version 3 (RFC 7292 §4).
+fn is_pkcs12(der: &[u8]) -> bool {
+    take(der, SEQUENCE).is_some_and(|(body, _)| body.starts_with(&[0x02, 0x01, 0x03]))
+}
+
+/// An `EncryptedPrivateKeyInfo`: the algorithm that seals it comes first (RFC 5958 §3). In a
+/// certificate a version or number does, and in a key its version.
+fn is_sealed(der: &[u8]) -> bool {
+    const OBJECT_IDENTIFIER: u8 = 0x06;
+    let algorithm = take(der, SEQUENCE).and_then(|(body, _)| take(body, SEQUENCE));
+    algorithm.is_some_and(|(algorithm, _)| algorithm.first() == Some(&OBJECT_IDENTIFIER))
+}
+
+fn has_label(content: &[u8], label: &str) -> bool {
+    contains(content, format!("-----BEGIN {label}-----").as_bytes())
+}
+
+fn contains(content: &[u8], part: &[u8]) -> bool {
+    content.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::process::Command;
+
+    use tempfile::TempDir;
+
+    /// What openssl makes, in a folder of its own.
+    struct Made(TempDir);
+
+    impl Made {
+        fn new() -> Made {
+            let made = Made(TempDir::with_prefix("with 'quotes' ").unwrap());
+            made.openssl(
+                "req -x509 -newkey rsa:2048 -nodes -subj /CN=a.test -keyout a.key -out a.crt",
+            );
+            made
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn openssl(&self, arguments: &str) {
+            self.shell(&format!("openssl {arguments}"));
+        }
+
+        fn shell(&self, line: &str) {
+            let mut command = Command::new("sh");
+            let out = command.args(["-c", line]).current_dir(self.0.path());
+            let out = out.output().expect("a shell, and openssl (apt: openssl)");
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{line}: {said}");
+        }
+
+        fn key(&self, name: &str) -> Result<PrivateKeyDer<'static>, FileError> {
+            private_key(Named("client key", &self.path(name)))
+        }
+
+        fn identity(&self, cert: &str, key: &str) -> Result<Arc<CertifiedKey>, FileError> {
+            let (cert, key) = (self.path(cert), self.path(key));
+            identity(
+                Named("client certificate", &cert),
+                Named("client key", &key),
+                &rustls::crypto::aws_lc_rs::default_provider(),
+            )
+        }
+    }
+
+    /// The command that an error names, carried out with the passphrase for what it asks.
+    fn follow(made: &Made, error: &FileError) {
+        let said = error.to_string();
+        let command = said.split('`').nth(1).expect("a command");
+        made.shell(&format!("{command} -passin pass:secret"));
+    }
+
+    #[test]
+    fn what_is_open_is_read_in_every_form() {
+        let made = Made::new();
+        for (cert, key, how) in [
+            ("a.crt", "a.key", "version"),
+            ("a.der", "a.key", "x509 -in a.crt -outform DER -out a.der"),
+            (
+                "a.crt",
+                "8.der",
+                "pkcs8 -topk8 -nocrypt -in a.key -outform DER -out 8.der",
+            ),
+            (
+                "a.crt",
+                "1.der",
+                "rsa -in a.key -traditional -outform DER -out 1.der",
+            ),
+            ("a.crt", "1.pem", "rsa -in a.key -traditional -out 1.pem"),
+        ] {
+            made.openssl(how);
+            if let Err(e) = made.identity(cert, key) {
+                panic!("{cert}, {key}: {e}");
+            }
+        }
+        made.openssl("ecparam -name prime256v1 -genkey -out ec.pem");
+        made.openssl("ec -in ec.pem -outform DER -out ec.der");
+        made.openssl("req -x509 -new -key ec.pem -subj /CN=b.test -out ec.crt");
+        for key in ["ec.pem", "ec.der"] {
+            assert!(made.identity("ec.crt", key).is_ok(), "{key}");
+            let error = made.identity("a.crt", key).unwrap_err().to_string();
+            assert!(error.contains("does not belong"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_sealed_says_what_it_is_and_how_to_open_it() {
+        let made = Made::new();
+        for (name, how, what, opened) in [
+            (
+                "8.pem",
+                "pkcs8 -topk8 -in a.key -passout pass:secret -out 8.pem",
+                "PKCS #8 key in PEM, sealed",
+                "8.plain.key",
+            ),
+            (
+                "8.der",
+                "pkcs8 -topk8 -in a.key -passout pass:secret -outform DER -out 8.der",
+                "PKCS #8 key in DER, sealed",
+                "8.plain.key",
+            ),
+            (
+                "old.pem",
+                "rsa -aes128 -in a.key -passout pass:secret -traditional -out old.pem",
+                "legacy PEM (Proc-Type: 4,ENCRYPTED), sealed",
+                "old.plain.key",
+            ),
+            (
+                "store.p12",
+                "pkcs12 -export -in a.crt -inkey a.key -passout pass:secret -out store.p12",
+                "PKCS #12",
+                "store.key",
+            ),
+        ] {
+            made.openssl(how);
+            let error = made.key(name).unwrap_err();
+            assert!(error.to_string().contains(what), "{error}");
+            follow(&made, &error);
+            assert!(made.identity("a.crt", opened).is_ok(), "{name}");
+        }
+        let store = made.path("store.p12");
+        let error = certificates(Named("CA file", &store)).unwrap_err();
+        assert!(error.to_string().contains("PKCS #12"), "{error}");
+        follow(&made, &error);
+        assert!(made.identity("store.crt", "a.key").is_ok());
+    }
+
+    #[test]
+    fn what_is_something_else_says_so() {
+        let made = Made::new();
+        made.openssl("x509 -in a.crt -outform DER -out a.der");
+        made.openssl("crl2pkcs7 -nocrl -certfile a.crt -out a.p7b");
+        made.openssl("x509 -in a.crt -trustout -addtrust serverAuth -out trusted.pem");
+        fs::write(made.path("half.der"), [SEQUENCE, 2, 5, 0]).unwrap();
+        let cert = |name: &str| certificates(Named("CA file", &made.path(name))).unwrap_err();
+        let said = made.key("a.der").unwrap_err().to_string();
+        assert!(
+            said.ends_with("a certificate in DER, and no PRIVATE KEY"),
+            "{said}"
+        );
+        let said = made.key("a.crt").unwrap_err().to_string();
+        assert!(said.contains("no PEM private key"), "{said}");
+        let said = made.key("half.der").unwrap_err().to_string();
+        assert!(said.contains("holds DER, but no private key"), "{said}");
+        let said = cert("half.der").to_string();
+        assert!(said.ends_with("holds DER, but no certificate"), "{said}");
+        let said = cert("a.key").to_string();
+        assert!(said.contains("holds no PEM certificate"), "{said}");
+        for (name, opened) in [("a.p7b", "a.crt"), ("trusted.pem", "trusted.plain.crt")] {
+            let error = cert(name);
+            let said = error.to_string();
+            made.shell(said.split('`').nth(1).expect("a command"));
+            assert!(
+                certificates(Named("CA file", &made.path(opened))).is_ok(),
+                "{said}"
+            );
+        }
+    }
+
+    /// Whatever a file holds, it is read or refused.
+    #[test]
+    fn every_beginning_of_a_file_is_read_or_refused() {
+        let made = Made::new();
+        made.openssl("x509 -in a.crt -outform DER -out a.der");
+        made.openssl("pkcs8 -topk8 -in a.key -passout pass:secret -outform DER -out 8.der");
+        for name in ["a.der", "8.der", "a.key", "a.crt"] {
+            let whole = fs::read(made.path(name)).unwrap();
+            for length in (0..whole.len() - 20).step_by(7) {
+                fs::write(made.path("cut"), &whole[..length]).unwrap();
+                assert!(made.key("cut").is_err(), "{name} {length}");
+                assert!(
+                    certificates(Named("CA file", &made.path("cut"))).is_err(),
+                    "{name} {length}"
+                );
+            }
+        }
+    }
+}
