@@ -2,35 +2,52 @@
 //!
 //! A ticket is used once, the newest first. The TLS library's own store keeps eight a
 //! server, so that all but eight of the connections in flight would have to do a full
-//! handshake; this one keeps as many as connections can be in flight.
+//! handshake; this one keeps as many as connections can be in flight. Resuming checks no
+//! certificate, so a ticket is as good as what its session's certificates were, and no longer.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
+use crate::tls::trust::Learned;
+use crate::tls::validity::now;
+
 /// A server may send several tickets a connection, so the oldest have to go.
 const MOST_TICKETS: usize = 32_768;
 
 /// Tickets for one server: all connections of a run go to the same.
-#[derive(Default)]
-pub(crate) struct Tickets(Mutex<VecDeque<Tls13ClientSessionValue>>);
+pub(crate) struct Tickets {
+    kept: Mutex<VecDeque<Dated>>,
+    learned: Arc<Learned>,
+}
+
+/// A ticket, and the last second, since 1970, in which it may be used.
+type Dated = (Tls13ClientSessionValue, u64);
 
 impl Tickets {
     /// More than connections come up short of: a ticket costs a key derivation, so beyond
     /// this a connection keeps one, as it used one, and not all that a server sends.
     const PLENTY: usize = 256;
 
+    /// For sessions whose certificates `learned` knows of.
+    pub(crate) fn new(learned: Arc<Learned>) -> Tickets {
+        Tickets {
+            kept: Mutex::default(),
+            learned,
+        }
+    }
+
     pub(crate) fn are_plenty(&self) -> bool {
         self.with(|kept| kept.len() >= Tickets::PLENTY)
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut VecDeque<Tls13ClientSessionValue>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut VecDeque<Dated>) -> T) -> T {
         // What is kept is whole between any two statements.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -54,12 +71,21 @@ impl ClientSessionStore for Tickets {
             if kept.len() >= MOST_TICKETS {
                 kept.pop_front();
             }
-            kept.push_back(ticket);
+            kept.push_back((ticket, self.learned.until()));
         });
     }
 
     fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.with(|kept| kept.pop_back())
+        let now = now();
+        self.with(|kept| {
+            let usable = |(_, until): &Dated| now <= *until;
+            while let Some(last) = kept.pop_back() {
+                if usable(&last) {
+                    return Some(last.0);
+                }
+            }
+            None
+        })
     }
 }
 

@@ -4,23 +4,21 @@
 //! a connection) and no other part of the TLS library.
 
 use std::io::{self, BufRead, Write};
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan};
-use plimsoll_model::run::NegotiatedTls;
-use rustls::client::{
-    ResolvesClientCert, Resumption, UnbufferedClientConnection, WebPkiServerVerifier,
+use plimsoll_model::plan::{
+    self, ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan,
 };
+use plimsoll_model::run::NegotiatedTls;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{ResolvesClientCert, Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
-    InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore,
-    SignatureScheme,
+    InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion, SignatureScheme,
 };
 
 mod bare;
@@ -34,7 +32,9 @@ pub mod record;
 mod secrets;
 #[cfg(any(test, fuzzing))]
 pub mod shapes;
+pub mod trust;
 pub mod validity;
+mod version_1;
 
 use bare::{BareError, BareSession};
 use chain::CheckedOnce;
@@ -43,6 +43,7 @@ use handshake::Agreed;
 use lean::LeanSession;
 use record::RecordError;
 use secrets::Heard;
+use trust::{Anchors, Learned, ServerCheck, Trust};
 
 pub use lean::{ServerSession, ServerSessions, SessionError};
 
@@ -82,16 +83,16 @@ pub struct TlsClient {
     own_records: bool,
     /// The key log of sessions that rest.
     heard: Option<Arc<Heard>>,
-    asked: Arc<Asked>,
+    learned: Arc<Learned>,
 }
 
 /// Has no client certificate, and remembers whether the server asked for one.
-#[derive(Debug, Default)]
-struct Asked(AtomicBool);
+#[derive(Debug)]
+struct Asked(Arc<Learned>);
 
 impl ResolvesClientCert for Asked {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.was_asked();
         None
     }
 
@@ -115,24 +116,18 @@ impl TlsClient {
         let mut warmth = [0u8; 32];
         let _ = provider.secure_random.fill(&mut warmth);
 
-        let asked = Arc::new(Asked::default());
-        let provider = Arc::new(provider);
-        let roots = Arc::new(roots(plan.ca.as_deref())?);
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?;
-        let builder = match plan.chain {
-            ChainCheck::Each => builder.with_root_certificates(roots),
-            ChainCheck::Once => {
-                let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider)
-                    .build()
-                    .map_err(|e| rustls::Error::General(e.to_string()))?;
-                builder
-                    .dangerous()
-                    .with_custom_certificate_verifier(Arc::new(CheckedOnce::new(verifier)))
-            }
+        let learned = Arc::new(Learned::default());
+        let check = ServerCheck::new(trust(&plan.trust)?, &provider, Arc::clone(&learned));
+        let check: Arc<dyn ServerCertVerifier> = match plan.chain {
+            ChainCheck::Each => Arc::new(check),
+            ChainCheck::Once => Arc::new(CheckedOnce::new(check)),
         };
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(check);
         let mut config = match &plan.identity {
-            None => builder.with_client_cert_resolver(Arc::clone(&asked) as _),
+            None => builder.with_client_cert_resolver(Arc::new(Asked(Arc::clone(&learned)))),
             Some(Identity { cert, key }) => {
                 let cert = Named("client certificate", cert);
                 let key = Named("client key", key);
@@ -158,7 +153,7 @@ impl TlsClient {
             tickets: None,
             own_records: plan.records == RecordLayer::Own,
             heard: None,
-            asked,
+            learned,
         })
     }
 
@@ -183,7 +178,7 @@ impl TlsClient {
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
         let library = error.get_ref().and_then(|e| e.downcast_ref());
         match (library, error.kind()) {
-            (Some(error), _) => classify(error, self.has_identity),
+            (Some(error), _) => told(error, self.has_identity, &self.learned),
             _ if self.lacks_certificate() => {
                 (Outcome::TlsClientCertificateRequired, UNINVITED.to_owned())
             }
@@ -196,7 +191,7 @@ impl TlsClient {
 
     /// A server asked for a client certificate, and there was none to show.
     pub fn lacks_certificate(&self) -> bool {
-        !self.has_identity && self.asked.0.load(Ordering::Relaxed)
+        !self.has_identity && self.learned.asked()
     }
 
     /// The name that the server's certificate has to be for.
@@ -210,7 +205,7 @@ impl TlsClient {
     pub fn for_worker(&self) -> TlsClient {
         let mut client = self.clone();
         if self.resume {
-            let tickets = Arc::new(Tickets::default());
+            let tickets = Arc::new(Tickets::new(Arc::clone(&self.learned)));
             let mut config = ClientConfig::clone(&self.config);
             config.resumption = Resumption::store(Arc::clone(&tickets) as _);
             client.config = Arc::new(config);
@@ -251,7 +246,7 @@ impl TlsClient {
             link,
             retried: false,
             has_identity: self.has_identity,
-            asked: Arc::clone(&self.asked),
+            learned: Arc::clone(&self.learned),
         })
     }
 }
@@ -286,22 +281,15 @@ pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     provider
 }
 
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsSetupError> {
-    let mut roots = RootCertStore::empty();
-    let Some(path) = ca else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() {
-            return Err(TlsSetupError::NoSystemRoots);
+fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
+    Ok(match plan {
+        plan::Trust::System => {
+            Trust::Anchors(Anchors::of_system().ok_or(TlsSetupError::NoSystemRoots)?)
         }
-        return Ok(roots);
-    };
-    let file = Named("CA file", path);
-    for certificate in files::certificates(file)? {
-        roots
-            .add(certificate)
-            .map_err(|e| file.bad(format!("not a usable CA certificate: {e}")))?;
-    }
-    Ok(roots)
+        plan::Trust::Ca(path) => Trust::Anchors(Anchors::read(Named("CA file", path))?),
+        plan::Trust::Pinned(known) => Trust::Pinned(known.clone()),
+        plan::Trust::Unchecked => Trust::Unchecked,
+    })
 }
 
 /// The client's end of one TLS connection. Owns no socket.
@@ -310,7 +298,7 @@ pub(crate) struct TlsSession {
     /// There was a HelloRetryRequest, where it is the library that knows.
     retried: bool,
     has_identity: bool,
-    asked: Arc<Asked>,
+    learned: Arc<Learned>,
 }
 
 /// Whose record layer it is ([`RecordLayer`]).
@@ -380,6 +368,7 @@ impl TlsSession {
                 format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
             })),
             group: group.map(|group| format!("{group:?}")),
+            certificate: self.learned.taken(),
         }
     }
 
@@ -413,7 +402,7 @@ impl TlsSession {
 
     /// The server asked for a client certificate, and there was none to show.
     pub(crate) fn lacks_certificate(&self) -> bool {
-        !self.has_identity && self.asked.0.load(Ordering::Relaxed)
+        !self.has_identity && self.learned.asked()
     }
 
     /// Whether the server took up the protocol asked for.
@@ -437,7 +426,7 @@ impl TlsSession {
         };
         match shaken {
             Ok(()) => Ok(true),
-            Err(BareError::Handshake(e)) => Err(classify(&e, self.has_identity)),
+            Err(BareError::Handshake(e)) => Err(told(&e, self.has_identity, &self.learned)),
             Err(BareError::Record(e)) => Err(classify_record(&e, self.has_identity)),
         }
     }
@@ -493,7 +482,7 @@ impl TlsSession {
         self.retried |= handshake::is_retried(connection.handshake_kind());
         match state {
             Ok(state) => Ok(state.peer_has_closed()),
-            Err(e) => Err(classify(&e, self.has_identity)),
+            Err(e) => Err(told(&e, self.has_identity, &self.learned)),
         }
     }
 
@@ -611,6 +600,15 @@ fn classify_record(error: &RecordError, has_identity: bool) -> (Outcome, String)
             has_identity,
         ),
         other => (Outcome::TlsFailed, format!("tls: {other}")),
+    }
+}
+
+/// [`classify`], with what is known besides.
+fn told(error: &rustls::Error, has_identity: bool, learned: &Learned) -> (Outcome, String) {
+    let (outcome, text) = classify(error, has_identity);
+    match learned.why(error) {
+        Some(why) => (outcome, format!("{text}: {why}")),
+        None => (outcome, text),
     }
 }
 

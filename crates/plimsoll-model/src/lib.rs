@@ -4,6 +4,7 @@
 //! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
 
 mod document;
+mod fingerprint;
 pub mod input;
 pub mod ladder;
 pub mod limits;
@@ -23,6 +24,7 @@ pub mod template;
 pub mod time;
 pub mod units;
 
+pub use fingerprint::Fingerprint;
 pub use measure::{Count, Measures, TimeMeasure};
 pub use outcome::{Blame, Outcome};
 pub use plan::Plan;

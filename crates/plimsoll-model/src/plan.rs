@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fingerprint::Fingerprint;
 use crate::measure::TimeMeasure;
 use crate::template::Varying;
 use crate::units::{Period, Size};
@@ -42,8 +43,7 @@ pub struct Target {
 /// How the link is secured. Paths, not contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsPlan {
-    /// Trusted CA bundle (PEM); `None`: the system's trust store.
-    pub ca: Option<PathBuf>,
+    pub trust: Trust,
     /// Client certificate chain and key (PEM): present for mutual TLS.
     pub identity: Option<Identity>,
     /// The name to check the certificate against; `None`: the target's host.
@@ -56,6 +56,19 @@ pub struct TlsPlan {
     pub early_data: bool,
     pub records: RecordLayer,
     pub chain: ChainCheck,
+}
+
+/// What a server's certificate is held to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// The system's trust store.
+    System,
+    /// The certificates of a file: one of them signed it, or is it.
+    Ca(PathBuf),
+    /// It is one of these; neither its name nor who signed it matters.
+    Pinned(Vec<Fingerprint>),
+    /// Nothing: any will do.
+    Unchecked,
 }
 
 /// How often a server's certificate chain is checked.

@@ -19,7 +19,7 @@ mod writer;
 
 pub use directory::Run;
 pub use error::RunError;
-pub use header::{Machine, NegotiatedTls, RunHeader, Source};
+pub use header::{CertificateTaken, Machine, NegotiatedTls, RunHeader, Source};
 pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};

@@ -39,7 +39,7 @@ pub use plugin::PluginSpec;
 pub use read::{locate, read};
 pub use resolve::{
     EncodedBolt, EncodedCall, EncodedPlugin, Surroundings, group_named, metadata, resolve,
-    suite_named,
+    suite_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use target::{parse_target, section_of, suggest};
@@ -152,8 +152,13 @@ impl Spec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsSpec {
-    /// Trusted CA bundle (PEM). Default: the system's trust store.
+    /// Trusted CA certificates (PEM or DER), or the server's own. Default: the system's trust store.
     pub ca: Option<PathBuf>,
+    /// Fingerprints of the server certificates to take, `sha256:…`; neither their names nor who
+    /// signed them matters. In place of `ca`.
+    pub pin: Option<Vec<String>>,
+    /// Take any server certificate. In place of `ca` and `pin`. Default false.
+    pub insecure: Option<bool>,
     /// Client certificate chain (PEM), for mutual TLS.
     pub cert: Option<PathBuf>,
     /// Its private key (PEM).

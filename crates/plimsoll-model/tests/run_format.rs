@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
 use plimsoll_model::record::{RequestRecord, StageRecord};
-use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
+use plimsoll_model::run::header::{
+    CertificateTaken, Loop, Machine, NegotiatedTls, PlannedStage, Security,
+};
 use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
     Ending, IntervalRecord, KernelMemory, MemoryReading, Moment, ProcessMemory, Resources, Run,
@@ -41,12 +43,14 @@ fn header() -> RunHeader {
             version: "TLSv1_3".to_owned(),
             suite: "TLS_AES_256_GCM_SHA384".to_owned(),
             group: Some("X25519".to_owned()),
+            certificate: vec![CertificateTaken::CommonName],
         }),
         load_loop: Some(Loop::Open),
         arrivals: Some("constant".to_owned()),
         clients: None,
         connections: Some(1),
         cold: false,
+        insecure: true,
         resume: true,
         calls: None,
         seed: Some(1),

@@ -51,6 +51,7 @@ pub fn search(record: &SearchRecord) -> String {
         name: record.name.clone(),
         timestamp: stamp(record.started_at),
         seconds: record.trials.iter().map(|t| t.took_s).sum(),
+        insecure: false,
         cases: vec![is_found, is_sure],
     }])
 }
@@ -86,6 +87,8 @@ struct Suite {
     name: String,
     timestamp: String,
     seconds: f64,
+    /// The server's certificate was not checked.
+    insecure: bool,
     cases: Vec<Case>,
 }
 
@@ -98,6 +101,7 @@ impl Suite {
             name: run.header.name.clone(),
             timestamp: stamp(run.header.started_at),
             seconds: run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6,
+            insecure: run.header.insecure,
             cases,
         }
     }
@@ -153,6 +157,7 @@ impl Suite {
             name: format!("{}: {}", record.name, rung.name),
             timestamp: stamp(record.started_at),
             seconds: record.slice_s * rung.slices.len() as f64,
+            insecure: false,
             cases,
         }
     }
@@ -173,6 +178,9 @@ impl Suite {
             self.timestamp,
             self.seconds
         );
+        if self.insecure {
+            *xml += "    <properties>\n      <property name=\"tls.insecure\" value=\"true\"/>\n    </properties>\n";
+        }
         for case in &self.cases {
             let _ = write!(
                 xml,

@@ -213,6 +213,7 @@ pub fn import(
         clients: None,
         connections: None,
         cold,
+        insecure: false,
         resume: false,
         calls: None,
         seed: None,

@@ -277,6 +277,7 @@ fn header(
         clients: Some(1),
         connections: None,
         cold: true,
+        insecure: false,
         resume: section.resumed,
         calls: None,
         seed: None,

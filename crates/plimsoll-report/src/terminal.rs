@@ -177,6 +177,10 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
             Security::Tls => "TLS",
             Security::MutualTls => "mutual TLS",
         };
+        let name = match h.insecure {
+            true => format!("INSECURE {name}"),
+            false => name.to_owned(),
+        };
         match &h.tls {
             Some(NegotiatedTls {
                 suite,
@@ -184,7 +188,7 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
                 ..
             }) => format!("{name} ({suite}, {group})"),
             Some(NegotiatedTls { suite, .. }) => format!("{name} ({suite})"),
-            None => name.to_owned(),
+            None => name,
         }
     }));
     let warmup: u64 = h

@@ -10,7 +10,7 @@ pub(crate) fn on_no_connection(outcome: Outcome) -> &'static str {
             "is it the right port, and grpc:// (plaintext) or grpcs:// (TLS) as the server speaks? --connect-timeout gives a slow one more time"
         }
         Outcome::TlsUnknownCa => {
-            "give the CA that signed the server's certificate with --ca (tls.ca)"
+            "give the CA that signed the server's certificate, or a self-signed one itself, with --ca (tls.ca)"
         }
         Outcome::TlsCertificateExpired => {
             "renew the server's certificate; if it is valid, this machine's clock is wrong"

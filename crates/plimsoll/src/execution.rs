@@ -1,6 +1,7 @@
 //! One plan carried out: run directory, engine, progress, report, exit code.
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,6 +10,7 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, Place, RunError, Stop, defect, fault};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Conclusion, Judged};
+use plimsoll_model::plan::{TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 
@@ -236,6 +238,12 @@ pub(crate) fn carry_out(
     abort_after: Option<Duration>,
     session: &Session,
 ) -> Result<Run, Uncarried> {
+    let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
+    if plan.tls.as_ref().is_some_and(unchecked) {
+        // Once for all the runs of a search or a ladder.
+        static WARNED: Once = Once::new();
+        WARNED.call_once(|| console::tell("INSECURE: the server's certificate is not checked"));
+    }
     let spread = Spread::of(plan)?;
     let plan = &spread.laid_over(plan);
     let kept = Kept {

@@ -6,16 +6,19 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_engine::RunError;
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan};
-use plimsoll_model::spec::{GrpcSpec, Spec, TlsSpec, parse_target, section_of};
+use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, Trust};
+use plimsoll_model::spec::{self, GrpcSpec, Spec, TlsSpec, parse_target, section_of};
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
 use plimsoll_protocols::grpc::reflection;
 use plimsoll_protocols::grpc::schema::Schema;
 
+use crate::arguments::boolish;
+use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::planning;
+use crate::problems::{self, Source};
 use crate::protocols::could_not_begin;
 use crate::quick;
 
@@ -35,9 +38,30 @@ pub(crate) struct LinkFlags {
     #[arg(value_name = "URL")]
     pub(crate) target: String,
 
-    /// Trusted CA bundle (PEM) [default: the system's trust store].
+    /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
     #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
     ca: Option<PathBuf>,
+
+    /// Take the server certificate of this fingerprint, sha256:…, whatever its name and issuer;
+    /// may be given again. In place of --ca.
+    #[arg(
+        long,
+        env = "PLIMSOLL_PIN",
+        value_name = "FINGERPRINT",
+        conflicts_with = "ca",
+        help_heading = "TLS"
+    )]
+    pin: Vec<String>,
+
+    /// Take any server certificate.
+    #[arg(
+        long,
+        env = "PLIMSOLL_INSECURE",
+        value_parser = boolish(),
+        conflicts_with_all = ["ca", "pin"],
+        help_heading = "TLS"
+    )]
+    insecure: bool,
 
     /// Client certificate (PEM), for mutual TLS.
     #[arg(
@@ -98,7 +122,11 @@ impl LinkFlags {
                 "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS",
             )
         })?;
-        let any = self.ca.is_some() || self.cert.is_some() || self.server_name.is_some();
+        let any = self.ca.is_some()
+            || !self.pin.is_empty()
+            || self.insecure
+            || self.cert.is_some()
+            || self.server_name.is_some();
         if any && !secured {
             return Err(Failure::usage(
                 "TLS flags for a plaintext target",
@@ -107,6 +135,8 @@ impl LinkFlags {
         }
         let tls = secured.then(|| TlsSpec {
             ca: self.ca.clone(),
+            pin: Some(self.pin.clone()).filter(|pins| !pins.is_empty()),
+            insecure: self.insecure.then_some(true),
             cert: self.cert.clone(),
             key: self.key.clone(),
             server_name: self.server_name.clone(),
@@ -117,6 +147,12 @@ impl LinkFlags {
             ..GrpcSpec::default()
         };
         let metadata = planning::metadata(&call, environment)?;
+        if let Some(Err(found)) = tls.as_ref().map(spec::trust) {
+            return Err(problems::failure(found, &Source::Flags));
+        }
+        if self.insecure {
+            console::tell("INSECURE: the server's certificate is not checked");
+        }
         let mut server = server(&target, tls, self.authority.clone()).map_err(could_not_begin)?;
         server.metadata = metadata;
         server.connect_timeout = self.connect_timeout.0;
@@ -174,9 +210,11 @@ fn server(
     let tls = match tls {
         None => None,
         Some(tls) => {
+            // Of a wrong plan everything is said elsewhere.
+            let trust = spec::trust(&tls).unwrap_or(Trust::System);
             let identity = tls.cert.zip(tls.key);
             let plan = TlsPlan {
-                ca: tls.ca,
+                trust,
                 identity: identity.map(|(cert, key)| Identity { cert, key }),
                 server_name: tls.server_name,
                 suites: Vec::new(),

@@ -148,9 +148,23 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) abort_after: Option<Period>,
 
-    /// Trusted CA certificates (PEM) [default: the system's].
+    /// Trusted CA certificates (PEM or DER), or the server's own [default: the system's].
     #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
     pub(crate) ca: Option<PathBuf>,
+
+    /// Take the server certificate of this fingerprint, sha256:…, whatever its name and issuer;
+    /// may be given again. In place of --ca.
+    #[arg(
+        long,
+        env = "PLIMSOLL_PIN",
+        value_name = "FINGERPRINT",
+        help_heading = "TLS"
+    )]
+    pub(crate) pin: Vec<String>,
+
+    /// Take any server certificate. Every report of the run says so.
+    #[arg(long, env = "PLIMSOLL_INSECURE", value_parser = boolish(), help_heading = "TLS")]
+    pub(crate) insecure: bool,
 
     /// Client certificate (PEM), for mutual TLS.
     #[arg(long, env = "PLIMSOLL_CERT", value_name = "FILE", help_heading = "TLS")]
@@ -388,7 +402,7 @@ impl LoadFlags {
     /// Where a flag's value is wrong by itself.
     pub(crate) fn lay_over(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         self.lay_over_load(spec, origins);
-        self.lay_over_tls(spec);
+        self.lay_over_tls(spec, origins);
         lay_over!(self.name => spec.name);
         lay_over!(self.seed => spec.seed);
         if self.requests {
@@ -499,9 +513,21 @@ impl LoadFlags {
         }
     }
 
-    fn lay_over_tls(&self, spec: &mut Spec) {
+    fn lay_over_tls(&self, spec: &mut Spec, origins: &Origins) {
         let mut tls = spec.tls.take().unwrap_or_default();
-        lay_over!(self.ca => tls.ca);
+        // What a server is held to is one thing: the one asked for more directly wins.
+        let given = [
+            ("ca", self.ca.is_some()),
+            ("pin", !self.pin.is_empty()),
+            ("insecure", self.insecure),
+        ];
+        let given = given.iter().filter(|(_, given)| *given).map(|(id, _)| *id);
+        if let Some(strongest) = given.clone().map(|id| origins.strength(id)).max() {
+            let wins = |id| given.clone().any(|g| g == id) && origins.strength(id) == strongest;
+            tls.ca = self.ca.clone().filter(|_| wins("ca"));
+            tls.pin = Some(self.pin.clone()).filter(|_| wins("pin"));
+            tls.insecure = Some(true).filter(|_| wins("insecure"));
+        }
         lay_over!(self.cert => tls.cert);
         lay_over!(self.key => tls.key);
         lay_over!(self.server_name => tls.server_name);

@@ -5,13 +5,13 @@
 //! server proves that it holds the key is checked in every handshake all the same. Only
 //! plans that ask for it (`tls.chain = "once"`) go without the check of each connection.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
+use super::trust::ServerCheck;
 use super::validity::not_after;
 
 /// How long a verdict holds at most, in seconds.
@@ -29,12 +29,12 @@ struct Checked {
 
 #[derive(Debug)]
 pub(super) struct CheckedOnce {
-    verifier: Arc<WebPkiServerVerifier>,
+    verifier: ServerCheck,
     last: Mutex<Option<Checked>>,
 }
 
 impl CheckedOnce {
-    pub(super) fn new(verifier: Arc<WebPkiServerVerifier>) -> CheckedOnce {
+    pub(super) fn new(verifier: ServerCheck) -> CheckedOnce {
         CheckedOnce {
             verifier,
             last: Mutex::new(None),

@@ -15,6 +15,7 @@ use rustls::sign::CertifiedKey;
 
 use super::der::{SEQUENCE, element, take};
 use super::validity::not_after;
+use super::version_1::{self, is_version_1};
 
 /// Why a file is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -177,7 +178,11 @@ pub fn identity(
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, FileError> {
     let chain = certificates(cert)?;
-    let certified = CertifiedKey::from_der(chain, private_key(key)?, provider);
+    let private = private_key(key)?;
+    let certified = match chain.first().is_some_and(|first| is_version_1(first)) {
+        true => version_1::certified(chain, private, provider),
+        false => CertifiedKey::from_der(chain, private, provider),
+    };
     certified.map(Arc::new).map_err(|e| FileError::Identity {
         what: cert.0,
         cert: cert.1.to_owned(),

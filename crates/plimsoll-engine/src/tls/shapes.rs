@@ -178,7 +178,7 @@ impl Setup {
 
     pub fn client(&self, whose: Whose, resume: bool) -> Client {
         let mut config = self.client.clone();
-        let tickets = resume.then(|| Arc::new(Tickets::default()));
+        let tickets = resume.then(|| Arc::new(Tickets::new(Arc::default())));
         config.resumption = match &tickets {
             Some(tickets) => Resumption::store(Arc::clone(tickets) as _),
             None => Resumption::disabled(),
@@ -196,7 +196,7 @@ impl Setup {
             tickets,
             own_records: whose != Whose::Library,
             heard,
-            asked: Arc::default(),
+            learned: Arc::default(),
         };
         Client(client)
     }

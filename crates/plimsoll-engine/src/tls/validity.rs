@@ -93,6 +93,9 @@ pub fn failure(error: &rustls::Error) -> String {
             "the certificate is not valid before {}",
             told(not_before.as_secs())
         ),
+        rustls::Error::InvalidCertificate(CertificateError::Other(why)) => {
+            format!("the certificate is refused: {}", why.0)
+        }
         other => other.to_string(),
     }
 }

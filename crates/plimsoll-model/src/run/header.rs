@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing};
+use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Trust};
 
 use super::SCHEMA_VERSION;
 
@@ -54,6 +54,9 @@ pub struct RunHeader {
     pub security: Option<Security>,
     /// What the first connection's TLS handshake agreed on.
     pub tls: Option<NegotiatedTls>,
+    /// Any server certificate was taken. Left out where they were checked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub insecure: bool,
     #[serde(rename = "loop")]
     pub load_loop: Option<Loop>,
     /// `constant` or `poisson`; open loop only.
@@ -93,6 +96,56 @@ pub struct NegotiatedTls {
     pub suite: String,
     /// `None` where a resumed session took its keys from the ticket alone.
     pub group: Option<String>,
+    /// What was out of the ordinary about the server's certificate. Left out where nothing was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub certificate: Vec<CertificateTaken>,
+}
+
+/// How a certificate was taken that is not of X.509 version 3, signed by a trusted CA and for one
+/// of its subject alternative names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateTaken {
+    /// It is in the CA file itself.
+    InCaFile,
+    /// It has a fingerprint that was asked for.
+    Pinned,
+    /// Nothing was checked.
+    Unchecked,
+    /// It is of version 1, and a certificate of the CA file signed it.
+    #[serde(rename = "version_1")]
+    Version1,
+    /// It has no subject alternative name, and its common name is the server's.
+    CommonName,
+}
+
+impl CertificateTaken {
+    pub const ALL: [CertificateTaken; 5] = [
+        CertificateTaken::InCaFile,
+        CertificateTaken::Pinned,
+        CertificateTaken::Unchecked,
+        CertificateTaken::Version1,
+        CertificateTaken::CommonName,
+    ];
+
+    /// For people, after "the server's certificate".
+    pub fn sentence(self) -> &'static str {
+        match self {
+            CertificateTaken::InCaFile => {
+                "is in the CA file itself: that it has not expired was checked, its name and CA flag were not"
+            }
+            CertificateTaken::Pinned => {
+                "has a pinned fingerprint: that it has not expired was checked, its name and issuer were not"
+            }
+            CertificateTaken::Unchecked => "was not checked",
+            CertificateTaken::Version1 => {
+                "is of X.509 version 1, which most clients refuse; a certificate of the CA file signed it"
+            }
+            CertificateTaken::CommonName => {
+                "has no subject alternative name, so that its common name was taken for its name; most clients refuse that"
+            }
+        }
+    }
 }
 
 /// A stage as planned.
@@ -178,6 +231,10 @@ impl RunHeader {
             call: Some(call.into_owned()),
             security: Some(security),
             tls: None,
+            insecure: plan
+                .tls
+                .as_ref()
+                .is_some_and(|tls| tls.trust == Trust::Unchecked),
             load_loop: Some(load_loop),
             arrivals: arrivals.map(str::to_owned),
             clients,

@@ -48,6 +48,8 @@ pub enum ProblemKind {
     NotResumed,
     /// Connections that were to carry many calls, and were closed after few.
     NotReused,
+    /// The server's certificate was not checked.
+    ServerUnchecked,
     /// The counts don't add up.
     CountsDiffer,
 }
@@ -144,6 +146,14 @@ impl HealthProblem {
             self.text.push_str(
                 "; the times are not the target's alone, the memory is not touched by it",
             );
+        }
+    }
+
+    pub(super) fn server_unchecked() -> HealthProblem {
+        HealthProblem {
+            kind: ProblemKind::ServerUnchecked,
+            invalidates: false,
+            text: "INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; a CA file or a pinned fingerprint makes sure".to_owned(),
         }
     }
 

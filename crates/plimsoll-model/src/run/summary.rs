@@ -424,6 +424,9 @@ impl Summary {
             Source::Measured => health(&judged, header.is_open(), &totals.observed),
             Source::Imported => Vec::new(),
         };
+        if header.insecure {
+            problems.insert(0, HealthProblem::server_unchecked());
+        }
         let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
         if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
             // What is measured is the silence; the calls only show who is still there.

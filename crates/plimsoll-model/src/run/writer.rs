@@ -18,7 +18,8 @@ use crate::{ConnectPhases, Outcome, Sample, Time};
 
 use super::json::Document;
 use super::{
-    IntervalRecord, NegotiatedTls, Run, RunError, RunHeader, State, Summary, Totals, file,
+    CertificateTaken, IntervalRecord, NegotiatedTls, Run, RunError, RunHeader, State, Summary,
+    Totals, file,
 };
 
 /// How a run ended.
@@ -311,6 +312,11 @@ impl RunWriter {
 
     /// What the TLS handshakes agreed on.
     pub fn negotiated(&mut self, tls: NegotiatedTls) {
+        // Of one that was not checked a note would be too little.
+        let unusual = tls.certificate.iter();
+        let told = unusual.filter(|how| **how != CertificateTaken::Unchecked);
+        let told = told.map(|how| format!("the server's certificate {}", how.sentence()));
+        self.header.notes.extend(told);
         self.header.tls = Some(tls);
     }
 
@@ -482,6 +488,7 @@ mod tests {
             clients: None,
             connections: None,
             cold: false,
+            insecure: false,
             resume: false,
             calls: None,
             seed: None,

@@ -24,7 +24,7 @@ mod tls;
 
 pub(super) use bolt::VERSIONS;
 pub(super) use tls::{GROUPS, SUITES};
-pub use tls::{group_named, suite_named};
+pub use tls::{group_named, suite_named, trust};
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const SEED: u64 = 1;

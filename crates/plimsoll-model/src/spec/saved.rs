@@ -4,7 +4,8 @@ use super::bolt::limit;
 use super::resolve::{GROUPS, SUITES, VERSIONS};
 use super::{Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{
-    Arrivals, CallPlan, ChainCheck, Compression, Pace, Plan, RecordLayer, Reuse, Spacing, Watch,
+    Arrivals, CallPlan, ChainCheck, Compression, Pace, Plan, RecordLayer, Reuse, Spacing, Trust,
+    Watch,
 };
 use crate::units::{Period, Size};
 
@@ -54,7 +55,15 @@ impl Spec {
         spec.seed = Some(plan.seed);
         spec.requests = Some(plan.keep_requests);
         spec.tls = plan.tls.as_ref().map(|tls| TlsSpec {
-            ca: tls.ca.clone(),
+            ca: match &tls.trust {
+                Trust::Ca(path) => Some(path.clone()),
+                _ => None,
+            },
+            pin: match &tls.trust {
+                Trust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
+                _ => None,
+            },
+            insecure: (tls.trust == Trust::Unchecked).then_some(true),
             cert: tls.identity.as_ref().map(|i| i.cert.clone()),
             key: tls.identity.as_ref().map(|i| i.key.clone()),
             server_name: tls.server_name.clone(),

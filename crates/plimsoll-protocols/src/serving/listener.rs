@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_engine::tls::trust::Learned;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{ServeError, TicketSeed, Tls};
@@ -51,11 +52,13 @@ impl Listen {
     /// # Errors
     /// When a file can't be used or the address can't be listened on.
     pub fn bind(&self) -> Result<Bound, ServeError> {
-        let tls = self
-            .tls
-            .as_ref()
-            .map(|tls| tls.server_config(self.tickets.as_ref()))
-            .transpose()?;
+        let (tls, clients) = match &self.tls {
+            None => (None, None),
+            Some(tls) => {
+                let (config, clients) = tls.server_config(self.tickets.as_ref())?;
+                (Some(config), clients)
+            }
+        };
         let listener = self.socket().map_err(|source| ServeError::Address {
             address: self.address,
             problem: explain(&source),
@@ -69,6 +72,7 @@ impl Listen {
             listener,
             address,
             tls,
+            clients,
             max_concurrent_streams: self.max_concurrent_streams,
             drain: self.drain,
         })
@@ -157,6 +161,8 @@ pub struct Bound {
     pub(crate) listener: TcpListener,
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    /// Of the clients' certificates; `None`: they show none.
+    pub(crate) clients: Option<Arc<Learned>>,
     pub(crate) max_concurrent_streams: Option<u32>,
     pub(crate) drain: Duration,
 }

@@ -11,6 +11,7 @@ pub(crate) mod early;
 pub(crate) mod http2;
 mod listener;
 mod names;
+mod outliving;
 mod tickets;
 mod tls;
 

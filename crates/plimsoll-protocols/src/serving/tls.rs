@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_engine::tls::files::{self, FileError, Named};
+use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned};
 use plimsoll_model::plan::{Group, Suite};
+use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
-use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
 use rustls::sign::SingleCertAndKey;
-use rustls::{RootCertStore, ServerConfig};
 
 use super::names::ByName;
+use super::outliving;
 use super::tickets::SharedTickets;
 use super::{Bound, ServeError, TicketSeed};
 
@@ -35,11 +37,12 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS 1.3 only (RFC 8446), ALPN `h2` only (RFC 9113 §3.2).
+    /// TLS 1.3 only (RFC 8446), ALPN `h2` only (RFC 9113 §3.2); and what is learned of the
+    /// clients' certificates, where they must show one.
     pub(crate) fn server_config(
         &self,
         tickets: Option<&TicketSeed>,
-    ) -> Result<Arc<ServerConfig>, ServeError> {
+    ) -> Result<(Arc<ServerConfig>, Option<Arc<Learned>>), ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
         // The library's first random bytes take tens of milliseconds, which the first
         // client would otherwise see.
@@ -48,23 +51,18 @@ impl Tls {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| ServeError::Tls(e.to_string()))?;
+        let clients = self.client_ca.is_some().then(Arc::<Learned>::default);
         let builder = match &self.client_ca {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let file = Named("client CA", path);
-                let mut roots = RootCertStore::empty();
-                for certificate in files::certificates(file)? {
-                    roots
-                        .add(certificate)
-                        .map_err(|e| file.bad(format!("not a CA certificate: {e}")))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(
-                    Arc::new(roots),
-                    Arc::clone(&provider),
+                let check = ClientCheck::new(
+                    Anchors::read(file)?,
+                    &provider,
+                    clients.clone().unwrap_or_default(),
                 )
-                .build()
                 .map_err(|e| file.bad(e.to_string()))?;
-                builder.with_client_cert_verifier(verifier)
+                builder.with_client_cert_verifier(Arc::new(check))
             }
         };
         let cert = Named("server certificate", &self.cert);
@@ -75,7 +73,9 @@ impl Tls {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.ticketer = Arc::new(SharedTickets::new(seed));
         }
-        Ok(Arc::new(config))
+        config.ticketer = outliving::tickets(config.ticketer, clients.as_ref());
+        config.session_storage = outliving::sessions(config.session_storage, clients.as_ref());
+        Ok((Arc::new(config), clients))
     }
 }
 
@@ -152,7 +152,8 @@ impl Bound {
             Resumption::Off => config.send_tls13_tickets = 0,
             Resumption::On if shared => {}
             Resumption::On => {
-                config.ticketer = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
+                let made = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
+                config.ticketer = outliving::tickets(made, self.clients.as_ref());
             }
             Resumption::Early(_) if shared => {
                 return Err(early_data_needs(
@@ -160,7 +161,8 @@ impl Bound {
                 ));
             }
             Resumption::Early(bytes) => {
-                config.session_storage = ServerSessionMemoryCache::new(SESSIONS);
+                let kept = ServerSessionMemoryCache::new(SESSIONS);
+                config.session_storage = outliving::sessions(kept, self.clients.as_ref());
                 config.max_early_data_size = bytes;
                 // Otherwise the answer would wait for the handshake, and nothing be won.
                 config.send_half_rtt_data = true;

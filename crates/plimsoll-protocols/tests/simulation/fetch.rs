@@ -8,7 +8,9 @@ use std::time::Duration;
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
 use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
-use plimsoll_model::plan::{Arrivals, ChainCheck, Load, RecordLayer, Reuse, Target, TlsPlan};
+use plimsoll_model::plan::{
+    Arrivals, ChainCheck, Load, RecordLayer, Reuse, Target, TlsPlan, Trust,
+};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::fetch::{FetchDriver, FetchProtocol, FetchRequest};
@@ -361,7 +363,7 @@ fn what_tls_says_in_mid_body_is_heard_at_once_and_by_its_name() {
 fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, ServerSessions) {
     let [ca, _, cert, key, ..] = certificates.paths();
     let plan = TlsPlan {
-        ca: Some(ca.to_owned()),
+        trust: Trust::Ca(ca.to_owned()),
         identity: None,
         server_name: None,
         suites: Vec::new(),

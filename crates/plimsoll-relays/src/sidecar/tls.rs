@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use plimsoll_engine::tls::files::{self, FileError, Named};
+use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned, ServerCheck, Trust};
 use plimsoll_engine::tls::validity;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
-use rustls::server::WebPkiClientVerifier;
 use rustls::sign::SingleCertAndKey;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::SidecarError;
 use super::config::TlsFiles;
@@ -34,6 +34,8 @@ struct Made {
     config: Config,
     /// The last second, since 1970, in which the whole chain that is shown is valid.
     not_after: Option<u64>,
+    /// Of the other sides' certificates.
+    learned: Arc<Learned>,
 }
 
 enum Config {
@@ -133,6 +135,15 @@ impl Identity {
         }
     }
 
+    /// `error`, as people read it, with what is known besides.
+    pub(super) fn failure(&self, error: &rustls::Error) -> String {
+        let text = validity::failure(error);
+        match self.made.learned.why(error) {
+            Some(why) => format!("{text}: {why}"),
+            None => text,
+        }
+    }
+
     /// The file of the certificate that is shown.
     pub(super) fn certificate(&self) -> &Path {
         &self.files.cert
@@ -200,16 +211,6 @@ impl From<FileError> for Bad {
     }
 }
 
-fn roots(path: &Path) -> Result<Arc<RootCertStore>, Bad> {
-    let mut roots = RootCertStore::empty();
-    for certificate in files::certificates(Named("CA", path))? {
-        roots
-            .add(certificate)
-            .map_err(|e| Bad::new("CA", path, format!("not a CA certificate: {e}")))?;
-    }
-    Ok(Arc::new(roots))
-}
-
 /// The chain to show with its key, and when the first of it ends.
 fn shown(
     files: &TlsFiles,
@@ -224,34 +225,40 @@ fn shown(
 
 fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(roots(&files.ca)?, Arc::clone(&provider))
-            .build()
-            .map_err(|e| Bad::new("CA", &files.ca, e))?;
+    let learned = Arc::<Learned>::default();
+    let anchors = Anchors::read(Named("CA", &files.ca))?;
+    let check = ClientCheck::new(anchors, &provider, Arc::clone(&learned))
+        .map_err(|e| Bad::new("CA", &files.ca, e))?;
     let (shown, not_after) = shown(files, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::new(check))
         .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Made {
         config: Config::Server(Arc::new(config)),
         not_after,
+        learned,
     })
 }
 
 fn client(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let (shown, not_after) = shown(files, &provider)?;
+    let learned = Arc::<Learned>::default();
+    let trust = Trust::Anchors(Anchors::read(Named("CA", &files.ca))?);
+    let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
-        .with_root_certificates(roots(&files.ca)?)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(check))
         .with_client_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Made {
         config: Config::Client(Arc::new(config)),
         not_after,
+        learned,
     })
 }

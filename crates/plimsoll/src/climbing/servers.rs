@@ -100,6 +100,7 @@ pub(super) fn start(
         if let (Some(set), Secured::Server | Secured::Mutual) = (&servers.set, rung.secured) {
             let tls = rung.spec.tls.get_or_insert_default();
             tls.ca = Some(set.ca_cert.clone());
+            (tls.pin, tls.insecure) = (None, None);
             let mutual = rung.secured == Secured::Mutual;
             tls.cert = mutual.then(|| set.client_cert.clone());
             tls.key = mutual.then(|| set.client_key.clone());

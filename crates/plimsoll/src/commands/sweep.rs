@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::Args;
 use plimsoll_engine::tls::limits;
 use plimsoll_model::ladder::{LadderRecord, Slice, Volume};
-use plimsoll_model::plan::{CallPlan, ChainCheck, Group, Plan, Suite};
+use plimsoll_model::plan::{CallPlan, ChainCheck, Group, Plan, Suite, Trust};
 use plimsoll_model::run::file;
 use plimsoll_model::spec::Spec;
 use plimsoll_report::sweep as shown;
@@ -133,9 +133,9 @@ fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
 /// Signatures that a client of `plan` checks in a full handshake: the server's, and one of the
 /// chain where that is checked every time.
 fn verified(plan: &Plan) -> f64 {
-    match plan.tls.as_ref().map(|tls| tls.chain) {
-        Some(ChainCheck::Once) => 1.0,
-        Some(ChainCheck::Each) | None => 2.0,
+    match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain)) {
+        Some((Trust::Pinned(_) | Trust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
+        Some((_, ChainCheck::Each)) | None => 2.0,
     }
 }
 

@@ -6,7 +6,7 @@ use super::load::stage;
 use super::*;
 use crate::plan::{
     ChainCheck, Compression, Group, Metric, Pace, RecordLayer, Spacing, Statistic, Suite, Target,
-    Timed, TlsPlan,
+    Timed, TlsPlan, Trust,
 };
 use crate::schedule::Schedule;
 use crate::template::{self, Moment, Template};
@@ -180,7 +180,7 @@ fn the_defaults_are_those_documented() {
     assert_eq!(
         plan.tls,
         Some(TlsPlan {
-            ca: None,
+            trust: Trust::System,
             identity: None,
             server_name: None,
             suites: vec![
@@ -841,4 +841,43 @@ fn compression_and_user_agent() {
     };
     assert_eq!(call.compression, Some(Compression::Gzip));
     assert_eq!(call.user_agent.as_deref(), Some("shop/1"));
+}
+
+#[test]
+fn a_server_is_held_to_one_thing() {
+    let plan_of = |tls: &str| {
+        plan(&format!(
+            "target = \"grpcs://a:1\"\n{CALL}[tls]\n{tls}\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
+        ))
+    };
+    let trust = |tls: &str| plan_of(tls).tls.expect("secured").trust;
+    let digits = "5b".repeat(32);
+    assert_eq!(trust("ca = \"ca.crt\""), Trust::Ca("ca.crt".into()));
+    assert_eq!(trust("insecure = true"), Trust::Unchecked);
+    assert_eq!(trust("insecure = false"), Trust::System);
+    let pin = format!("pin = [\"SHA256:{digits}\"]");
+    assert_eq!(
+        trust(&pin),
+        Trust::Pinned(vec![crate::Fingerprint([0x5b; 32])])
+    );
+    for (tls, words) in [
+        (
+            format!("ca = \"ca.crt\"\n{pin}"),
+            "`tls.pin`: a pinned certificate is held to no CA",
+        ),
+        (
+            format!("insecure = true\n{pin}"),
+            "`tls.insecure`: with it no certificate is held to anything",
+        ),
+        ("pin = []".to_owned(), "`tls.pin`: empty"),
+        (
+            "pin = [\"sha1:00\"]".to_owned(),
+            "`tls.pin.0`: `sha1:00` is not a certificate's fingerprint",
+        ),
+    ] {
+        let said = wrong(&format!(
+            "target = \"grpcs://a:1\"\n{CALL}[tls]\n{tls}\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
+        ));
+        assert!(said.join("\n").contains(words), "{said:?}");
+    }
 }

@@ -1,7 +1,8 @@
 //! `[tls]` → plan: which handshake, with which suites and groups.
 
 use super::Problems;
-use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan};
+use crate::fingerprint::Fingerprint;
+use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, Trust};
 use crate::spec::{Problem, TlsSpec, suggest};
 
 pub(in crate::spec) const SUITES: [(&str, Suite); 3] = {
@@ -39,6 +40,48 @@ pub fn group_named(name: &str) -> Result<Group, String> {
     named(name, &GROUPS)
 }
 
+/// What the server's certificate is held to.
+///
+/// # Errors
+/// More than one answer, or a fingerprint that is none.
+pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
+    let insecure = spec.insecure == Some(true);
+    let mut problems = Vec::new();
+    if insecure && (spec.ca.is_some() || spec.pin.is_some()) {
+        problems.push(
+            Problem::new("tls.insecure", "with it no certificate is held to anything")
+                .help("take it out, or take out the CA and the fingerprints"),
+        );
+    } else if spec.ca.is_some() && spec.pin.is_some() {
+        problems.push(
+            Problem::new("tls.pin", "a pinned certificate is held to no CA")
+                .help("give the fingerprints or the CA file, not both"),
+        );
+    }
+    let mut pinned = Vec::new();
+    for (i, text) in spec.pin.iter().flatten().enumerate() {
+        match text.parse::<Fingerprint>() {
+            Ok(known) => pinned.push(known),
+            Err(e) => problems.push(Problem::new(format!("tls.pin.{i}"), e.to_string())),
+        }
+    }
+    if spec.pin.as_ref().is_some_and(Vec::is_empty) {
+        problems.push(Problem::new(
+            "tls.pin",
+            "empty: give at least one fingerprint, or leave it out",
+        ));
+    }
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(match &spec.ca {
+        _ if insecure => Trust::Unchecked,
+        Some(ca) => Trust::Ca(ca.clone()),
+        None if pinned.is_empty() => Trust::System,
+        None => Trust::Pinned(pinned),
+    })
+}
+
 fn named<T: Copy>(name: &str, known: &[(&'static str, T)]) -> Result<T, String> {
     known
         .iter()
@@ -67,6 +110,10 @@ impl Problems {
             );
         }
         let spec = spec.cloned().unwrap_or_default();
+        let trust = trust(&spec).unwrap_or_else(|problems| {
+            self.0.extend(problems);
+            Trust::System
+        });
         let identity = match (spec.cert, spec.key) {
             (Some(cert), Some(key)) => Some(Identity { cert, key }),
             (Some(_), None) => {
@@ -127,7 +174,7 @@ impl Problems {
             return None;
         }
         Some(TlsPlan {
-            ca: spec.ca,
+            trust,
             identity,
             server_name: spec.server_name,
             suites: suites.unwrap_or_else(|| SUITES.iter().map(|(_, suite)| *suite).collect()),

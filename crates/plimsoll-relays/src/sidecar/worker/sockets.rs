@@ -129,7 +129,8 @@ impl Worker {
                 "it answered {alert:?} (it was shown {})",
                 identity.certificate().display()
             ),
-            (Some(tls), _) => validity::failure(tls),
+            (Some(tls), Some(identity)) => identity.failure(tls),
+            (Some(tls), None) => validity::failure(tls),
             (None, _) => error.to_string(),
         };
         let peer = connection.link.socket.peer_addr();

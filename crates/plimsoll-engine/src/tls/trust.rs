@@ -1,0 +1,556 @@
+//! Which certificates of a peer are taken, and what was out of the ordinary about them.
+//!
+//! The TLS library judges certificates as public ones are judged: version 3, signed by a trusted
+//! CA, for one of the subject alternative names. Test beds have others, and those are taken where
+//! the operator gave what they are held to: a certificate of the CA file itself, byte for byte; one of
+//! version 1 that a certificate of the CA file signed; one whose only name is the common name; one
+//! with a known fingerprint; on request any. None that has expired is taken, but on that request.
+//! What was taken in such a way is kept in [`Learned`], for the report to say.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use plimsoll_model::Fingerprint;
+use plimsoll_model::run::CertificateTaken;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
+    SignatureScheme,
+};
+use x509_parser::prelude::X509Certificate;
+
+use super::files::{self, FileError, Named};
+use super::validity::{not_after, now};
+use super::version_1::{
+    check_held, check_in_time, check_signed, common_name, constrains_names, is_version_1, parse,
+};
+
+/// Why a certificate is refused, where the TLS library has no words for it.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(
+        "it is of X.509 version 1, which is taken only where a certificate of the CA file signed it itself"
+    )]
+    Version1,
+    #[error("it is a CA's own, not a server's or client's, and not in the CA file")]
+    Ca,
+    #[error("its fingerprint is {0}, and that is not pinned")]
+    NotPinned(Fingerprint),
+}
+
+impl From<Refused> for Error {
+    fn from(why: Refused) -> Error {
+        CertificateError::Other(OtherError(Arc::new(why))).into()
+    }
+}
+
+/// Certificates that are trusted: those of a file, or the system's.
+#[derive(Debug)]
+pub struct Anchors {
+    roots: Arc<RootCertStore>,
+    /// Of a file. The system's vouch for what they sign in the ordinary way and for nothing else.
+    given: Vec<CertificateDer<'static>>,
+}
+
+impl Anchors {
+    /// The certificates of a file.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds something else.
+    pub fn read(file: Named<'_>) -> Result<Anchors, FileError> {
+        let given = files::certificates(file)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in &given {
+            roots
+                .add(certificate.clone())
+                .map_err(|e| file.bad(format!("not a usable CA certificate: {e}")))?;
+        }
+        Ok(Anchors {
+            roots: Arc::new(roots),
+            given,
+        })
+    }
+
+    /// The system's trust store; `None` where it is empty.
+    pub(super) fn of_system() -> Option<Anchors> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        (!roots.is_empty()).then(|| Anchors {
+            roots: Arc::new(roots),
+            given: Vec::new(),
+        })
+    }
+
+    /// Judges what is taken because of the file alone; `None`: nothing is, ask the library.
+    fn given<'a>(
+        &self,
+        end_entity: &'a CertificateDer<'_>,
+        now: UnixTime,
+        algorithms: &WebPkiSupportedAlgorithms,
+    ) -> Result<Option<Given<'a>>, Error> {
+        if self.holds(end_entity) {
+            check_in_time(&parse(end_entity)?, now)?;
+            return Ok(Some(Given::Itself));
+        }
+        if !is_version_1(end_entity) {
+            return Ok(None);
+        }
+        if self.given.is_empty() {
+            return Err(Refused::Version1.into());
+        }
+        let certificate = parse(end_entity)?;
+        check_signed(&certificate, &self.given, algorithms)?;
+        check_in_time(&certificate, now)?;
+        Ok(Some(Given::Version1(Box::new(certificate))))
+    }
+
+    fn holds(&self, certificate: &CertificateDer<'_>) -> bool {
+        self.given.iter().any(|given| given == certificate)
+    }
+
+    /// The common name is the name of a server only where there is no other, and nobody who had a say
+    /// restricted names: the restriction is of alternative names.
+    fn check_common_name(
+        &self,
+        certificate: &X509Certificate<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+    ) -> Result<(), Error> {
+        let found = common_name(certificate).filter(|_| !self.given.is_empty());
+        let mut issuers = self.given.iter().chain(intermediates);
+        let free = |issuer: &CertificateDer<'_>| {
+            parse(issuer).is_ok_and(|issuer| !constrains_names(&issuer))
+        };
+        match (found, name) {
+            (Some(found), ServerName::DnsName(wanted))
+                if is_named(found, wanted.as_ref()) && issuers.all(free) =>
+            {
+                Ok(())
+            }
+            _ => Err(CertificateError::NotValidForNameContext {
+                expected: name.to_owned(),
+                presented: found
+                    .map(|name| format!("common name {name:?}"))
+                    .into_iter()
+                    .collect(),
+            }
+            .into()),
+        }
+    }
+
+    /// What `error` of the library means for a certificate: its own words, or better ones.
+    fn explained(
+        &self,
+        error: Error,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> (Error, Option<String>) {
+        // The library looks at the CA flag first.
+        let flagged = match &error {
+            Error::InvalidCertificate(CertificateError::Other(_)) => parse(end_entity).ok(),
+            _ => None,
+        };
+        let error = match flagged.filter(|seen| seen.is_ca()) {
+            Some(seen) if is_self_signed(&seen) => CertificateError::UnknownIssuer.into(),
+            Some(_) => Refused::Ca.into(),
+            None => error,
+        };
+        let unknown = error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let why = unknown.then(|| self.missing(end_entity, intermediates));
+        (error, why.flatten())
+    }
+
+    /// Which certificate is not there that would lead from `end_entity` to a trusted one.
+    fn missing(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+    ) -> Option<String> {
+        let sent: Vec<_> = intermediates.iter().filter_map(|c| parse(c).ok()).collect();
+        let leaf = parse(end_entity).ok()?;
+        let issued = |c: &X509Certificate<'_>| c.subject().as_raw() == leaf.issuer().as_raw();
+        if is_version_1(end_entity) && sent.iter().any(issued) {
+            return Some(format!("{}", Refused::Version1));
+        }
+        let trusted = self.roots.subjects();
+        let mut last = &leaf;
+        for _ in 0..=sent.len() {
+            let issuer = last.issuer();
+            let is_issuer = |name: &DistinguishedName| {
+                let name: &[u8] = name.as_ref();
+                name == issuer.as_raw()
+            };
+            if trusted.iter().any(is_issuer) {
+                return Some(format!(
+                    "a trusted certificate is called \"{issuer}\" as its issuer is, but did not sign it"
+                ));
+            }
+            if is_self_signed(last) {
+                return Some(match last == &leaf {
+                    true => "it is self-signed: to trust it, give it as the CA file".to_owned(),
+                    false => format!(
+                        "the chain that was sent ends at \"{issuer}\", which is not trusted"
+                    ),
+                });
+            }
+            match sent
+                .iter()
+                .find(|c| c.subject().as_raw() == issuer.as_raw())
+            {
+                Some(found) => last = found,
+                None => {
+                    return Some(format!(
+                        "its issuer \"{issuer}\" is not trusted, and the certificate of that issuer was not sent: an intermediate certificate is missing, unless that is the CA to trust"
+                    ));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// What is taken because it is in the CA file, or a certificate there signed it.
+enum Given<'a> {
+    Itself,
+    Version1(Box<X509Certificate<'a>>),
+}
+
+fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
+    certificate.issuer().as_raw() == certificate.subject().as_raw()
+}
+
+/// Whether the name in a certificate, whose first label may be `*`, means `wanted` (RFC 6125 §6.4).
+fn is_named(presented: &str, wanted: &str) -> bool {
+    let wanted = wanted.trim_end_matches('.');
+    match presented.strip_prefix("*.") {
+        None => presented.eq_ignore_ascii_case(wanted),
+        Some(parent) => wanted.split_once('.').is_some_and(|(label, rest)| {
+            !label.is_empty() && parent.contains('.') && rest.eq_ignore_ascii_case(parent)
+        }),
+    }
+}
+
+/// What was learned of the peers whose certificates were judged.
+#[derive(Debug)]
+pub struct Learned {
+    /// The server asked for a client certificate.
+    asked: AtomicBool,
+    /// A bit for each of [`CertificateTaken::ALL`].
+    taken: AtomicU8,
+    /// Why the last certificate without a trusted issuer has none.
+    why: Mutex<Option<String>>,
+    /// The last second, since 1970, in which all that was taken is valid.
+    until: AtomicU64,
+}
+
+impl Default for Learned {
+    fn default() -> Learned {
+        Learned {
+            asked: AtomicBool::new(false),
+            taken: AtomicU8::new(0),
+            why: Mutex::new(None),
+            until: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Learned {
+    pub(super) fn was_asked(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// What was out of the ordinary about the certificates that were taken.
+    pub fn taken(&self) -> Vec<CertificateTaken> {
+        let taken = self.taken.load(Ordering::Relaxed);
+        let known = CertificateTaken::ALL.iter().enumerate();
+        known
+            .filter(|(bit, _)| taken & (1 << bit) != 0)
+            .map(|(_, how)| *how)
+            .collect()
+    }
+
+    fn take(&self, how: CertificateTaken) {
+        let bit = CertificateTaken::ALL.iter().position(|known| *known == how);
+        let bit = 1 << bit.unwrap_or(0);
+        if self.taken.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+            tracing::info!("a peer's certificate was taken: {}", how.sentence());
+        }
+    }
+
+    /// Takes note of a certificate that was taken, and of when it or one that it rests on ends.
+    fn holds_until<'a>(&self, chain: impl Iterator<Item = &'a CertificateDer<'a>>) {
+        let Some(until) = chain.filter_map(|c| not_after(c)).min() else {
+            return;
+        };
+        self.rests_until(until);
+    }
+
+    /// Takes note of a session that was resumed, whose certificates end with the second `until`.
+    pub fn rests_until(&self, until: u64) {
+        let known = self.until.load(Ordering::Relaxed);
+        let first = known == u64::MAX || known < now();
+        let until = if first { until } else { known.min(until) };
+        self.until.store(until, Ordering::Relaxed);
+    }
+
+    /// The last second, since 1970, in which a session may be resumed whose certificates were
+    /// taken until now: resuming checks none.
+    pub fn until(&self) -> u64 {
+        self.until.load(Ordering::Relaxed)
+    }
+
+    /// Why `error` is what it is, where more is known than it says.
+    pub fn why(&self, error: &Error) -> Option<String> {
+        let unknown = *error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        why.clone().filter(|_| unknown)
+    }
+
+    fn explain(&self, (error, why): (Error, Option<String>)) -> Error {
+        if let Some(why) = &why {
+            tracing::debug!("a peer's certificate is refused: {why}");
+        }
+        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        error
+    }
+}
+
+/// What a server's certificate is held to.
+#[derive(Debug)]
+pub enum Trust {
+    Anchors(Anchors),
+    Pinned(Vec<Fingerprint>),
+    Unchecked,
+}
+
+/// Judges servers' certificates.
+#[derive(Debug)]
+pub struct ServerCheck {
+    trust: Trust,
+    algorithms: WebPkiSupportedAlgorithms,
+    learned: Arc<Learned>,
+}
+
+impl ServerCheck {
+    pub fn new(trust: Trust, provider: &CryptoProvider, learned: Arc<Learned>) -> ServerCheck {
+        ServerCheck {
+            trust,
+            algorithms: provider.signature_verification_algorithms,
+            learned,
+        }
+    }
+
+    fn judge(
+        &self,
+        anchors: &Anchors,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        match anchors.given(end_entity, now, &self.algorithms)? {
+            Some(Given::Itself) => self.learned.take(CertificateTaken::InCaFile),
+            Some(Given::Version1(certificate)) => {
+                anchors.check_common_name(&certificate, &[], name)?;
+                self.learned.take(CertificateTaken::Version1);
+                self.learned.take(CertificateTaken::CommonName);
+            }
+            None => {
+                let parsed = ParsedCertificate::try_from(end_entity)?;
+                verify_server_cert_signed_by_trust_anchor(
+                    &parsed,
+                    &anchors.roots,
+                    intermediates,
+                    now,
+                    self.algorithms.all,
+                )?;
+                if let Err(library) = verify_server_name(&parsed, name) {
+                    let seen = parse(end_entity)?;
+                    if common_name(&seen).is_none() {
+                        return Err(library);
+                    }
+                    anchors.check_common_name(&seen, intermediates, name)?;
+                    self.learned.take(CertificateTaken::CommonName);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ServerCertVerifier for ServerCheck {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let alone = std::slice::from_ref(end_entity);
+        match &self.trust {
+            Trust::Unchecked => self.learned.take(CertificateTaken::Unchecked),
+            Trust::Pinned(known) => {
+                let found = fingerprint(end_entity);
+                if !known.contains(&found) {
+                    return Err(Refused::NotPinned(found).into());
+                }
+                check_in_time(&parse(end_entity)?, now)?;
+                self.learned.take(CertificateTaken::Pinned);
+                self.learned.holds_until(alone.iter());
+            }
+            Trust::Anchors(anchors) => {
+                self.judge(anchors, end_entity, intermediates, server_name, now)
+                    .map_err(|e| {
+                        let told = anchors.explained(e, end_entity, intermediates);
+                        self.learned.explain(told)
+                    })?;
+                let above: &[CertificateDer<'_>] = match anchors.holds(end_entity) {
+                    true => &[],
+                    false => intermediates,
+                };
+                self.learned.holds_until(alone.iter().chain(above));
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let bare = match &self.trust {
+            Trust::Anchors(anchors) => anchors.holds(certificate),
+            Trust::Pinned(_) | Trust::Unchecked => true,
+        };
+        check_held(message, certificate, signature, &self.algorithms, bare)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// SHA-256 over the whole certificate, as `openssl x509 -fingerprint -sha256` prints it.
+fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
+    Fingerprint(bytes)
+}
+
+/// Judges clients' certificates.
+#[derive(Debug)]
+pub struct ClientCheck {
+    anchors: Anchors,
+    library: Arc<dyn ClientCertVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
+    learned: Arc<Learned>,
+}
+
+impl ClientCheck {
+    /// # Errors
+    /// When the library has no use for the certificates.
+    pub fn new(
+        anchors: Anchors,
+        provider: &Arc<CryptoProvider>,
+        learned: Arc<Learned>,
+    ) -> Result<ClientCheck, VerifierBuilderError> {
+        let roots = Arc::clone(&anchors.roots);
+        let library = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+        Ok(ClientCheck {
+            library: library.build()?,
+            algorithms: provider.signature_verification_algorithms,
+            anchors,
+            learned,
+        })
+    }
+
+    fn judge(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        match self.anchors.given(end_entity, now, &self.algorithms)? {
+            Some(Given::Itself) => self.learned.take(CertificateTaken::InCaFile),
+            Some(Given::Version1(_)) => self.learned.take(CertificateTaken::Version1),
+            None => {
+                self.library
+                    .verify_client_cert(end_entity, intermediates, now)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ClientCertVerifier for ClientCheck {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.library.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.judge(end_entity, intermediates, now).map_err(|e| {
+            let told = self.anchors.explained(e, end_entity, intermediates);
+            self.learned.explain(told)
+        })?;
+        let above: &[CertificateDer<'_>] = match self.anchors.holds(end_entity) {
+            true => &[],
+            false => intermediates,
+        };
+        let alone = std::slice::from_ref(end_entity);
+        self.learned.holds_until(alone.iter().chain(above));
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let bare = self.anchors.holds(certificate);
+        check_held(message, certificate, signature, &self.algorithms, bare)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

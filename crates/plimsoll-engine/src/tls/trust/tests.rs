@@ -1,0 +1,268 @@
+//! Certificates that openssl makes, judged.
+
+use super::*;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+const DAY: u64 = 86_400;
+
+struct Made(TempDir);
+
+impl Made {
+    /// The seven lines of a gRPC test suite, but for the client's, and a CA of the same name.
+    fn new() -> Made {
+        let made = Made(tempfile::tempdir().unwrap());
+        for ca in ["ca", "other"] {
+            made.openssl(&format!("genrsa -out {ca}.key 2048"));
+            made.openssl(&format!(
+                "req -x509 -new -key {ca}.key -subj /CN=CA -days 30 -out {ca}.crt"
+            ));
+        }
+        made.openssl("genrsa -out server.key 2048");
+        made.openssl("req -new -key server.key -subj /CN=a.test -out server.csr");
+        made.openssl("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -out server.crt");
+        made
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn openssl(&self, arguments: &str) {
+        let mut command = Command::new("openssl");
+        let command = command
+            .args(arguments.split(' '))
+            .current_dir(self.0.path());
+        let out = command.output().expect("openssl (apt: openssl)");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "openssl {arguments}: {said}");
+    }
+
+    /// Signed by an intermediate or by `ca`, of version 3 with these extensions.
+    fn version_3(&self, name: &str, issuer: &str, extensions: &str) {
+        let lines = extensions.replace(", ", "\n");
+        std::fs::write(self.path("extensions"), lines).unwrap();
+        self.openssl(&format!("genrsa -out {name}.key 2048"));
+        self.openssl(&format!(
+            "req -new -key {name}.key -subj /CN={name}.test -out {name}.csr"
+        ));
+        self.openssl(&format!("x509 -req -in {name}.csr -CA {issuer}.crt -CAkey {issuer}.key -CAcreateserial -days 30 -extfile extensions -out {name}.crt"));
+    }
+
+    fn certificate(&self, name: &str) -> CertificateDer<'static> {
+        let path = self.path(&format!("{name}.crt"));
+        files::certificates(Named("certificate", &path))
+            .unwrap()
+            .remove(0)
+    }
+
+    fn anchors(&self, name: &str) -> Trust {
+        let path = self.path(&format!("{name}.crt"));
+        Trust::Anchors(Anchors::read(Named("CA file", &path)).unwrap())
+    }
+}
+
+/// The verdict `days` from now, what was unusual, and why where that is known.
+fn judge(
+    trust: Trust,
+    certificate: &CertificateDer<'_>,
+    above: &[CertificateDer<'_>],
+    name: &str,
+    days: u64,
+) -> (Result<(), Error>, Vec<CertificateTaken>, Option<String>) {
+    let learned = Arc::new(Learned::default());
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(now() + days * DAY));
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let verdict = check.verify_server_cert(certificate, above, &name, &[], at);
+    let why = verdict.as_ref().err().and_then(|e| learned.why(e));
+    (verdict.map(|_| ()), learned.taken(), why)
+}
+
+fn problem(verdict: (Result<(), Error>, Vec<CertificateTaken>, Option<String>)) -> String {
+    let error = verdict.0.expect_err("refused");
+    super::super::validity::failure(&error) + &verdict.2.unwrap_or_default()
+}
+
+#[test]
+fn version_1_is_taken_on_narrow_terms() {
+    use CertificateTaken::{CommonName, Version1};
+    let made = Made::new();
+    let leaf = made.certificate("server");
+    assert!(is_version_1(&leaf) && !is_version_1(&made.certificate("ca")));
+    let with = |ca, name, days| judge(made.anchors(ca), &leaf, &[], name, days);
+    assert_eq!(
+        with("ca", "A.test", 0),
+        (Ok(()), vec![Version1, CommonName], None)
+    );
+    assert!(problem(with("ca", "b.test", 0)).contains("only valid for common name \"a.test\""));
+    assert!(problem(with("ca", "127.0.0.1", 0)).contains("not valid for name"));
+    assert!(problem(with("ca", "a.test", 31)).contains("expired at"));
+    assert_eq!(
+        with("other", "a.test", 0).0,
+        Err(CertificateError::BadSignature.into())
+    );
+    made.openssl("req -x509 -new -key other.key -subj /CN=Else -days 30 -out else.crt");
+    assert!(problem(with("else", "a.test", 0)).contains("an intermediate certificate is missing"));
+    // Nobody changes a byte of it, wherever.
+    for at in 0..leaf.len() {
+        let mut changed = leaf.to_vec();
+        changed[at] ^= 1;
+        let changed = CertificateDer::from(changed);
+        let (verdict, taken, _) = judge(made.anchors("ca"), &changed, &[], "a.test", 0);
+        assert!(verdict.is_err() && taken.is_empty(), "byte {at}");
+    }
+    // Not under a CA that is itself one of several, nor under the system's.
+    made.version_3("middle", "ca", "basicConstraints=critical,CA:TRUE");
+    made.openssl("x509 -req -in server.csr -CA middle.crt -CAkey middle.key -CAcreateserial -days 30 -out below.crt");
+    let below = made.certificate("below");
+    let middle = [made.certificate("middle")];
+    let (verdict, ..) = judge(made.anchors("ca"), &below, &middle, "a.test", 0);
+    assert_eq!(verdict, Err(CertificateError::UnknownIssuer.into()));
+    assert!(
+        judge(made.anchors("middle"), &below, &[], "a.test", 0)
+            .0
+            .is_ok()
+    );
+    let system = Trust::Anchors(Anchors {
+        roots: Arc::new(RootCertStore::empty()),
+        given: Vec::new(),
+    });
+    assert!(problem(judge(system, &leaf, &[], "a.test", 0)).contains("of X.509 version 1"));
+}
+
+#[test]
+fn a_common_name_is_a_name_where_there_is_no_other() {
+    use CertificateTaken::CommonName;
+    let made = Made::new();
+    made.version_3("plain", "ca", "keyUsage=digitalSignature");
+    made.version_3("named", "ca", "subjectAltName=DNS:else.test");
+    let with =
+        |leaf, name, days| judge(made.anchors("ca"), &made.certificate(leaf), &[], name, days);
+    assert_eq!(
+        with("plain", "plain.test", 0),
+        (Ok(()), vec![CommonName], None)
+    );
+    assert_eq!(with("named", "else.test", 0), (Ok(()), vec![], None));
+    assert!(problem(with("named", "named.test", 0)).contains("else.test"));
+    assert!(problem(with("plain", "else.test", 0)).contains("plain.test"));
+    assert!(problem(with("plain", "plain.test", 31)).contains("expired at"));
+    // A restriction of names is not to be gone round.
+    made.openssl("req -x509 -new -key ca.key -subj /CN=CA -days 30 -out bound.crt -addext nameConstraints=permitted;DNS:b.test");
+    let plain = made.certificate("plain");
+    let bound = judge(made.anchors("bound"), &plain, &[], "plain.test", 0);
+    assert!(bound.0.is_err() && bound.1.is_empty());
+    let old = made.certificate("server");
+    assert!(
+        judge(made.anchors("bound"), &old, &[], "a.test", 0)
+            .0
+            .is_err()
+    );
+}
+
+#[test]
+fn names_are_matched_a_label_at_a_time() {
+    for (presented, wanted, same) in [
+        ("a.test", "A.TEST.", true),
+        ("*.a.test", "b.a.test", true),
+        ("*.a.test", "a.test", false),
+        ("*.a.test", "c.b.a.test", false),
+        ("*.a.test", ".a.test", false),
+        ("*.test", "a.test", false),
+        ("*", "a", false),
+        ("b*.a.test", "bc.a.test", false),
+        ("", "a.test", false),
+    ] {
+        assert_eq!(is_named(presented, wanted), same, "{presented} {wanted}");
+    }
+}
+
+#[test]
+fn what_is_given_itself_counts_until_it_expires() {
+    use CertificateTaken::{InCaFile, Pinned, Unchecked};
+    let made = Made::new();
+    made.openssl("req -x509 -newkey rsa:2048 -keyout own.key -out own.crt -days 30 -nodes -subj /C=AU/ST=Some-State/O=Widgits");
+    let own = made.certificate("own");
+    let mut changed = own.to_vec();
+    *changed.last_mut().unwrap() ^= 1;
+    let changed = CertificateDer::from(changed);
+    let pinned = || Trust::Pinned(vec![fingerprint(&own)]);
+    for (trust, how) in [
+        (&(|| made.anchors("own")) as &dyn Fn() -> Trust, InCaFile),
+        (&pinned as &dyn Fn() -> Trust, Pinned),
+    ] {
+        let with = |leaf: &CertificateDer<'_>, days| judge(trust(), leaf, &[], "any.test", days);
+        assert_eq!(with(&own, 0), (Ok(()), vec![how], None));
+        assert!(problem(with(&own, 31)).contains("expired at"));
+        assert!(with(&changed, 0).0.is_err() && with(&changed, 0).1.is_empty());
+        assert!(with(&made.certificate("ca"), 0).0.is_err());
+    }
+    let said = problem(judge(pinned(), &changed, &[], "any.test", 0));
+    assert!(said.contains("its fingerprint is sha256:"), "{said}");
+    let any = judge(Trust::Unchecked, &changed, &[], "any.test", 31);
+    assert_eq!(any, (Ok(()), vec![Unchecked], None));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let made = Made::new();
+    made.version_3("middle", "ca", "basicConstraints=critical,CA:TRUE");
+    made.version_3("leaf", "middle", "subjectAltName=DNS:leaf.test");
+    made.openssl("req -x509 -new -key other.key -subj /CN=Else -days 30 -out else.crt");
+    let (leaf, middle) = (made.certificate("leaf"), made.certificate("middle"));
+    let whole = [middle.clone(), made.certificate("ca")];
+    let with =
+        |ca, above: &[CertificateDer<'_>]| judge(made.anchors(ca), &leaf, above, "leaf.test", 0);
+    assert_eq!(with("ca", &whole), (Ok(()), vec![], None));
+    for (ca, above, words) in [
+        (
+            "ca",
+            &[][..],
+            "issuer \"CN=middle.test\" is not trusted, and the certificate of that issuer was not sent: an intermediate certificate is missing",
+        ),
+        ("else", &whole[..1], "issuer \"CN=CA\" is not trusted"),
+        (
+            "else",
+            &whole[..],
+            "ends at \"CN=CA\", which is not trusted",
+        ),
+    ] {
+        let verdict = with(ca, above);
+        assert_eq!(verdict.0, Err(CertificateError::UnknownIssuer.into()));
+        assert!(problem(verdict.clone()).contains(words), "{verdict:?}");
+    }
+    let alone = judge(
+        made.anchors("else"),
+        &made.certificate("ca"),
+        &[],
+        "a.test",
+        0,
+    );
+    assert!(problem(alone).contains("it is self-signed"));
+    let said = problem(judge(made.anchors("ca"), &middle, &[], "middle.test", 0));
+    assert!(said.contains("it is a CA's own"), "{said}");
+}
+
+#[test]
+fn a_session_is_good_for_as_long_as_the_first_certificate_to_end() {
+    let made = Made::new();
+    let learned = Learned::default();
+    assert_eq!(learned.until(), u64::MAX);
+    made.openssl(
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 3 -out short.crt",
+    );
+    let (short, long) = (made.certificate("short"), made.certificate("server"));
+    let (soon, later) = (not_after(&short).unwrap(), not_after(&long).unwrap());
+    learned.holds_until([&long].into_iter());
+    assert_eq!(learned.until(), later);
+    learned.holds_until([&short].into_iter());
+    learned.holds_until([&long].into_iter());
+    assert_eq!(learned.until(), soon);
+    learned.until.store(now() - 1, Ordering::Relaxed);
+    learned.holds_until([&long].into_iter());
+    assert_eq!(learned.until(), later);
+}

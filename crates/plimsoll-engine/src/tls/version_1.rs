@@ -1,0 +1,181 @@
+//! Certificates of X.509 version 1, which the TLS library takes from nobody.
+//!
+//! `openssl x509 -req` without extensions makes them, and test beds are full of them. They can't
+//! say what they are for, so they are taken on narrow terms: a certificate that the operator gave
+//! must have signed them itself, with an algorithm that the library takes in any other
+//! certificate. ([why](../../../../docs/decisions/0004-version-1-certificates.md))
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, DigitallySignedStruct, Error, InconsistentKeys};
+use x509_parser::asn1_rs::{Oid, ToDer};
+use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJECT_ALT_NAME};
+use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+use x509_parser::x509::AlgorithmIdentifier;
+
+use super::der::{SEQUENCE, take};
+
+/// Where a certificate says its version: those of version 1 don't (RFC 5280 §4.1.2.1).
+const VERSION: u8 = 0xa0;
+
+/// Whether a certificate is of version 1; of what is no certificate nothing is known.
+pub(super) fn is_version_1(certificate: &[u8]) -> bool {
+    take(certificate, SEQUENCE)
+        .and_then(|(certificate, _)| take(certificate, SEQUENCE))
+        .is_some_and(|(body, _)| body.first().is_some_and(|tag| *tag != VERSION))
+}
+
+/// # Errors
+/// When it is no certificate from its first byte to its last.
+pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {
+    match X509Certificate::from_der(certificate) {
+        Ok(([], parsed)) => Ok(parsed),
+        _ => Err(CertificateError::BadEncoding.into()),
+    }
+}
+
+/// Whether one of `given` signed `certificate`, which is of version 1.
+///
+/// # Errors
+/// When none did: none has the issuer's name, or the signature is not of its key.
+pub(super) fn check_signed(
+    certificate: &X509Certificate<'_>,
+    given: &[CertificateDer<'_>],
+    algorithms: &WebPkiSupportedAlgorithms,
+) -> Result<(), Error> {
+    let body = &certificate.tbs_certificate;
+    let signature = &certificate.signature_value;
+    let is_sound = certificate.version() == X509Version::V1
+        && certificate.extensions().is_empty()
+        && body.signature == certificate.signature_algorithm
+        && signature.unused_bits == 0;
+    if !is_sound {
+        return Err(CertificateError::BadEncoding.into());
+    }
+    let signed_with = identifier(&certificate.signature_algorithm)?;
+    let mut why = CertificateError::UnknownIssuer;
+    for issuer in given.iter().filter_map(|given| parse(given).ok()) {
+        // A name that is bound to some names can't be held to them by a certificate that has none.
+        if issuer.subject().as_raw() != certificate.issuer().as_raw() || constrains_names(&issuer) {
+            continue;
+        }
+        let key = issuer.public_key();
+        let key_of = identifier(&key.algorithm)?;
+        let known = algorithms.all.iter().filter(|known| {
+            known.signature_alg_id()[..] == signed_with[..]
+                && known.public_key_alg_id()[..] == key_of[..]
+        });
+        why = CertificateError::BadSignature;
+        for algorithm in known {
+            let key = &key.subject_public_key.data;
+            if algorithm
+                .verify_signature(key, body.as_ref(), &signature.data)
+                .is_ok()
+            {
+                return Ok(());
+            }
+        }
+    }
+    Err(why.into())
+}
+
+/// Whether `certificate` may be used at `now`, in the TLS library's words.
+///
+/// # Errors
+/// When it has expired or is not valid yet.
+pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
+    let at = |seconds: i64| {
+        let seconds = u64::try_from(seconds).unwrap_or(0);
+        UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds))
+    };
+    let validity = certificate.validity();
+    let not_before = at(validity.not_before.timestamp());
+    let not_after = at(validity.not_after.timestamp());
+    let problem = if now < not_before {
+        CertificateError::NotValidYetContext {
+            time: now,
+            not_before,
+        }
+    } else if now > not_after {
+        CertificateError::ExpiredContext {
+            time: now,
+            not_after,
+        }
+    } else {
+        return Ok(());
+    };
+    Err(problem.into())
+}
+
+/// Whether the peer holds the key of `certificate`. `bare`: nothing but its key matters, so it need
+/// not be one that the TLS library would read.
+///
+/// # Errors
+/// When it does not.
+pub(super) fn check_held(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+    bare: bool,
+) -> Result<HandshakeSignatureValid, Error> {
+    if !bare && !is_version_1(certificate) {
+        return verify_tls13_signature(message, certificate, signature, algorithms);
+    }
+    let key = SubjectPublicKeyInfoDer::from(parse(certificate)?.tbs_certificate.subject_pki.raw);
+    verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
+}
+
+/// [`CertifiedKey::from_der`], for a chain that begins with a certificate of version 1.
+///
+/// # Errors
+/// When the key does not belong to it.
+pub(super) fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, Error> {
+    let key = provider.key_provider.load_private_key(key)?;
+    let owner = chain.first().ok_or(Error::NoCertificatesPresented)?;
+    let owned = parse(owner)?.tbs_certificate.subject_pki.raw;
+    if key
+        .public_key()
+        .is_some_and(|public| public.as_ref() != owned)
+    {
+        return Err(InconsistentKeys::KeyMismatch.into());
+    }
+    Ok(CertifiedKey::new(chain, key))
+}
+
+/// The one common name of its subject, where it has no subject alternative name at all.
+pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
+    let mut names = certificate.subject().iter_common_name();
+    let name = names.next()?.as_str().ok()?;
+    (names.next().is_none() && !has(certificate, &OID_X509_EXT_SUBJECT_ALT_NAME)).then_some(name)
+}
+
+pub(super) fn constrains_names(certificate: &X509Certificate<'_>) -> bool {
+    has(certificate, &OID_X509_EXT_NAME_CONSTRAINTS)
+}
+
+fn has(certificate: &X509Certificate<'_>, extension: &Oid<'_>) -> bool {
+    let mut extensions = certificate.extensions().iter();
+    extensions.any(|known| known.oid == *extension)
+}
+
+/// As the TLS library names its algorithms: without the sequence around them.
+fn identifier(algorithm: &AlgorithmIdentifier<'_>) -> Result<Vec<u8>, Error> {
+    let mut bytes = algorithm.algorithm.to_der_vec();
+    if let (Ok(bytes), Some(parameters)) = (&mut bytes, &algorithm.parameters) {
+        match parameters.to_der_vec() {
+            Ok(parameters) => bytes.extend(parameters),
+            Err(_) => return Err(CertificateError::BadEncoding.into()),
+        }
+    }
+    bytes.map_err(|_| CertificateError::BadEncoding.into())
+}

@@ -1,0 +1,400 @@
+//! Certificates as other tools make them, at both ends, and what every report says of them.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::Duration;
+
+use support::openssl::s_server;
+use support::peers::{peer, succeeds, tool};
+use support::{Place, Server, output, told};
+
+const LONGEST: Duration = Duration::from_secs(90);
+const SCORE: [&str; 6] = [
+    "-m",
+    "score.ScoreService/GetScore",
+    "--clients",
+    "1",
+    "--calls",
+    "3",
+];
+
+/// The command of the TLS workload, with the name that it asks for left as it is.
+const OWN: &str =
+    "req -x509 -newkey rsa:2048 -keyout server.key -out server.crt -days 3650 -nodes -subj";
+const DEFAULTS: &str = "/C=AU/ST=Some-State/O=Internet Widgits Pty Ltd";
+
+/// What the seven lines of the gRPC workload make: `x509 -req` without extensions, which is of
+/// version 1 where openssl makes that.
+const SEVEN: [&str; 7] = [
+    "genrsa -out ca.key 2048",
+    "req -x509 -new -key ca.key -days 365 -out ca.crt -subj /CN=test-ca",
+    "genrsa -out server.key 2048",
+    "req -new -key server.key -out server.csr -subj /CN=localhost",
+    "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -out server.crt",
+    "genrsa -out client.key 2048",
+    "req -new -key client.key -out client.csr -subj /CN=client",
+];
+const CLIENT: &str =
+    "x509 -req -in client.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -out client.crt";
+
+const SERVER: [&str; 4] = ["--tls-cert", "server.crt", "--tls-key", "server.key"];
+const MUTUAL: [&str; 6] = [
+    "--ca",
+    "ca.crt",
+    "--cert",
+    "client.crt",
+    "--key",
+    "client.key",
+];
+
+#[track_caller]
+fn openssl(place: &Place, arguments: &str) {
+    openssl_of(place, &arguments.split(' ').collect::<Vec<_>>());
+}
+
+#[track_caller]
+fn openssl_of(place: &Place, arguments: &[&str]) {
+    succeeds(tool("openssl").args(arguments).current_dir(place.path("")));
+}
+
+fn own() -> Place {
+    let place = Place::new();
+    let mut arguments: Vec<&str> = OWN.split(' ').collect();
+    arguments.push(DEFAULTS);
+    openssl_of(&place, &arguments);
+    place
+}
+
+fn seven() -> Place {
+    let place = Place::new();
+    SEVEN.iter().for_each(|line| openssl(&place, line));
+    openssl(&place, CLIENT);
+    place
+}
+
+/// What is unusual about `server.crt` of [`seven`]: that depends on the version of openssl.
+fn unusual(place: &Place) -> Vec<&'static str> {
+    let mut shown = tool("openssl");
+    let shown = shown.args(["x509", "-in", "server.crt", "-noout", "-text"]);
+    let shown = succeeds(shown.current_dir(place.path("")));
+    match told(&shown).contains("Version: 1 ") {
+        true => vec!["version_1", "common_name"],
+        false => vec!["common_name"],
+    }
+}
+
+/// OpenSSL as a server of `file`.
+fn theirs(place: &Place, flags: &[&str]) -> Server {
+    fs::write(place.path("file"), "content").expect("a file");
+    let own = [
+        "-WWW",
+        "-tls1_3",
+        "-cert",
+        "server.crt",
+        "-key",
+        "server.key",
+    ];
+    s_server(place, &[&own, flags].concat())
+}
+
+fn attempt(place: &Place, arguments: &[&str]) -> Output {
+    output(&mut place.command(arguments), LONGEST)
+}
+
+/// What a command said, on one line, whatever the width it was said in.
+fn said(output: &Output) -> String {
+    let told = told(output).replace('│', " ");
+    told.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A load of three calls or files must succeed; what `run.json` says of the certificate.
+#[track_caller]
+fn loads(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
+    let run = format!(
+        "run-{}",
+        fs::read_dir(place.path("")).expect("a folder").count()
+    );
+    let arguments = [command, flags, &["--out", &run]].concat();
+    let output = attempt(place, &arguments);
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{arguments:?}: {}",
+        told(&output)
+    );
+    let run = place.run_json(&run);
+    assert_eq!(run["total"]["ok"], 3, "{run}");
+    let unusual = run["tls"]["certificate"].as_array().cloned();
+    let unusual = unusual.unwrap_or_default();
+    unusual
+        .iter()
+        .map(|how| how.as_str().expect("a word").to_owned())
+        .collect()
+}
+
+#[track_caller]
+fn fails(place: &Place, command: &[&str], flags: &[&str], words: &[&str]) {
+    let arguments = [command, flags, &["--out", "never"]].concat();
+    let output = attempt(place, &arguments);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+    for word in words {
+        assert!(said.contains(word), "{word:?}: {said}");
+    }
+}
+
+fn grpc(url: &str) -> Vec<&str> {
+    [&["grpc", url][..], &SCORE].concat()
+}
+
+fn fetch(url: &str) -> Vec<&str> {
+    // Each answer of s_server ends with its connection.
+    vec!["fetch", url, "--clients", "1", "--calls", "3", "--cold"]
+}
+
+#[test]
+fn the_certificate_that_req_x509_makes_is_taken_when_it_is_given() {
+    let place = own();
+    let ours = place.serve(&[&["score"], &SERVER[..]].concat());
+    let theirs = theirs(&place, &[]);
+    let url = format!("https://127.0.0.1:{}/file", theirs.port);
+    let ca = ["--ca", "server.crt"];
+    assert_eq!(loads(&place, &grpc(&ours.tls()), &ca), ["in_ca_file"]);
+    for more in [
+        &[][..],
+        &["--chain", "once"],
+        &["--records", "library"],
+        &["--resume"],
+    ] {
+        let flags = [&ca[..], more].concat();
+        assert_eq!(loads(&place, &fetch(&url), &flags), ["in_ca_file"]);
+    }
+    let output = attempt(
+        &place,
+        &[&fetch(&url)[..], &ca, &["--out", "shown"]].concat(),
+    );
+    assert!(
+        said(&output).contains("the server's certificate is in the CA file itself"),
+        "{}",
+        said(&output)
+    );
+    let url = ours.tls();
+    let list = ["grpc", "list", &url, "--ca", "server.crt"];
+    assert!(place.expect(0, &list).contains("score.ScoreService"));
+    // Not because it is self-signed, but because it is that very one.
+    openssl(
+        &place,
+        "req -x509 -new -key server.key -out again.crt -days 30 -subj /CN=localhost",
+    );
+    let words = ["TLS_UNKNOWN_CA", "it is self-signed"];
+    fails(&place, &grpc(&ours.tls()), &["--ca", "again.crt"], &words);
+}
+
+#[test]
+fn the_certificates_of_the_seven_lines_work_at_both_ends() {
+    let place = seven();
+    let unusual = unusual(&place);
+    let demand = [&["score"], &SERVER[..], &["--tls-client-ca", "ca.crt"]].concat();
+    let ours = place.serve(&demand);
+    assert_eq!(loads(&place, &grpc(&ours.tls()), &MUTUAL), unusual);
+    let fast = place.serve(&[&["fast"], &SERVER[..]].concat());
+    assert_eq!(
+        loads(&place, &grpc(&fast.tls()), &["--ca", "ca.crt"]),
+        unusual
+    );
+    // OpenSSL takes them, too: as a server that demands one, and as a client that shows one.
+    let theirs = theirs(
+        &place,
+        &["-Verify", "1", "-verify_return_error", "-CAfile", "ca.crt"],
+    );
+    let url = format!("https://localhost:{}/file", theirs.port);
+    assert_eq!(loads(&place, &fetch(&url), &MUTUAL), unusual);
+    let files = place.serve(&[&["files"], &demand[1..]].concat());
+    let script = format!(
+        "import http.client, ssl\n\
+         context = ssl.create_default_context(cafile='ca.crt')\n\
+         context.check_hostname = False\n\
+         context.load_cert_chain('client.crt', 'client.key')\n\
+         link = http.client.HTTPSConnection('localhost', {}, context=context)\n\
+         link.request('GET', '/bytes/1KiB')\n\
+         print(link.getresponse().status)\n",
+        files.port
+    );
+    let mut python = Command::new(peer("venv/bin/python"));
+    let answer = succeeds(python.args(["-c", &script]).current_dir(place.path("")));
+    assert!(told(&answer).contains("200"), "{}", told(&answer));
+    // What any other certificate is refused for, these are refused for.
+    fails(
+        &place,
+        &grpc(&ours.tls()),
+        &["--ca", "ca.crt"],
+        &["TLS_CLIENT_CERTIFICATE_REQUIRED"],
+    );
+    let url = format!("grpcs://127.0.0.1:{}", ours.port);
+    fails(
+        &place,
+        &grpc(&url),
+        &MUTUAL,
+        &["TLS_NAME_MISMATCH", "localhost"],
+    );
+    openssl(
+        &place,
+        "x509 -req -in client.csr -CA server.crt -CAkey server.key -CAcreateserial -days 30 -out client.crt",
+    );
+    fails(
+        &place,
+        &grpc(&ours.tls()),
+        &MUTUAL,
+        &["TLS_CLIENT_CERTIFICATE_REJECTED"],
+    );
+    openssl(
+        &place,
+        "req -x509 -new -key client.key -days 30 -out else.crt -subj /CN=else",
+    );
+    let words = ["TLS_UNKNOWN_CA", "an intermediate certificate is missing"];
+    fails(&place, &grpc(&ours.tls()), &["--ca", "else.crt"], &words);
+    openssl(
+        &place,
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days -1 -out server.crt",
+    );
+    let expired = place.serve(&[&["score"], &SERVER[..]].concat());
+    let ca = ["--ca", "ca.crt"];
+    fails(
+        &place,
+        &grpc(&expired.tls()),
+        &ca,
+        &["TLS_CERTIFICATE_EXPIRED"],
+    );
+}
+
+#[test]
+fn a_pinned_certificate_is_taken_and_no_other() {
+    let place = seven();
+    let server = place.serve(&[&["score"], &SERVER[..]].concat());
+    let mut shown = tool("openssl");
+    let shown = shown.args([
+        "x509",
+        "-in",
+        "server.crt",
+        "-noout",
+        "-fingerprint",
+        "-sha256",
+    ]);
+    let shown = succeeds(shown.current_dir(place.path("")));
+    let printed = told(&shown);
+    let digits = printed.split('=').nth(1).expect("a fingerprint").trim();
+    let pin = format!("sha256:{digits}");
+    let url = format!("grpcs://127.0.0.1:{}", server.port);
+    assert_eq!(loads(&place, &grpc(&url), &["--pin", &pin]), ["pinned"]);
+    let other = format!("sha256:{}", "0".repeat(64));
+    let both = ["--pin", &other, "--pin", &pin];
+    assert_eq!(loads(&place, &grpc(&url), &both), ["pinned"]);
+    let words = ["TLS_BAD_CERTIFICATE", "and that is not pinned"];
+    fails(&place, &grpc(&url), &["--pin", &other], &words);
+    let wrong = attempt(&place, &[&grpc(&url)[..], &["--pin", "5b"]].concat());
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(said(&wrong).contains("--pin"), "{}", said(&wrong));
+    let wrong = attempt(
+        &place,
+        &[&grpc(&url)[..], &["--pin", &pin, "--ca", "ca.crt"]].concat(),
+    );
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(said(&wrong).contains("held to no CA"), "{}", said(&wrong));
+}
+
+#[test]
+fn what_was_not_checked_is_said_everywhere() {
+    let place = own();
+    let server = place.serve(&[&["score"], &SERVER[..]].concat());
+    let url = server.tls();
+    let load = [&grpc(&url)[..], &["--insecure", "--out", "run"]].concat();
+    let output = attempt(&place, &load);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    // When it begins, in the line about the link, and as a note.
+    assert_eq!(
+        said(&output).matches("INSECURE").count(),
+        3,
+        "{}",
+        told(&output)
+    );
+    let run = place.run_json("run");
+    assert_eq!(run["insecure"], true);
+    assert_eq!(run["tls"]["certificate"][0], "unchecked");
+    assert_eq!(run["health"]["problems"][0]["kind"], "server_unchecked");
+    assert_eq!(run["health"]["valid"], true);
+    for (format, words) in [
+        ("--json", "\"insecure\": true"),
+        (
+            "--markdown",
+            "INSECURE: the server's certificate was not checked",
+        ),
+        (
+            "--junit",
+            "<property name=\"tls.insecure\" value=\"true\"/>",
+        ),
+    ] {
+        let file = format!("report{format}");
+        let mut arguments = vec!["report", "run", format];
+        if format != "--json" {
+            arguments.push(&file);
+        }
+        let out = place.expect(0, &arguments);
+        let shown = match format {
+            "--json" => out,
+            _ => place.read(&file),
+        };
+        assert!(shown.contains(words), "{format}: {shown}");
+    }
+    place.expect(0, &["report", "run", "--html", "report.html"]);
+    assert!(place.read("report.html").contains("INSECURE"));
+    let list = attempt(&place, &["grpc", "list", &url, "--insecure"]);
+    assert!(said(&list).contains("INSECURE"), "{}", told(&list));
+    fails(
+        &place,
+        &grpc(&url),
+        &[],
+        &["TLS_UNKNOWN_CA", "it is self-signed"],
+    );
+}
+
+/// A resumed session checks no certificate, so none is resumed when one has expired.
+#[test]
+fn a_resumed_session_outlives_no_certificate() {
+    let place = Place::new();
+    place.certificates_for(Duration::from_secs(6));
+    let server = place.serve(&[&["score"], &support::SERVER_TLS[..]].concat());
+    let url = server.tls();
+    let runs: Vec<Output> = thread::scope(|scope| {
+        let started = ["own", "library"].map(|records| {
+            let mut command = place.command(&["grpc", &url, "-m", "score.ScoreService/GetScore"]);
+            command.args(["--cold", "--rate", "20/s", "--duration", "9s", "--resume"]);
+            command.args([
+                "--ca",
+                "certs/ca.crt",
+                "--records",
+                records,
+                "--out",
+                records,
+            ]);
+            scope.spawn(move || output(&mut command, LONGEST))
+        });
+        started.map(|run| run.join().expect("a run")).into()
+    });
+    for (records, output) in ["own", "library"].into_iter().zip(runs) {
+        let run = place.run_json(records);
+        let errors = run["total"]["errors_by_code"].as_array().expect("a list");
+        assert_eq!(errors.len(), 1, "{}", told(&output));
+        assert_eq!(errors[0]["code"], "TLS_CERTIFICATE_EXPIRED", "{run}");
+        let resumed = run["total"]["connections_resumed"]
+            .as_u64()
+            .expect("a count");
+        assert!(resumed > 0, "{run}");
+        // Its last second counts whole.
+        assert!(errors[0]["count"].as_u64().expect("a count") > 20, "{run}");
+    }
+}
