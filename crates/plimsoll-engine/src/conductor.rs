@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::defect::{self, Defect};
 use crate::driver::Protocol;
 use crate::network::os::{OsNetwork, SocketOptions};
-use crate::resolver::first_address;
+use crate::resolver;
 use crate::resources::{Meter, Watched, server_of};
 use crate::script::Scripts;
 use crate::script::worker::ScriptWorker;
@@ -212,7 +212,6 @@ pub fn run_scripts<C: Scripts>(
         rests: false,
     };
     let scripts = Arc::new(scripts);
-    let target = plan.target.clone();
     carry_out(
         plan,
         &whole,
@@ -220,17 +219,18 @@ pub fn run_scripts<C: Scripts>(
         stop,
         observe,
         move |clock, share, hands| {
-            work_scripts(clock, &target, share, Arc::clone(&scripts), hands);
+            work_scripts(clock, share, Arc::clone(&scripts), hands);
         },
     )
 }
 
-/// One address of a host.
+/// All addresses of a target, in the order in which connections are spread over them; at
+/// least one.
 ///
 /// # Errors
 /// When there is none.
-pub fn resolve(target: &Target) -> Result<SocketAddr, RunError> {
-    first_address(&target.host, target.port).map_err(|source| RunError::Resolve {
+pub fn resolve(target: &Target) -> Result<Arc<[SocketAddr]>, RunError> {
+    resolver::addresses(target).map_err(|source| RunError::Resolve {
         url: target.url.clone(),
         host: target.host.clone(),
         source,
@@ -255,10 +255,11 @@ fn carry_out(
     observe: &mut dyn FnMut(Observation<'_>),
     work: impl Fn(Clock, Share, Hands) + Clone + Send + 'static,
 ) -> Result<Finished, RunError> {
-    let address = resolve(&plan.target)?;
-    let server = server_of(plan.watch, address);
+    let addresses = resolve(&plan.target)?;
+    let server = server_of(plan.watch, &addresses);
     let shard = place.shard();
-    let workers = worker_count(plan, whole.most_workers, shard, address.ip().is_loopback());
+    let is_local = addresses.iter().all(|address| address.ip().is_loopback());
+    let workers = worker_count(plan, whole.most_workers, shard, is_local);
     let clock = match &place {
         Place::Alone => Clock::new(),
         Place::Shard { clock, .. } => *clock,
@@ -397,7 +398,7 @@ fn work<P: Protocol>(
     };
     let index = share.index;
     let carry = |hands: &mut Hands| -> io::Result<()> {
-        let network = OsNetwork::new(clock, &target.host, target.port, options, index as usize)?;
+        let network = OsNetwork::new(clock, &[target], options, index as usize)?;
         protocol.clock_began(clock.unix_zero());
         let mut worker = Worker::new(share, network, protocol, tls);
         let established = worker.establish(hands)?;
@@ -417,13 +418,7 @@ fn work<P: Protocol>(
 }
 
 /// A worker's thread for scripts, which make their own connections.
-fn work_scripts<C: Scripts>(
-    clock: Clock,
-    target: &Target,
-    share: Share,
-    scripts: Arc<C>,
-    mut hands: Hands,
-) {
+fn work_scripts<C: Scripts>(clock: Clock, share: Share, scripts: Arc<C>, mut hands: Hands) {
     OsNetwork::sharpen_timers();
     let options = SocketOptions {
         sources: share.load.source_addresses.clone(),
@@ -431,7 +426,7 @@ fn work_scripts<C: Scripts>(
     };
     let index = share.index as usize;
     let carry = |hands: &mut Hands| -> io::Result<()> {
-        let network = OsNetwork::new(clock, &target.host, target.port, options, index)?;
+        let network = OsNetwork::new(clock, &scripts.targets(), options, index)?;
         let mut worker = ScriptWorker::new(share, network, scripts);
         // The conductor is gone only when the run is given up.
         let _ = hands.tell.send(Told::Established(Established::default()));

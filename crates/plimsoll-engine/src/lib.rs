@@ -1,6 +1,7 @@
 //! The load generator: one event loop per core that starts calls when they are due,
 //! moves bytes between drivers and transports, and records what came of every call.
 
+mod addresses;
 pub mod clock;
 pub mod conductor;
 pub mod defect;
@@ -9,6 +10,7 @@ pub mod fault;
 pub mod memory;
 pub mod network;
 mod pauses;
+mod racing;
 mod resolver;
 pub mod resources;
 pub mod script;

@@ -6,6 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use plimsoll_model::Time;
 
@@ -35,6 +36,24 @@ pub struct Wake {
     pub precise: bool,
 }
 
+/// What a name was resolved to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// In the order in which connections are spread over them; at least one.
+    pub addresses: Arc<[SocketAddr]>,
+    /// Another lookup may find others.
+    pub may_change: bool,
+}
+
+/// Who a name is looked up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// For this question alone: a client that has just been started.
+    Own,
+    /// For all who ask at the time.
+    Shared,
+}
+
 /// Sockets, readiness and time.
 pub trait Network {
     type Socket;
@@ -47,6 +66,9 @@ pub trait Network {
 
     /// The result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
+
+    /// Signal the socket with another token from now on, also of what is there already.
+    fn rename(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
 
     /// `Ok(0)`: the peer has closed its side. `WouldBlock`: nothing there now.
     fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
@@ -64,10 +86,10 @@ pub trait Network {
     /// or another thread wants attention). `ready` is filled anew.
     fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()>;
 
-    /// Turn a host name into an address. The answer may come at once, or later from
-    /// [`Network::resolved`].
-    fn resolve(&mut self, token: Token);
+    /// Turn the name of a target, by its number, into addresses. The answer may come at
+    /// once, or later from [`Network::resolved`].
+    fn resolve(&mut self, target: usize, token: Token, lookup: Lookup);
 
     /// An answer to [`Network::resolve`], if one has come.
-    fn resolved(&mut self) -> Option<(Token, io::Result<SocketAddr>)>;
+    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)>;
 }

@@ -1,56 +1,76 @@
 //! Host names to addresses, off the worker's thread.
 //!
-//! `getaddrinfo` blocks, so a helper thread calls it and wakes the worker. A literal
-//! address needs no thread and is answered at once.
+//! `getaddrinfo` blocks, so a helper thread calls it and wakes the worker
+//! ([why not a DNS library](../../../docs/decisions/0005-names-as-the-system-resolves-them.md)).
+//! Addresses that are known beforehand need no thread and are answered at once.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::mpsc;
 
-use crate::network::Token;
+use plimsoll_model::plan::Target;
+
 use crate::network::os::Waker;
+use crate::network::{Found, Lookup, Token};
 
 pub(crate) struct Resolver {
-    host: String,
-    port: u16,
+    name: Name,
     waker: Waker,
-    literal: Option<SocketAddr>,
+    fixed: Option<Found>,
     at_once: Vec<Token>,
     thread: Option<Thread>,
 }
 
+/// What is looked up.
+#[derive(Clone)]
+struct Name {
+    host: String,
+    port: u16,
+    /// Addresses that connections come from; empty: the system's choice.
+    sources: Vec<IpAddr>,
+}
+
 struct Thread {
-    questions: mpsc::Sender<Token>,
-    answers: mpsc::Receiver<(Token, io::Result<SocketAddr>)>,
+    questions: mpsc::Sender<(Token, Lookup)>,
+    answers: mpsc::Receiver<(Token, io::Result<Found>)>,
 }
 
 impl Resolver {
-    pub(crate) fn new(host: &str, port: u16, waker: Waker) -> Resolver {
-        let literal = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<IpAddr>()
-            .ok()
-            .map(|ip| SocketAddr::new(ip, port));
+    pub(crate) fn new(target: &Target, sources: &[IpAddr], waker: Waker) -> Resolver {
+        let name = Name {
+            host: target.host.clone(),
+            port: target.port,
+            // Their families are all that matters here.
+            sources: [IpAddr::is_ipv4, IpAddr::is_ipv6]
+                .iter()
+                .filter_map(|is_of| sources.iter().copied().find(is_of))
+                .collect(),
+        };
+        let fixed = known(target).map(|addresses| Found {
+            addresses: reachable(addresses, &name.sources).into(),
+            may_change: false,
+        });
         Resolver {
-            host: host.to_owned(),
-            port,
+            name,
             waker,
-            literal,
+            fixed,
             at_once: Vec::new(),
             thread: None,
         }
     }
 
-    pub(crate) fn ask(&mut self, token: Token) {
-        if self.literal.is_some() {
+    pub(crate) fn ask(&mut self, token: Token, lookup: Lookup) {
+        if self.fixed.is_some() {
             self.at_once.push(token);
             return;
         }
-        let (host, port, waker) = (self.host.clone(), self.port, self.waker.clone());
-        let thread = self.thread.get_or_insert_with(|| spawn(host, port, waker));
+        let (name, waker) = (&self.name, &self.waker);
+        let thread = self
+            .thread
+            .get_or_insert_with(|| spawn(name.clone(), waker.clone()));
         // The thread ends only with this resolver.
-        let _ = thread.questions.send(token);
+        let _ = thread.questions.send((token, lookup));
     }
 
     /// There is an answer that nobody will be woken for.
@@ -58,41 +78,141 @@ impl Resolver {
         !self.at_once.is_empty()
     }
 
-    pub(crate) fn answer(&mut self) -> Option<(Token, io::Result<SocketAddr>)> {
-        if let Some(address) = self.literal {
-            return self.at_once.pop().map(|token| (token, Ok(address)));
+    pub(crate) fn answer(&mut self) -> Option<(Token, io::Result<Found>)> {
+        if let Some(fixed) = &self.fixed {
+            return self.at_once.pop().map(|token| (token, Ok(fixed.clone())));
         }
         self.thread.as_ref()?.answers.try_recv().ok()
     }
 }
 
-fn spawn(host: String, port: u16, waker: Waker) -> Thread {
-    let (questions, asked) = mpsc::channel::<Token>();
+fn spawn(name: Name, waker: Waker) -> Thread {
+    let (questions, asked) = mpsc::channel::<(Token, Lookup)>();
     let (answer, answers) = mpsc::channel();
     std::thread::spawn(move || {
-        while let Ok(token) = asked.recv() {
-            let result = first_address(&host, port);
-            if answer.send((token, result)).is_err() {
-                break;
+        while let Ok(first) = asked.recv() {
+            let mut shared = None;
+            for (token, lookup) in std::iter::once(first).chain(asked.try_iter()) {
+                let found = match lookup {
+                    Lookup::Own => look_up(&name),
+                    Lookup::Shared => shared.get_or_insert_with(|| look_up(&name)).clone(),
+                };
+                let found = found.map_err(|(kind, text)| io::Error::new(kind, text));
+                if answer.send((token, found)).is_err() {
+                    return;
+                }
+                waker.wake();
             }
-            waker.wake();
         }
     });
     Thread { questions, answers }
 }
 
-/// The first address of `host`, an IPv4 one where there is a choice: a service that
-/// listens on one family only listens on that one far more often.
+/// An error can be given to several who asked.
+fn look_up(name: &Name) -> Result<Found, (io::ErrorKind, String)> {
+    let addresses = by_name(&name.host, name.port).map_err(|e| (e.kind(), e.to_string()))?;
+    Ok(Found {
+        addresses: reachable(addresses, &name.sources).into(),
+        may_change: true,
+    })
+}
+
+/// All addresses of a target, in the order in which connections are spread over them.
 ///
 /// # Errors
-/// When the name does not resolve.
-pub(crate) fn first_address(host: &str, port: u16) -> io::Result<SocketAddr> {
-    let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-    addresses.sort_by_key(SocketAddr::is_ipv6);
-    addresses.first().copied().ok_or_else(|| {
-        io::Error::new(
+/// When its name does not resolve.
+pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[SocketAddr]>> {
+    let addresses = match known(target) {
+        Some(known) => known,
+        None => by_name(&target.host, target.port)?,
+    };
+    Ok(addresses.into())
+}
+
+/// What needs no looking up.
+fn known(target: &Target) -> Option<Vec<SocketAddr>> {
+    let with_port = |ip: &IpAddr| SocketAddr::new(*ip, target.port);
+    if !target.addresses.is_empty() {
+        return Some(target.addresses.iter().map(with_port).collect());
+    }
+    let literal = target.host.parse().ok()?;
+    Some(vec![with_port(&literal)])
+}
+
+fn by_name(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+    if found.is_empty() {
+        return Err(io::Error::new(
             io::ErrorKind::NotFound,
             format!("host name {host:?} has no address"),
-        )
-    })
+        ));
+    }
+    Ok(interleaved(found))
+}
+
+/// The families by turns (RFC 8305 §4), the one that the system prefers first. Within a
+/// family in numerical order: name servers turn theirs with every answer, and processes
+/// that share a load have to agree on who connects where.
+fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let first_is_ipv6 = found.first().is_some_and(SocketAddr::is_ipv6);
+    found.sort();
+    found.dedup();
+    let (first, second): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|address| address.is_ipv6() == first_is_ipv6);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut mixed = Vec::new();
+    loop {
+        let pair = [first.next(), second.next()];
+        if pair == [None, None] {
+            return mixed;
+        }
+        mixed.extend(pair.into_iter().flatten());
+    }
+}
+
+/// Without the addresses of a family that no source address has, unless that is all.
+fn reachable(found: Vec<SocketAddr>, sources: &[IpAddr]) -> Vec<SocketAddr> {
+    let has_source = |to: &SocketAddr| {
+        sources.is_empty() || sources.iter().any(|from| from.is_ipv4() == to.is_ipv4())
+    };
+    if found.iter().any(has_source) {
+        found.into_iter().filter(has_source).collect()
+    } else {
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses_of(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn families_take_turns_and_the_order_of_an_answer_does_not_matter() {
+        let expected = addresses_of(&["[::1]:1", "10.0.0.1:1", "[::2]:1", "10.0.0.2:1", "[::3]:1"]);
+        for answer in [
+            ["[::2]:1", "[::1]:1", "[::3]:1", "10.0.0.2:1", "10.0.0.1:1"],
+            ["[::3]:1", "10.0.0.1:1", "[::1]:1", "10.0.0.2:1", "[::2]:1"],
+        ] {
+            assert_eq!(interleaved(addresses_of(&answer)), expected);
+        }
+        let first = interleaved(addresses_of(&["10.0.0.1:1", "[::1]:1"]));
+        assert!(first[0].is_ipv4());
+    }
+
+    #[test]
+    fn addresses_without_a_source_of_their_family_are_left_out() {
+        let found = addresses_of(&["[::1]:1", "10.0.0.1:1"]);
+        let from = |text: &str| [text.parse().unwrap()];
+        assert_eq!(reachable(found.clone(), &from("10.0.0.9")), [found[1]]);
+        assert_eq!(
+            reachable(found[..1].to_vec(), &from("10.0.0.9")),
+            [found[0]]
+        );
+        assert_eq!(reachable(found.clone(), &[]), found);
+    }
 }

@@ -85,10 +85,10 @@ impl Watched {
         watched
     }
 
-    /// The processes that listen on `address`'s port on this machine; `None` if there
+    /// The processes that listen on one of `addresses` on this machine; `None` if there
     /// are none that this user may look at.
-    pub fn listening_on(address: SocketAddr) -> Option<Watched> {
-        let sockets = listening_sockets(address);
+    pub fn listening_on(addresses: &[SocketAddr]) -> Option<Watched> {
+        let sockets = listening_sockets(addresses);
         if sockets.is_empty() {
             return None;
         }
@@ -186,17 +186,24 @@ fn system_share(last: Usage, now: Usage) -> f64 {
 }
 
 /// The server whose resources the plan wants to be read, where it can be found.
-pub fn server_of(watch: Watch, target: SocketAddr) -> Option<Watched> {
+pub fn server_of(watch: Watch, target: &[SocketAddr]) -> Option<Watched> {
     match watch {
         Watch::TargetPort => Watched::listening_on(target),
-        Watch::Port(port) => Watched::listening_on(SocketAddr::new(target.ip(), port)),
+        Watch::Port(port) => {
+            let at_port = target.iter().map(|to| SocketAddr::new(to.ip(), port));
+            Watched::listening_on(&at_port.collect::<Vec<_>>())
+        }
         Watch::Pid(pid) => Some(Watched::pid(pid)),
         Watch::Started => Some(Watched::started()),
         Watch::Nothing => None,
     }
 }
 
-fn listening_sockets(address: SocketAddr) -> HashSet<u64> {
+fn listening_sockets(addresses: &[SocketAddr]) -> HashSet<u64> {
+    let takes = |local: SocketAddr, address: &SocketAddr| {
+        local.port() == address.port()
+            && (local.ip().is_unspecified() || same_host(local.ip(), address.ip()))
+    };
     let entries = [procfs::net::tcp(), procfs::net::tcp6()];
     entries
         .into_iter()
@@ -204,9 +211,9 @@ fn listening_sockets(address: SocketAddr) -> HashSet<u64> {
         .flatten()
         .filter(|entry| {
             entry.state == TcpState::Listen
-                && entry.local_address.port() == address.port()
-                && (entry.local_address.ip().is_unspecified()
-                    || same_host(entry.local_address.ip(), address.ip()))
+                && addresses
+                    .iter()
+                    .any(|address| takes(entry.local_address, address))
         })
         .map(|entry| entry.inode)
         .collect()
@@ -263,12 +270,12 @@ mod tests {
     fn this_process_is_found_by_the_port_it_listens_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let watched = Watched::listening_on(address).unwrap();
+        let watched = Watched::listening_on(&[address]).unwrap();
         assert_eq!(watched.pids(), Watched::own().pids());
         let usage = watched.usage().unwrap();
         assert!(usage.rss_bytes > 100_000 && usage.descriptors > 3 && usage.threads >= 1);
         drop(listener);
-        assert!(Watched::listening_on(address).is_none());
+        assert!(Watched::listening_on(&[address]).is_none());
     }
 
     #[test]

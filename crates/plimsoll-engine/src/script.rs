@@ -6,9 +6,8 @@
 //! follow from each other. [`worker`] runs scripts; drivers have their own worker, whose
 //! hot path this keeps out of.
 
-use std::net::SocketAddr;
-
 use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::plan::Target;
 use plimsoll_model::{Outcome, Recorder, Sample, Time};
 
 use crate::tls::TlsClient;
@@ -58,6 +57,9 @@ pub trait Scripts: Send + Sync + 'static {
 
     fn script(&self, origin: Origin) -> Self::Script;
 
+    /// Where a link leads.
+    fn targets(&self) -> [&Target; LINKS];
+
     /// How a link is secured; `None`: plain TCP. Asked once a connection.
     fn tls(&self, _link: Link) -> Option<&TlsClient> {
         None
@@ -68,7 +70,7 @@ pub trait Scripts: Send + Sync + 'static {
 }
 
 pub(crate) enum Action {
-    Connect(Link, SocketAddr),
+    Connect(Link),
     Close(Link),
 }
 
@@ -77,6 +79,8 @@ pub struct Turn<'a> {
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) stage: u8,
     pub(crate) stopping: bool,
+    /// What is counted at the addresses of the links is counted with these numbers.
+    pub(crate) addresses: [u32; LINKS],
     pub(crate) in_flight: &'a mut u64,
     pub(crate) calls_begun: &'a mut u64,
     pub(crate) actions: &'a mut Vec<Action>,
@@ -87,8 +91,8 @@ pub struct Turn<'a> {
 
 impl Turn<'_> {
     /// Asks for a connection; [`Script::connected`] or [`Script::lost`] follows.
-    pub fn connect(&mut self, link: Link, to: SocketAddr) {
-        self.actions.push(Action::Connect(link, to));
+    pub fn connect(&mut self, link: Link) {
+        self.actions.push(Action::Connect(link));
     }
 
     /// Closes a connection after what was put into [`Turn::out`] has been sent, as far as
@@ -120,10 +124,19 @@ impl Turn<'_> {
         self.recorder.due(self.stage, 1);
     }
 
-    /// A call has ended. Its stage is filled in here. What was measured of it besides is
-    /// kept with it where calls are kept, and not added to the run's measures.
-    pub fn call(&mut self, sample: Sample, counts: &[(Count, u64)], times: &[(TimeMeasure, u64)]) {
+    /// A call on a link has ended. Its stage is filled in here. What was measured of it
+    /// besides is kept with it where calls are kept, and not added to the run's measures.
+    pub fn call(
+        &mut self,
+        link: Link,
+        sample: Sample,
+        counts: &[(Count, u64)],
+        times: &[(TimeMeasure, u64)],
+    ) {
         *self.in_flight -= 1;
+        let address = self.addresses[usize::from(link.0)];
+        self.recorder
+            .call_at(address, self.stage, sample.outcome.is_ok());
         let sample = Sample {
             stage: self.stage,
             ..sample

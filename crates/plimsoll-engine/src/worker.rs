@@ -8,7 +8,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +19,12 @@ use plimsoll_model::run::NegotiatedTls;
 use plimsoll_model::schedule::{Arrival, Arrivals, Schedule};
 use plimsoll_model::{Outcome, Time};
 
+use crate::addresses::Addresses;
 use crate::conductor::RunError;
 use crate::driver::{Event, Protocol};
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
+use crate::racing::Races;
 use crate::tls::TlsClient;
 
 mod calls;
@@ -139,7 +140,8 @@ pub struct Worker<P: Protocol, N: Network> {
     /// [`Protocol::rests`].
     rests: bool,
     share: Share,
-    address: Option<SocketAddr>,
+    addresses: Addresses,
+    races: Races<N::Socket>,
 
     connections: Vec<Option<Connection<P::Driver, N::Socket>>>,
     free: Vec<u32>,
@@ -241,7 +243,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             protocol,
             ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
             tls,
-            address: None,
+            addresses: Addresses::default(),
+            races: Races::default(),
             connections: Vec::with_capacity(lanes as usize),
             free: Vec::new(),
             next_generation: 0,
@@ -462,6 +465,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some((deadline, _)) = self.connect_deadlines.front() {
             at = at.min(*deadline);
         }
+        at = at.min(self.races.next_timer());
         for heap in [&self.reconnects, &self.thinking] {
             if let Some(Reverse((when, _))) = heap.peek() {
                 at = at.min(*when);
@@ -520,6 +524,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.attempt_deadlines.pop_front();
             self.attempt_expired(control, token, now);
         }
+        self.race_on(control, now);
         while let Some(Reverse((when, lane))) = self.reconnects.peek().copied() {
             if when > now {
                 break;

@@ -5,6 +5,7 @@
 //! the network does; and the same seed gives the same record.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use plimsoll_model::objective::{Measured, Part, Standing, Verdict, judge};
 use plimsoll_model::plan::{
     Arrivals, Load, Metric, Objective, Reuse, Spacing, Stage, Statistic, Timed,
 };
-use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::record::{AddressCounts, Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
 use proptest::prelude::*;
@@ -300,6 +301,7 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         deadline: Some(Duration::from_millis(500)),
         connect_timeout: Duration::from_secs(1),
         connect_rate: None,
+        resolve_interval: Duration::from_secs(30),
         drain: Duration::from_secs(1),
         processes: None,
         workers: None,
@@ -333,6 +335,19 @@ fn carry_out(
     pauses: Vec<(Time, Duration)>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
+    let network = SimulatedNetwork::new(server, weather).stopping_the_worker(pauses);
+    carry_out_on(load, network, stop_after)
+}
+
+fn simulate_on(load: Load, network: SimulatedNetwork<Echo>) -> StageRecord {
+    carry_out_on(load, network, None).0
+}
+
+fn carry_out_on(
+    load: Load,
+    network: SimulatedNetwork<impl Server>,
+    stop_after: Option<u32>,
+) -> (StageRecord, Duration) {
     let schedule = Schedule::new(&load, 1);
     let clients = match load.arrivals {
         Arrivals::Closed { clients, .. } => clients,
@@ -349,7 +364,6 @@ fn carry_out(
         keep_requests: false,
         trace: false,
     };
-    let network = SimulatedNetwork::new(server, weather).stopping_the_worker(pauses);
     let mut worker = Worker::new(share, network, Arc::new(Ids), None);
     let mut control = Alone {
         start: None,
@@ -386,6 +400,108 @@ fn accounted(record: &StageRecord) {
 
 fn micros(times: &plimsoll_model::record::Times, quantile: f64) -> f64 {
     times.histogram().unwrap().value_at_quantile(quantile) as f64 / 1e3
+}
+
+/// Three addresses of one name.
+fn three() -> [SocketAddr; 3] {
+    [1, 2, 3].map(|last| ([10, 0, 0, last], 1).into())
+}
+
+fn at_three(seed: u64) -> SimulatedNetwork<Echo> {
+    SimulatedNetwork::new(echo(1), Weather::calm(seed)).at(&three())
+}
+
+fn counts(record: &StageRecord, address: usize) -> AddressCounts {
+    let name = three()[address].to_string();
+    record.addresses.get(&name).copied().unwrap_or_default()
+}
+
+#[test]
+fn connections_are_spread_over_the_addresses_of_a_name_and_calls_counted_at_each() {
+    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
+    let record = simulate_on(load, at_three(1));
+    accounted(&record);
+    for address in 0..3 {
+        let counts = counts(&record, address);
+        assert_eq!((counts.connections, counts.calls), (2, 400), "{address}");
+        assert_eq!((counts.errors, counts.connect_failures), (0, 0));
+    }
+}
+
+#[test]
+fn an_address_that_refuses_is_left_out_and_costs_no_call() {
+    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
+    let record = simulate_on(load, at_three(1).refusing_at(three()[1]));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (1200, 0));
+    assert_eq!(
+        record.connect_failures.total(),
+        0,
+        "each connection came up"
+    );
+    // All six began before the first refusal was known.
+    assert_eq!(counts(&record, 1).connect_failures, 2);
+    assert_eq!(counts(&record, 1).connections, 0);
+    assert_eq!(
+        counts(&record, 0).connections + counts(&record, 2).connections,
+        6
+    );
+}
+
+#[test]
+fn an_address_that_is_silent_is_raced_after_a_quarter_of_a_second() {
+    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 3);
+    let record = simulate_on(load, at_three(1).silent_at(three()[0]));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (1200, 0));
+    let connect = record.phases.as_ref().unwrap().connect.histogram().unwrap();
+    assert!(
+        (250_000_000..251_000_000).contains(&connect.max()),
+        "{}",
+        connect.max()
+    );
+    assert!(connect.min() < 1_000_000);
+    assert_eq!(counts(&record, 0).connect_failures, 1);
+    assert_eq!(
+        counts(&record, 1).connections,
+        2,
+        "the next in turn took its place"
+    );
+}
+
+#[test]
+fn cold_calls_take_addresses_in_turn_and_go_round_one_that_is_silent() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 300.0, 0);
+    load.reuse = Reuse::Never;
+    let record = simulate_on(load.clone(), at_three(1));
+    accounted(&record);
+    for address in 0..3 {
+        let counts = counts(&record, address);
+        assert_eq!((counts.connections, counts.calls), (200, 200));
+    }
+    let record = simulate_on(load, at_three(1).silent_at(three()[2]));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (600, 0));
+    let silent = counts(&record, 2);
+    assert_eq!(silent.connections, 0);
+    // Those that began within the first quarter of a second, and one or more a second later.
+    assert!((20..60).contains(&silent.connect_failures), "{silent:?}");
+}
+
+#[test]
+fn a_name_whose_addresses_are_all_silent_is_a_connect_timeout() {
+    let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    let network = three().iter().fold(at_three(1), |n, a| n.silent_at(*a));
+    let record = simulate_on(load, network);
+    accounted(&record);
+    assert_eq!(record.ok(), 0);
+    assert_eq!(
+        record.connect_failures.total(),
+        record.connect_failures.of(Outcome::ConnectTimeout)
+    );
+    for address in 0..3 {
+        assert!(counts(&record, address).connect_failures > 0, "{address}");
+    }
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub struct Target {
     pub url: String,
     pub host: String,
     pub port: u16,
+    /// The host's addresses, where the plan gives them; empty: its name is looked up.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// How the link is secured. Paths, not contents.
@@ -444,6 +446,8 @@ pub struct Load {
     pub connect_timeout: Duration,
     /// New connections a second while connecting; `None`: as fast as they come up.
     pub connect_rate: Option<f64>,
+    /// How long the addresses of a name are used before it is looked up again.
+    pub resolve_interval: Duration,
     /// How long calls in flight may take after the last arrival.
     pub drain: Duration,
     /// Processes that share the load; `None`: as many as the descriptors need.

@@ -5,10 +5,15 @@
 //! [`crate::recorder::Recorder`]; [`crate::run`] writes and reads them.
 
 use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::measure::{CallMeasures, Measures};
 use crate::{ConnectPhases, Outcome, Sample};
+
+mod addresses;
+
+pub use addresses::{AddressCounts, AddressTally};
 
 /// The longest time a histogram tells apart: one hour. Longer times count as one hour.
 pub const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -287,6 +292,9 @@ pub struct StageRecord {
     pub connections_unused: u64,
     /// Attempts at a connection that failed, apart from calls.
     pub connect_failures: Counts,
+    /// By address, where the target has a name or several addresses; a worker's own counts
+    /// are in [`Interval::addresses`] until they are merged.
+    pub addresses: BTreeMap<String, AddressCounts>,
     /// Bytes of the protocol's messages.
     pub bytes_sent: u64,
     pub bytes_received: u64,
@@ -420,6 +428,9 @@ impl StageRecord {
         self.connections_lost += other.connections_lost;
         self.connections_unused += other.connections_unused;
         self.connect_failures.merge(&other.connect_failures);
+        for (address, counts) in &other.addresses {
+            self.count_at(address, counts);
+        }
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         self.response.merge(&other.response);
@@ -447,6 +458,15 @@ impl StageRecord {
         }
     }
 
+    fn count_at(&mut self, address: &str, counts: &AddressCounts) {
+        match self.addresses.get_mut(address) {
+            Some(ours) => ours.merge(counts),
+            None => {
+                self.addresses.insert(address.to_owned(), *counts);
+            }
+        }
+    }
+
     /// Forget everything, keep the memory.
     pub fn clear(&mut self) {
         self.due = 0;
@@ -461,6 +481,7 @@ impl StageRecord {
         self.connections_lost = 0;
         self.connections_unused = 0;
         self.connect_failures.clear();
+        self.addresses.clear();
         self.bytes_sent = 0;
         self.bytes_received = 0;
         for times in [
@@ -498,6 +519,7 @@ impl StageRecord {
             && self.connections_lost == 0
             && self.connections_unused == 0
             && self.connect_failures.total() == 0
+            && self.addresses.is_empty()
             && self.pacing.is_empty()
             && self.delayed.is_empty()
             && self.messages.as_ref().is_none_or(|m| m.is_empty())
@@ -524,6 +546,8 @@ pub struct Interval {
     pub details: Vec<(Outcome, String)>,
     /// One record a call, where asked for.
     pub requests: Vec<RequestRecord>,
+    /// A worker's own counts, by the number of the address.
+    pub addresses: Vec<AddressTally>,
 }
 
 impl Interval {
@@ -553,6 +577,13 @@ impl Interval {
             add_detail(&mut self.details, *outcome, text);
         }
         self.requests.extend_from_slice(&other.requests);
+        for tally in &other.addresses {
+            for (stage, counts) in (0u8..).zip(&tally.stages) {
+                if !counts.is_empty() {
+                    self.stage_mut(stage).count_at(&tally.address, counts);
+                }
+            }
+        }
     }
 
     /// Forget everything, keep the memory.
@@ -563,11 +594,15 @@ impl Interval {
             .for_each(|stage| stage.clear());
         self.details.clear();
         self.requests.clear();
+        self.addresses.iter_mut().for_each(AddressTally::clear);
     }
 
     /// Nothing was recorded.
     pub fn is_empty(&self) -> bool {
-        self.recorded().next().is_none() && self.details.is_empty() && self.requests.is_empty()
+        self.recorded().next().is_none()
+            && self.details.is_empty()
+            && self.requests.is_empty()
+            && self.addresses.iter().all(AddressTally::is_empty)
     }
 }
 

@@ -5,13 +5,16 @@
 //! worker swaps out what was recorded with [`Recorder::take`] and hands it over.
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
-use crate::record::{DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail};
+use crate::record::{
+    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Interval, RequestRecord, add_detail,
+};
 use crate::{ConnectPhases, Outcome, Sample};
 
 /// Records calls and connections of one worker.
 #[derive(Debug)]
 pub struct Recorder {
     current: Interval,
+    stages: usize,
     keep_requests: bool,
     /// Texts handed out already, so that each leaves the worker once a run.
     known_details: Vec<(Outcome, String)>,
@@ -24,6 +27,7 @@ impl Recorder {
         current.stages.resize(stages, None);
         Recorder {
             current,
+            stages,
             keep_requests,
             known_details: Vec::new(),
         }
@@ -106,6 +110,47 @@ impl Recorder {
             .stage_mut(stage)
             .connect_failures
             .add(outcome, 1);
+    }
+
+    /// The number to count at `address` with; the same for the same address.
+    pub fn address(&mut self, address: &str) -> u32 {
+        let tallies = &mut self.current.addresses;
+        let number = tallies.iter().position(|tally| *tally.address == *address);
+        let number = number.unwrap_or_else(|| {
+            tallies.push(AddressTally::new(address.into(), self.stages));
+            tallies.len() - 1
+        });
+        number as u32
+    }
+
+    #[inline]
+    fn at(&mut self, address: u32, stage: u8) -> Option<&mut AddressCounts> {
+        let tally = self.current.addresses.get_mut(address as usize)?;
+        tally.stages.get_mut(usize::from(stage))
+    }
+
+    /// A call ended on a connection to the address; nothing is counted at an address without
+    /// a number.
+    #[inline]
+    pub fn call_at(&mut self, address: u32, stage: u8, ok: bool) {
+        if let Some(counts) = self.at(address, stage) {
+            counts.calls += 1;
+            counts.errors += u64::from(!ok);
+        }
+    }
+
+    /// A connection to the address came up.
+    pub fn connection_at(&mut self, address: u32, stage: u8) {
+        if let Some(counts) = self.at(address, stage) {
+            counts.connections += 1;
+        }
+    }
+
+    /// A connection to the address could not be made, or not before one to another.
+    pub fn connect_failure_at(&mut self, address: u32, stage: u8) {
+        if let Some(counts) = self.at(address, stage) {
+            counts.connect_failures += 1;
+        }
     }
 
     /// The loop noticed an arrival `ns` nanoseconds after it was due.
@@ -213,6 +258,11 @@ impl Recorder {
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
+        }
+        // The numbers of addresses stay as they are.
+        for tally in &self.current.addresses[next.addresses.len()..] {
+            let tally = AddressTally::new(tally.address.clone(), self.stages);
+            next.addresses.push(tally);
         }
         std::mem::replace(&mut self.current, next)
     }
@@ -344,6 +394,42 @@ mod tests {
         assert!(times.resolve.is_empty());
         assert_eq!(times.total.histogram().unwrap().max(), 1_800);
         assert_eq!(times.cold_total.histogram().unwrap().max(), 7_803);
+    }
+
+    #[test]
+    fn calls_and_connections_are_counted_at_their_address() {
+        let mut recorder = Recorder::new(2, false);
+        let (first, second) = (recorder.address("a"), recorder.address("b"));
+        assert_eq!(recorder.address("a"), first);
+        recorder.connection_at(second, 0);
+        recorder.connect_failure_at(first, 0);
+        recorder.call_at(second, 1, true);
+        recorder.call_at(second, 1, false);
+        recorder.call_at(u32::MAX, 1, true);
+        let mut other = Recorder::new(2, false);
+        let same = other.address("b");
+        other.call_at(same, 1, true);
+        let mut total = Interval::default();
+        let mut taken = recorder.take(None);
+        for interval in [&taken, &other.take(None)] {
+            total.merge(interval);
+        }
+        let counts =
+            |stage: usize, address| total.stages[stage].as_deref().unwrap().addresses[address];
+        assert_eq!((counts(1, "b").calls, counts(1, "b").errors), (3, 1));
+        assert_eq!(
+            (counts(0, "b").connections, counts(0, "a").connect_failures),
+            (1, 1)
+        );
+        // Numbers hold for a run, whatever memory is used again.
+        taken.clear();
+        assert!(taken.is_empty());
+        let third = recorder.address("c");
+        recorder.take(Some(taken));
+        recorder.call_at(third, 1, true);
+        let mut total = Interval::default();
+        total.merge(&recorder.take(None));
+        assert_eq!(total.stages[1].as_deref().unwrap().addresses["c"].calls, 1);
     }
 
     #[test]

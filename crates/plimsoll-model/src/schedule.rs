@@ -424,6 +424,7 @@ mod tests {
             deadline: None,
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
+            resolve_interval: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             processes: None,
             workers: None,

@@ -10,6 +10,7 @@
 mod bolt;
 mod fetch;
 mod find;
+mod given;
 mod hold;
 mod ladder;
 mod objective;
@@ -33,6 +34,7 @@ use crate::units::{Period, Rate, Size};
 pub use bolt::BoltSpec;
 pub use fetch::FetchSpec;
 pub use find::FindSpec;
+pub use given::give_addresses;
 pub use hold::HoldSpec;
 pub use ladder::{LadderSpec, Network, RungSpec, Secured, Via};
 pub use plugin::PluginSpec;
@@ -482,6 +484,11 @@ pub struct LoadSpec {
     pub connect_timeout: Option<Period>,
     /// New connections a second while connecting. Default: as fast as they come up.
     pub connect_rate: Option<Rate>,
+    /// Addresses of a host, in place of those that its name resolves to:
+    /// `"NAME:PORT:ADDRESS,ADDRESS"`.
+    pub resolve: Option<Vec<String>>,
+    /// How long the addresses of a name are used before it is looked up again. Default 30s.
+    pub resolve_interval: Option<Period>,
     /// How long calls in flight may take at the end. Default: the deadline, at most 10s.
     pub drain: Option<Period>,
     /// Stop as soon as an objective can no longer be met, but not before this time. Default:

@@ -18,6 +18,7 @@ use plimsoll_model::measure::Count;
 use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Spacing, Stage};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
+use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::session::websocket::{
     Message, Opcode, Reader, Role, accept_key, put_frame,
@@ -394,6 +395,7 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         deadline: Some(Duration::from_secs(60)),
         connect_timeout: Duration::from_secs(5),
         connect_rate: None,
+        resolve_interval: Duration::from_secs(30),
         drain: Duration::from_secs(10),
         workers: Some(1),
         precision: None,
@@ -403,8 +405,8 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         processes: None,
     };
     let options = SessionOptions {
-        api: ([127, 0, 0, 1], 1).into(),
-        socket: ([127, 0, 0, 1], 2).into(),
+        api: parse_target("session://127.0.0.1:1").unwrap().0,
+        socket: parse_target("session://127.0.0.1:2").unwrap().0,
         api_tls: None,
         socket_tls: None,
         api_host: "api".to_owned(),

@@ -70,6 +70,7 @@ pub fn runs(views: &[View]) -> String {
         (tables::latency(views))
         (measures::streams(views))
         (measures::sessions(views))
+        (tables::addresses(views))
         (tables::errors(views))
         (phases::section(views))
         (memory::memory(views))

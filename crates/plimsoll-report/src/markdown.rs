@@ -9,7 +9,7 @@ use plimsoll_model::search::SearchRecord;
 
 use crate::compare::Comparison;
 use crate::ladder as rungs;
-use crate::quantity::{rate, share, time};
+use crate::quantity::{count, rate, share, time};
 use crate::search as found;
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
@@ -65,6 +65,9 @@ pub fn render(runs: &[Run]) -> String {
         for problem in problems {
             let _ = writeln!(out, "- ⚠️ {}", cell(&problem.text));
         }
+    }
+    for run in runs {
+        addresses(&mut out, run);
     }
     out
 }
@@ -128,6 +131,30 @@ pub fn ladder(record: &LadderRecord) -> String {
         let _ = writeln!(out, "- {}", cell(&sentence));
     }
     out
+}
+
+/// What became of calls and connections at each of a name's addresses.
+fn addresses(out: &mut String, run: &Run) {
+    let addresses = &run.summary.total.addresses;
+    if addresses.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n**{}**\n\n| address | calls | errors | connections | failed to connect |\n|---|---:|---:|---:|---:|",
+        cell(&run.header.name)
+    );
+    for a in addresses {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} |",
+            cell(&a.address),
+            count(a.counts.calls),
+            count(a.counts.errors),
+            count(a.counts.connections),
+            count(a.counts.connect_failures),
+        );
+    }
 }
 
 /// Two groups of runs: the warnings, a row a metric, where the plans differ.

@@ -3,6 +3,7 @@
 //! [`render`] shows one run; [`render_comparison`] two groups of them. What makes the
 //! figures worthless stands first; a percentile that the sample can't support is a dash.
 
+mod addresses;
 mod comparison;
 mod measures;
 mod memory;
@@ -76,6 +77,7 @@ pub fn render(run: &Run, options: &Options) -> String {
     measures::measures(&mut out, run, options);
     memory::memory(&mut out, run, options);
     phases(&mut out, run, options);
+    addresses::addresses(&mut out, run, options);
     errors(&mut out, run, options);
     resources(&mut out, run, options);
     notes(&mut out, run, options);

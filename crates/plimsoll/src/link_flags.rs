@@ -7,7 +7,9 @@ use clap::Args;
 use plimsoll_engine::RunError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, Trust};
-use plimsoll_model::spec::{self, GrpcSpec, Spec, TlsSpec, parse_target, section_of};
+use plimsoll_model::spec::{
+    self, GrpcSpec, Spec, TlsSpec, give_addresses, parse_target, section_of,
+};
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
 use plimsoll_protocols::grpc::reflection;
@@ -100,6 +102,10 @@ pub(crate) struct LinkFlags {
     #[arg(long, env = "PLIMSOLL_METADATA", value_name = "NAME: VALUE")]
     metadata: Vec<String>,
 
+    /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it resolves to.
+    #[arg(long, env = "PLIMSOLL_RESOLVE", value_name = "NAME:PORT:ADDRESSES")]
+    resolve: Vec<String>,
+
     /// How long TCP, TLS and the server's greeting may take together.
     #[arg(
         long,
@@ -116,10 +122,16 @@ impl LinkFlags {
     /// # Errors
     /// When the URL is none, or a file of the TLS flags is not what it should be.
     fn server(&self, environment: &Environment) -> Result<Server, Failure> {
-        let (target, secured) = grpc_target(&self.target).map_err(|problem| {
+        let (mut target, secured) = grpc_target(&self.target).map_err(|problem| {
             Failure::usage(
                 problem,
                 "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS",
+            )
+        })?;
+        give_addresses(&self.resolve, &mut [&mut target]).map_err(|(_, problem)| {
+            Failure::usage(
+                format_args!("--resolve: {problem}"),
+                "give addresses of the target's own name and port",
             )
         })?;
         let any = self.ca.is_some()
@@ -233,7 +245,7 @@ fn server(
     };
     Ok(Server {
         authority: authority.unwrap_or_else(|| format!("{host}:{}", target.port)),
-        address: plimsoll_engine::resolve(target)?,
+        addresses: plimsoll_engine::resolve(target)?,
         tls,
         metadata: Vec::new(),
         connect_timeout: CONNECT_TIMEOUT,
@@ -252,7 +264,9 @@ pub(crate) fn reflected(
     let untold = |why: &dyn std::fmt::Display| Unreflected::Untold(why.to_string());
     let url = spec.target.as_deref();
     let url = url.ok_or_else(|| untold(&"there is no target to ask"))?;
-    let (target, secured) = grpc_target(url).map_err(|e| untold(&e))?;
+    let (mut target, secured) = grpc_target(url).map_err(|e| untold(&e))?;
+    let given = spec.load.resolve.as_deref().unwrap_or_default();
+    give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| untold(&problem))?;
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let call = spec.call.grpc.as_ref();
     let authority = call.and_then(|call| call.authority.clone());

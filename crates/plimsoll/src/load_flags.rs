@@ -120,6 +120,25 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) connect_rate: Option<Rate>,
 
+    /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it
+    /// resolves to; may be given again.
+    #[arg(
+        long,
+        env = "PLIMSOLL_RESOLVE",
+        value_name = "NAME:PORT:ADDRESSES",
+        help_heading = "Load"
+    )]
+    pub(crate) resolve: Vec<String>,
+
+    /// How long a name's addresses are used before it is looked up again [default: 30s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RESOLVE_INTERVAL",
+        value_name = "TIME",
+        help_heading = "Load"
+    )]
+    pub(crate) resolve_interval: Option<Period>,
+
     /// How long calls in flight may take at the end [default: the deadline, at most 10s].
     #[arg(
         long,
@@ -297,6 +316,8 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.connect_timeout", "--connect-timeout"),
     ("load.abort_after", "--abort-after"),
     ("load.connect_rate", "--connect-rate"),
+    ("load.resolve_interval", "--resolve-interval"),
+    ("load.resolve", "--resolve"),
     ("load.connections", "--connections"),
     ("load.read_buffer", "--read-buffer"),
     ("load.arrivals", "--arrivals"),
@@ -493,6 +514,10 @@ impl LoadFlags {
         }
         lay_over!(self.connect_timeout => load.connect_timeout);
         lay_over!(self.connect_rate => load.connect_rate);
+        if !self.resolve.is_empty() {
+            load.resolve = Some(self.resolve.clone());
+        }
+        lay_over!(self.resolve_interval => load.resolve_interval);
         lay_over!(self.drain => load.drain);
         lay_over!(self.processes => load.processes);
         lay_over!(self.abort_after => load.abort_after);

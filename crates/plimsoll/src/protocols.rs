@@ -142,9 +142,10 @@ fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
     }
 }
 
-/// What the sessions of a plan share, their two addresses looked up.
+/// What the sessions of a plan share.
 fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
-    let address = |target: &Target| plimsoll_engine::resolve(target).map_err(could_not_begin);
+    // A name that does not resolve is told before the load.
+    plimsoll_engine::resolve(&call.socket).map_err(could_not_begin)?;
     let host = |target: &Target| match target.host.contains(':') {
         true => format!("[{}]:{}", target.host, target.port),
         false => format!("{}:{}", target.host, target.port),
@@ -156,8 +157,8 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
             .map_err(|e| could_not_begin(e.into())),
     };
     Ok(SessionOptions {
-        api: address(&plan.target)?,
-        socket: address(&call.socket)?,
+        api: plan.target.clone(),
+        socket: call.socket.clone(),
         api_tls: tls(call.api_secured, &plan.target)?,
         socket_tls: tls(call.socket_secured, &call.socket)?,
         api_host: host(&plan.target),

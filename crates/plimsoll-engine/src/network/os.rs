@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::Time;
+use plimsoll_model::plan::Target;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Network, Ready, Token, Wake, low_water};
+use super::{Found, Lookup, Network, Ready, Token, Wake, low_water};
 use crate::clock::Clock;
 use crate::resolver::Resolver;
 
@@ -61,18 +62,17 @@ pub struct OsNetwork {
     options: SocketOptions,
     next_source: usize,
     window: SpinWindow,
-    resolver: Resolver,
+    resolvers: Vec<Resolver>,
 }
 
 impl OsNetwork {
-    /// For use by one thread; `host` and `port` are what [`Network::resolve`] looks up.
+    /// For use by one thread; `targets` are what [`Network::resolve`] looks up.
     ///
     /// # Errors
     /// When the process is out of descriptors.
     pub fn new(
         clock: Clock,
-        host: &str,
-        port: u16,
+        targets: &[&Target],
         options: SocketOptions,
         first_source: usize,
     ) -> io::Result<OsNetwork> {
@@ -87,7 +87,8 @@ impl OsNetwork {
             epoll::EventData::new_u64(WAKER),
             epoll::EventFlags::IN | epoll::EventFlags::ET,
         )?;
-        let resolver = Resolver::new(host, port, waker.clone());
+        let resolver = |target: &&Target| Resolver::new(target, &options.sources, waker.clone());
+        let resolvers = targets.iter().map(resolver).collect();
         let window = SpinWindow::new(options.spin);
         Ok(OsNetwork {
             clock,
@@ -97,7 +98,7 @@ impl OsNetwork {
             options,
             next_source: first_source,
             window,
-            resolver,
+            resolvers,
         })
     }
 
@@ -144,6 +145,19 @@ impl OsNetwork {
     /// When it was not watched.
     pub fn unwatch(&mut self, listener: &TcpListener) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, listener)?)
+    }
+
+    /// The next address to connect from that is of the family of `to`; `None`: the system's
+    /// choice.
+    fn source(&mut self, to: SocketAddr) -> Option<IpAddr> {
+        let sources = &self.options.sources;
+        let of_family = (0..sources.len())
+            .map(|i| self.next_source.wrapping_add(i) % sources.len())
+            .find(|i| sources[*i].is_ipv4() == to.is_ipv4());
+        // Where there is none, binding to another says what is wrong.
+        let at = of_family.or((!sources.is_empty()).then_some(0))?;
+        self.next_source = at + 1;
+        Some(sources[at])
     }
 
     /// True where there is something to do: sockets in `ready`, a waker, or a signal.
@@ -198,9 +212,7 @@ impl Network for OsNetwork {
             Some(Protocol::TCP),
         )?;
         socket.set_tcp_nodelay(true)?;
-        if !self.options.sources.is_empty() {
-            let source = self.options.sources[self.next_source % self.options.sources.len()];
-            self.next_source = self.next_source.wrapping_add(1);
+        if let Some(source) = self.source(to) {
             socket.bind(&SocketAddr::new(source, 0).into())?;
         }
         match socket.connect(&to.into()) {
@@ -218,6 +230,16 @@ impl Network for OsNetwork {
             Some(e) => Err(e),
             None => Ok(()),
         }
+    }
+
+    fn rename(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
+        // What is ready is signalled anew, as when it was added.
+        Ok(epoll::modify(
+            &self.epoll,
+            socket,
+            epoll::EventData::new_u64(token.0),
+            SOCKET_EVENTS,
+        )?)
     }
 
     #[inline]
@@ -247,7 +269,7 @@ impl Network for OsNetwork {
 
     fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
-        if self.resolver.has_answer() {
+        if self.resolvers.iter().any(Resolver::has_answer) {
             self.poll(Some(Duration::ZERO), ready)?;
             return Ok(());
         }
@@ -287,12 +309,12 @@ impl Network for OsNetwork {
         }
     }
 
-    fn resolve(&mut self, token: Token) {
-        self.resolver.ask(token);
+    fn resolve(&mut self, target: usize, token: Token, lookup: Lookup) {
+        self.resolvers[target].ask(token, lookup);
     }
 
-    fn resolved(&mut self) -> Option<(Token, io::Result<SocketAddr>)> {
-        self.resolver.answer()
+    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
+        self.resolvers.iter_mut().find_map(Resolver::answer)
     }
 }
 
@@ -343,6 +365,7 @@ impl SpinWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_model::spec::parse_target;
 
     #[test]
     fn spin_window_learns_the_oversleep_within_its_bounds() {
@@ -362,8 +385,7 @@ mod tests {
         let clock = Clock::new();
         let mut network = OsNetwork::new(
             clock,
-            "127.0.0.1",
-            1,
+            &[],
             SocketOptions {
                 spin: Duration::from_micros(50),
                 ..SocketOptions::default()
@@ -392,9 +414,10 @@ mod tests {
                 spin: Duration::from_micros(50),
                 ..SocketOptions::default()
             };
-            let mut network = OsNetwork::new(clock, host, 1, options, 0).unwrap();
+            let (target, _) = parse_target(&format!("grpc://{host}:1")).unwrap();
+            let mut network = OsNetwork::new(clock, &[&target], options, 0).unwrap();
             let at = clock.now() + Duration::from_secs(60);
-            network.resolve(Token(7));
+            network.resolve(0, Token(7), Lookup::Own);
             network
                 .wait(Some(Wake { at, precise: true }), &mut Vec::new())
                 .unwrap();

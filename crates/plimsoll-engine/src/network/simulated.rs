@@ -16,7 +16,7 @@ use plimsoll_model::Time;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::{Network, Ready, Token, Wake};
+use super::{Found, Lookup, Network, Ready, Token, Wake};
 
 /// What the network does to traffic. Chances are out of a million.
 #[derive(Clone, Debug)]
@@ -155,6 +155,12 @@ pub struct SimulatedNetwork<S> {
     agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
     sequence: u64,
     resolving: VecDeque<Token>,
+    /// Of the only name.
+    addresses: Vec<SocketAddr>,
+    /// Addresses that answer no connect.
+    silent: Vec<SocketAddr>,
+    /// Those that refuse every one.
+    refusing: Vec<SocketAddr>,
     /// Turns in a row in which nothing came or was sent, and nobody waited.
     idle_turns: u32,
     /// When the worker is stopped, and for how long; the earliest last.
@@ -177,6 +183,9 @@ impl<S: Server> SimulatedNetwork<S> {
             agenda: BinaryHeap::new(),
             sequence: 0,
             resolving: VecDeque::new(),
+            addresses: vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1)],
+            silent: Vec::new(),
+            refusing: Vec::new(),
             idle_turns: 0,
             pauses: Vec::new(),
         }
@@ -205,6 +214,27 @@ impl<S: Server> SimulatedNetwork<S> {
             }
             self.now = end;
         }
+    }
+
+    /// Gives the name these addresses; connections to all of them reach the one server.
+    #[must_use]
+    pub fn at(mut self, addresses: &[SocketAddr]) -> SimulatedNetwork<S> {
+        self.addresses = addresses.to_vec();
+        self
+    }
+
+    /// Answers no connect to the address.
+    #[must_use]
+    pub fn silent_at(mut self, address: SocketAddr) -> SimulatedNetwork<S> {
+        self.silent.push(address);
+        self
+    }
+
+    /// Refuses every connect to the address.
+    #[must_use]
+    pub fn refusing_at(mut self, address: SocketAddr) -> SimulatedNetwork<S> {
+        self.refusing.push(address);
+        self
     }
 
     fn pick(&mut self, range: &RangeInclusive<u64>) -> u64 {
@@ -375,7 +405,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         self.now
     }
 
-    fn connect(&mut self, _to: SocketAddr, token: Token) -> io::Result<SimulatedSocket> {
+    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<SimulatedSocket> {
         let id = self.next_link;
         self.next_link += 1;
         self.links.insert(
@@ -385,8 +415,9 @@ impl<S: Server> Network for SimulatedNetwork<S> {
                 ..Link::default()
             },
         );
-        if !self.happens(self.weather.ignore) {
-            let refused = self.happens(self.weather.refuse);
+        let silent = self.silent.contains(&to);
+        if !self.happens(self.weather.ignore) && !silent {
+            let refused = self.happens(self.weather.refuse) || self.refusing.contains(&to);
             let at = self.now.plus_nanos(2 * self.latency());
             let what = if refused {
                 Happening::Refused
@@ -404,6 +435,14 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             Some(link) if link.reset => Err(io::ErrorKind::ConnectionReset.into()),
             _ => Ok(()),
         }
+    }
+
+    fn rename(&mut self, socket: &SimulatedSocket, token: Token) -> io::Result<()> {
+        if let Some(link) = self.links.get_mut(&socket.0) {
+            link.token = token.0;
+            self.schedule(self.now, socket.0, Happening::Marked);
+        }
+        Ok(())
     }
 
     fn read(&mut self, socket: &mut SimulatedSocket, buffer: &mut [u8]) -> io::Result<usize> {
@@ -506,15 +545,16 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         Ok(())
     }
 
-    fn resolve(&mut self, token: Token) {
+    fn resolve(&mut self, _target: usize, token: Token, _lookup: Lookup) {
         self.resolving.push_back(token);
     }
 
-    fn resolved(&mut self) -> Option<(Token, io::Result<SocketAddr>)> {
+    fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
         let token = self.resolving.pop_front()?;
-        Some((
-            token,
-            Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1)),
-        ))
+        let found = Found {
+            addresses: self.addresses.as_slice().into(),
+            may_change: self.addresses.len() > 1,
+        };
+        Some((token, Ok(found)))
     }
 }

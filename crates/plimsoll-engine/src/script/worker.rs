@@ -8,7 +8,6 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -19,9 +18,11 @@ use plimsoll_model::schedule::{Arrival, Arrivals};
 use plimsoll_model::{Outcome, Recorder, Time};
 
 use super::{Action, LINKS, Link, Script, Scripts, Turn};
+use crate::addresses::Addresses;
 use crate::fault;
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
+use crate::racing::Races;
 use crate::worker::{Control, Intervals, Share, StopLevel, WorkerInterval};
 
 mod connection;
@@ -34,6 +35,8 @@ const READ_BUFFER: usize = 128 * 1024;
 
 struct Slot<C, S> {
     generation: u32,
+    /// Of the script, over all workers and processes.
+    number: u64,
     script: C,
     connections: [Connection<S>; LINKS],
     timer: Time,
@@ -65,7 +68,12 @@ pub struct ScriptWorker<C: Scripts, N: Network> {
     slots: Vec<Option<Slot<C::Script, N::Socket>>>,
     free: Vec<u32>,
     next_generation: u32,
-    to_connect: VecDeque<(u32, u32, Link, SocketAddr)>,
+    to_connect: VecDeque<(u32, u32, Link)>,
+    /// By link.
+    addresses: [Addresses; LINKS],
+    /// The link's name is being looked up.
+    resolving: [bool; LINKS],
+    races: Races<N::Socket>,
     connecting: usize,
     next_connect: Time,
     connect_deadlines: VecDeque<(Time, Token)>,
@@ -114,6 +122,9 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             free: Vec::new(),
             next_generation: 0,
             to_connect: VecDeque::new(),
+            addresses: Default::default(),
+            resolving: [false; LINKS],
+            races: Races::default(),
             connecting: 0,
             next_connect: Time::ZERO,
             connect_deadlines: VecDeque::new(),
@@ -197,6 +208,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             self.happen(control, index, Happened::Abort(outcome), now);
             self.remove(control, index);
         }
+        self.races.close(&mut self.network);
         self.hand_over(control, now, true);
         result
     }
@@ -227,6 +239,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             self.serve(control, event);
         }
         now = self.network.now();
+        self.take_addresses(control, now);
         self.expire(control, now);
         self.issue(control, now);
         self.begin_connections(control, now);
@@ -259,9 +272,14 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         if let Some((when, _)) = self.connect_deadlines.front() {
             at = at.min(*when);
         }
-        if !self.to_connect.is_empty() && self.connecting < self.share.most_connecting() {
+        let is_resolving = self.resolving.contains(&true);
+        if !self.to_connect.is_empty()
+            && self.connecting < self.share.most_connecting()
+            && !is_resolving
+        {
             at = at.min(self.next_connect);
         }
+        at = at.min(self.races.next_timer());
         if !self.unfinished.is_empty() {
             at = now;
         }
@@ -295,6 +313,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             self.connect_deadlines.pop_front();
             self.connect_timed_out(control, token, now);
         }
+        self.race_on(control, now);
         while let Some(Reverse((when, index, generation))) = self.timers.peek().copied() {
             if when > now {
                 break;
@@ -323,6 +342,8 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             return;
         };
         fault::point("script");
+        let number = |link: usize| self.addresses[link].number(slot.connections[link].place);
+        let addresses = std::array::from_fn(number);
         let mut turn = Turn {
             recorder: &mut self.recorder,
             stage: slot.stage,
@@ -333,6 +354,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
                     && self.share.calls.is_none(),
             in_flight: &mut self.in_flight,
             calls_begun: &mut self.calls_begun,
+            addresses,
             actions: &mut self.actions,
             outs: &mut self.outs,
             wake: None,
@@ -365,9 +387,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Connect(link, to) => {
-                    self.to_connect.push_back((index, generation, link, to));
-                }
+                Action::Connect(link) => self.to_connect.push_back((index, generation, link)),
                 Action::Close(link) => self.close(control, index, link),
             }
         }

@@ -12,6 +12,7 @@ use plimsoll_model::{ConnectPhases, Outcome, Time};
 
 use rustix::io::Errno;
 
+use crate::addresses::NOWHERE;
 use crate::driver::{Direction, Driver, Event, MOST_UNSENT, ProtocolError, Tracer};
 use crate::network::Network;
 use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession, UNINVITED};
@@ -55,6 +56,16 @@ pub(crate) enum Role {
     Lane(u32),
     /// Made for one call.
     Attempt(Attempt),
+}
+
+impl Role {
+    /// The stage of the call that the connection was made for.
+    pub(crate) fn stage(self) -> Option<u8> {
+        match self {
+            Role::Lane(_) => None,
+            Role::Attempt(attempt) => Some(attempt.stage),
+        }
+    }
 }
 
 /// A call that waits for a connection of its own.
@@ -119,6 +130,9 @@ pub(crate) struct Connection<D, S> {
     pub(crate) generation: u32,
     pub(crate) state: State,
     pub(crate) role: Role,
+    /// Of its address, and the number that is counted with there: a worker has but one name.
+    /// [`NOWHERE`] before it has one.
+    pub(crate) place: u32,
     pub(crate) socket: Option<S>,
     pub(crate) driver: D,
     pub(crate) tls: Option<Box<TlsSession>>,
@@ -167,6 +181,7 @@ impl<D: Driver, S> Connection<D, S> {
             generation,
             state: State::Resolving,
             role,
+            place: NOWHERE,
             socket: None,
             driver,
             tls: None,

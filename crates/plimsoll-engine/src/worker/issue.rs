@@ -475,6 +475,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.in_flight -= 1;
             connection.has_carried |= outcome.is_ok() | (done.first_byte != Time::NEVER);
+            (self.recorder).call_at(connection.place, call.stage, outcome.is_ok());
             match connection.early {
                 Early::No | Early::Sent(_) => {}
                 Early::Accepted => self.recorder.count(call.stage, Count::EarlyAccepted, 1),
@@ -709,6 +710,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 backlog.advance();
             }
         }
+        self.races.close(&mut self.network);
         for index in 0..self.connections.len() {
             let Some(connection) = self.connections[index].as_mut() else {
                 continue;

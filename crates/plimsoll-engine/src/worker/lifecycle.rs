@@ -6,16 +6,16 @@
 
 use std::cmp::Reverse;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 
-use super::connection::{Attempt, Connection, Loss, Received, Role, State, classify_connect};
+use super::connection::{Attempt, Connection, Loss, Received, Role, State};
 use super::control::Control;
 use super::{Established, Phase, Worker};
 use crate::driver::{Driver, Protocol};
-use crate::network::{Network, Ready, Token};
+use crate::network::{Found, Lookup, Network, Ready, Token};
+use crate::racing::{Ground, Raced, Races};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -70,14 +70,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 .push_back((attempt.arrival + deadline, token));
         }
         // The host is looked up for every attempt: that is part of what a new client pays.
-        self.network.resolve(self.token_of(index));
+        self.network.resolve(0, self.token_of(index), Lookup::Own);
     }
 
     fn begin_connection(&mut self, control: &mut impl Control, role: Role, now: Time) {
         let index = self.new_connection(role, now);
-        match self.address {
-            Some(address) => self.connect_to(control, index, address, now),
-            None => self.network.resolve(self.token_of(index)),
+        if self.addresses.are_known(now) {
+            self.connect(control, index, now);
+        } else {
+            self.network
+                .resolve(0, self.token_of(index), Lookup::Shared);
         }
     }
 
@@ -121,48 +123,114 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    fn resolved(
-        &mut self,
-        control: &mut impl Control,
-        token: Token,
-        resolved: io::Result<SocketAddr>,
-    ) {
+    fn resolved(&mut self, control: &mut impl Control, token: Token, resolved: io::Result<Found>) {
         let Some(index) = self.live(token) else {
             return;
         };
         let now = self.network.now();
+        let until = now + self.share.load.resolve_interval;
+        let is_own = self.connections[index as usize]
+            .as_ref()
+            .is_some_and(|c| matches!(c.role, Role::Attempt(_)));
         match resolved {
-            Ok(address) => {
-                self.address = Some(address);
-                self.connect_to(control, index, address, now);
+            Ok(found) => self.addresses.learn(&found, until, &mut self.recorder),
+            // What was right half a minute ago most likely is (RFC 8767), but for a client
+            // that has just been started.
+            Err(e) if self.addresses.are_there() && !is_own => {
+                tracing::warn!("host name not resolved, its old addresses are used: {e}");
+                self.addresses.keep(until);
             }
             Err(e) => {
                 let loss = Loss {
                     outcome: Outcome::ResolveFailed,
                     detail: format!("host name not resolved: {e}"),
                 };
-                self.lost(control, index, &loss, now);
+                return self.lost(control, index, &loss, now);
             }
         }
+        self.connect(control, index, now);
     }
 
-    fn connect_to(
-        &mut self,
-        control: &mut impl Control,
-        index: u32,
-        address: SocketAddr,
-        now: Time,
-    ) {
+    /// Connects to the name's address, or begins a race to several.
+    fn connect(&mut self, control: &mut impl Control, index: u32, now: Time) {
         let token = self.token_of(index);
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
         connection.resolved(now);
+        let Some(place) = self.addresses.only() else {
+            let (index, of) = (u64::from(self.share.index), u64::from(self.share.of));
+            // Numbered over all workers and processes.
+            let number = match connection.role {
+                Role::Lane(lane) => u64::from(lane) * of + index,
+                Role::Attempt(attempt) => attempt.number,
+            };
+            let route = self.addresses.route(number, now);
+            let (mut ground, races) = self.racing(now);
+            let raced = races.begin(token, route, &mut ground);
+            return self.raced(control, raced, now);
+        };
+        connection.place = place;
+        let address = self.addresses.at(place);
         match self.network.connect(address, token) {
             Ok(socket) => connection.socket = Some(socket),
             Err(e) => {
-                let loss = connect_loss(address, &e);
+                let loss = self.connect_loss(place, &e);
                 self.lost(control, index, &loss, now);
+            }
+        }
+    }
+
+    /// What a race needs, and the races.
+    fn racing(&mut self, now: Time) -> (Ground<'_, N>, &mut Races<N::Socket>) {
+        let ground = Ground {
+            network: &mut self.network,
+            addresses: &mut self.addresses,
+            recorder: &mut self.recorder,
+            stage: self.stage,
+            now,
+        };
+        (ground, &mut self.races)
+    }
+
+    /// Begins the attempts whose time has come.
+    pub(super) fn race_on(&mut self, control: &mut impl Control, now: Time) {
+        while self.races.due(now).is_some() {
+            let (mut ground, races) = self.racing(now);
+            let raced = races.expire(&mut ground);
+            self.raced(control, raced, now);
+        }
+    }
+
+    fn raced(&mut self, control: &mut impl Control, raced: Raced<N::Socket>, now: Time) {
+        match raced {
+            Raced::Running => {}
+            Raced::Won {
+                connection: token,
+                socket,
+                place,
+            } => {
+                let index = self.live(token);
+                match index.and_then(|index| self.connections[index as usize].as_mut()) {
+                    Some(connection) => {
+                        connection.socket = Some(socket);
+                        connection.place = place;
+                    }
+                    None => return self.network.close(socket),
+                }
+                if let Some(index) = index {
+                    self.transport_is_up(control, index, now);
+                }
+            }
+            Raced::Lost {
+                connection: token,
+                place,
+                error,
+            } => {
+                if let Some(index) = self.live(token) {
+                    let loss = self.connect_loss(place, &error);
+                    self.lost(control, index, &loss, now);
+                }
             }
         }
     }
@@ -171,7 +239,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     pub(super) fn serve(&mut self, control: &mut impl Control, ready: Ready) {
         let Some(index) = self.live(ready.token) else {
-            return;
+            return self.serve_attempt(control, ready);
         };
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -206,6 +274,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             let now = self.network.now();
             self.after_service(control, index, now);
         }
+    }
+
+    /// A socket that is no connection's: an attempt's of a race, or of one that is gone.
+    #[cold]
+    fn serve_attempt(&mut self, control: &mut impl Control, ready: Ready) {
+        if !ready.writable {
+            return;
+        }
+        let now = self.network.now();
+        let (mut ground, races) = self.racing(now);
+        let raced = races.ready(ready.token, &mut ground);
+        self.raced(control, raced, now);
     }
 
     fn received(
@@ -278,15 +358,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if let Err(e) = self.network.connected(socket) {
-            let loss = match self.address {
-                Some(address) => connect_loss(address, &e),
-                None => Loss {
-                    outcome: classify_connect(&e),
-                    detail: e.to_string(),
-                },
-            };
+            let place = connection.place;
+            let loss = self.connect_loss(place, &e);
             return self.lost(control, index, &loss, now);
         }
+        self.transport_is_up(control, index, now);
+    }
+
+    fn transport_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         let session = match self.tls.as_ref().map(|tls| tls.session()) {
             None => None,
             Some(Ok(session)) => Some(session),
@@ -471,7 +553,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             tracing::debug!(?negotiated, "tls handshake");
             self.negotiated = Some(negotiated);
         }
-        let phases = connection.phases;
+        let (phases, place) = (connection.phases, connection.place);
+        let stage = connection.role.stage().unwrap_or(self.stage);
+        self.addresses.came_up(place, stage, &mut self.recorder);
         match connection.role {
             Role::Lane(lane) => {
                 tracing::debug!(connection = connection.generation, ?phases, "connection up");
@@ -599,6 +683,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let (role, phases, state) = (connection.role, connection.phases, connection.state);
+        let place = connection.place;
         tracing::debug!(
             connection = connection.generation,
             ?state,
@@ -607,6 +692,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             "connection lost"
         );
         let was_up = matches!(state, State::Open | State::Draining);
+        if !was_up {
+            let stage = role.stage().unwrap_or(self.stage);
+            self.addresses
+                .failed(place, loss.outcome, stage, now, &mut self.recorder);
+            // Where several addresses were still being tried none of them was quick enough.
+            let token = self.token_of(index);
+            let (mut ground, races) = self.racing(now);
+            races.time_out(token, &mut ground);
+        }
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
         let attempt_started = connection.attempt_started;
         let idle = connection.in_flight == 0;
         if connection.in_flight > 0 {
@@ -706,21 +803,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.take_events(role, phases, now);
         self.after_service(control, index, now);
     }
-}
 
-fn connect_loss(address: SocketAddr, e: &io::Error) -> Loss {
-    let outcome = classify_connect(e);
-    let advice = match outcome {
-        Outcome::NoDescriptors => {
-            " (this process may have no more descriptors: raise `ulimit -n`, or use fewer connections)"
-        }
-        Outcome::NoPorts => {
-            " (no local port left for this address, or a source address that is not one of this machine: look at load.source_addresses)"
-        }
-        _ => "",
-    };
-    Loss {
-        outcome,
-        detail: format!("connect to {address}: {e}{advice}"),
+    fn connect_loss(&self, place: u32, e: &io::Error) -> Loss {
+        self.addresses.loss(place, e).into()
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{Counts, MessageRecord, StageRecord, Times};
+use crate::record::{AddressCounts, Counts, MessageRecord, StageRecord, Times};
 
 use super::memory::MemoryReading;
 
@@ -107,6 +107,9 @@ struct StageLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     connections_unused: Option<u64>,
     connect_failures: BTreeMap<String, u64>,
+    /// Left out where the target has no name and but one address.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    addresses: BTreeMap<String, AddressCounts>,
     bytes_sent: u64,
     bytes_received: u64,
     /// Of streams; left out where there are none.
@@ -299,6 +302,7 @@ impl IntervalRecord {
                     connections_lost: r.connections_lost,
                     connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
                     connect_failures: counts_to_map(&r.connect_failures),
+                    addresses: r.addresses.clone(),
                     bytes_sent: r.bytes_sent,
                     bytes_received: r.bytes_received,
                     messages_sent: r.messages.as_ref().map(|m| m.sent),
@@ -343,6 +347,7 @@ impl IntervalRecord {
                 connections_lost: s.connections_lost,
                 connections_unused: s.connections_unused.unwrap_or(0),
                 connect_failures: counts_from_map(&s.connect_failures)?,
+                addresses: s.addresses,
                 bytes_sent: s.bytes_sent,
                 bytes_received: s.bytes_received,
                 messages: s
@@ -401,6 +406,7 @@ impl IntervalRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Interval;
     use crate::{ConnectPhases, Recorder, Sample, Time};
 
     pub(crate) fn interval() -> IntervalRecord {
@@ -424,6 +430,9 @@ mod tests {
         recorder.delayed(1, 80_000_000, 40);
         recorder.due(1, 1);
         recorder.cut_off(1, 90_000_000);
+        let address = recorder.address("127.0.0.1:1");
+        recorder.call_at(address, 1, false);
+        recorder.connect_failure_at(address, 1);
         recorder.first_message(1, 4_000);
         recorder.inter_message(1, 50);
         recorder.messages_sent(1, 3);
@@ -438,7 +447,8 @@ mod tests {
         );
         recorder.connect_failure(1, Outcome::NoPorts);
         recorder.detail(Outcome::Reset, "peer \"said\"\nso");
-        let taken = recorder.take(None);
+        let mut taken = Interval::default();
+        taken.merge(&recorder.take(None));
         IntervalRecord {
             index: 3,
             start_offset: Duration::from_secs(3),

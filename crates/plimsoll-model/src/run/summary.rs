@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::measure::{Count, Measures, TimeMeasure};
-use crate::record::{Counts, MessageRecord, PhaseRecord, StageRecord, Times, add_detail};
+use crate::record::{
+    AddressCounts, Counts, MessageRecord, PhaseRecord, StageRecord, Times, add_detail,
+};
 use crate::statistics::quantile::quantile;
 
 use super::health::{HealthProblem, Observed, health};
@@ -184,6 +186,30 @@ impl ErrorSummary {
     }
 }
 
+/// What became of calls and connections at one of several addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AddressSummary {
+    pub address: String,
+    #[serde(flatten)]
+    pub counts: AddressCounts,
+}
+
+impl AddressSummary {
+    /// Empty where there is but one.
+    fn of(record: &StageRecord) -> Vec<AddressSummary> {
+        if record.addresses.len() < 2 {
+            return Vec::new();
+        }
+        let addresses = record.addresses.iter();
+        addresses
+            .map(|(address, counts)| AddressSummary {
+                address: address.clone(),
+                counts: *counts,
+            })
+            .collect()
+    }
+}
+
 /// What one end used while the calls of a stage ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourcesSummary {
@@ -238,6 +264,9 @@ pub struct StageSummary {
     pub connections_open_max: u64,
     pub errors_by_code: Vec<ErrorSummary>,
     pub connect_failures_by_code: Vec<ErrorSummary>,
+    /// Where the target has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<AddressSummary>,
     pub response: Option<TimesSummary>,
     pub service: Option<TimesSummary>,
     pub first_byte: Option<TimesSummary>,
@@ -295,6 +324,7 @@ impl StageSummary {
             connections_open_max: totals.connections_open_max,
             errors_by_code: ErrorSummary::of(&r.outcomes),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures),
+            addresses: AddressSummary::of(r),
             response: TimesSummary::of(&r.response),
             service: TimesSummary::of(&r.service),
             first_byte: TimesSummary::of(&r.first_byte),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::target::{parse_target, scheme_for, section_of};
-use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec};
-use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Watch};
+use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec, give_addresses};
+use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Target, Watch};
 use crate::template::{Render, Rows};
 
 mod bolt;
@@ -107,14 +107,19 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let with_defaults =
         super::session::with_defaults(spec).or_else(|| super::hold::with_defaults(spec));
     let spec = with_defaults.as_ref().unwrap_or(spec);
-    let target = problems.target(spec);
+    let mut target = problems.target(spec);
     let tls = problems.tls(
         spec.tls.as_ref(),
         target
             .as_ref()
             .map(|(_, secured)| *secured || super::session::has_secured_socket(spec)),
     );
-    let call = problems.call(spec, surroundings);
+    let mut call = problems.call(spec, surroundings);
+    problems.addresses(
+        spec,
+        target.as_mut().map(|(target, _)| target),
+        call.as_mut(),
+    );
     let load = problems.load(spec);
     let objectives = problems.objectives(spec, load.as_ref());
     let watch = problems.watch(spec);
@@ -183,6 +188,22 @@ impl Problems {
                 );
                 None
             }
+        }
+    }
+
+    /// Gives the targets the addresses of `load.resolve`.
+    fn addresses(&mut self, spec: &Spec, target: Option<&mut Target>, call: Option<&mut CallPlan>) {
+        let (Some(entries), Some(target)) = (&spec.load.resolve, target) else {
+            return;
+        };
+        let given = match call {
+            Some(CallPlan::Session(call)) => {
+                give_addresses(entries, &mut [target, &mut call.socket])
+            }
+            _ => give_addresses(entries, &mut [target]),
+        };
+        if let Err((number, problem)) = given {
+            self.add(format!("load.resolve.{number}"), problem);
         }
     }
 

@@ -178,6 +178,7 @@ impl Spec {
                 .map_or(Limit::None, |d| Limit::After(Period(d))),
         );
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
+        load.resolve_interval = Some(Period(plan.load.resolve_interval));
         load.drain = Some(Period(plan.load.drain));
         load.spin = Some(Period(plan.load.spin));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));

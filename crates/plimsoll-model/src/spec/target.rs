@@ -205,6 +205,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
             url: url.into(),
             host: host.into(),
             port,
+            addresses: Vec::new(),
         },
         secured,
     ))

@@ -20,7 +20,6 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::worker::classify_connect;
 use plimsoll_model::Outcome;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tonic::Code;
@@ -29,6 +28,7 @@ use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 
+use super::dial::dial;
 use super::driver::{closed, not_http2};
 use super::h2::FrameHead;
 
@@ -56,7 +56,8 @@ impl From<ProtocolError> for ConnectError {
 /// Where the server is, and how the link is secured.
 #[derive(Clone, Debug)]
 pub struct Server {
-    pub address: SocketAddr,
+    /// In the order in which they are tried.
+    pub addresses: Arc<[SocketAddr]>,
     /// Made with ALPN `h2`; `None`: plaintext.
     pub tls: Option<TlsClient>,
     /// `:authority`.
@@ -84,11 +85,11 @@ impl Connection {
         let until = Instant::now() + server.connect_timeout;
         let origin = origin(server)?;
         let metadata = metadata(server)?;
-        let tcp = TcpStream::connect(server.address);
+        let tcp = dial(&server.addresses);
         let tcp = within(server, until, "the TCP connection", tcp).await?;
-        let tcp = tcp.map_err(|e| ConnectError::Link {
+        let tcp = tcp.map_err(|(address, e)| ConnectError::Link {
             outcome: classify_connect(&e),
-            detail: format!("connect to {}: {e}", server.address),
+            detail: format!("connect to {address}: {e}"),
         })?;
         let sender = match &server.tls {
             None => {

@@ -7,6 +7,8 @@ pub mod check;
 #[cfg(feature = "targets")]
 pub mod client;
 mod decodable;
+#[cfg(feature = "targets")]
+mod dial;
 mod driver;
 mod exchange;
 pub mod h2;

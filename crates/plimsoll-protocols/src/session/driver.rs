@@ -9,14 +9,13 @@
 //! closed again brings nobody further. Why the last one failed is what a query that runs out
 //! of time fails by.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::script::{Link, Origin, Script, Scripts, Turn};
+use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::{Goodput, Target};
 use plimsoll_model::{Outcome, Time};
 
 use super::account::Account;
@@ -34,8 +33,8 @@ const MOST_FRAME: usize = 1 << 20;
 /// What all sessions of a run share.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    pub api: SocketAddr,
-    pub socket: SocketAddr,
+    pub api: Target,
+    pub socket: Target,
     /// `None`: plaintext.
     pub api_tls: Option<TlsClient>,
     pub socket_tls: Option<TlsClient>,
@@ -103,6 +102,10 @@ impl Scripts for Sessions {
             has_failed: false,
             has_reconnected: false,
         }
+    }
+
+    fn targets(&self) -> [&Target; LINKS] {
+        [&self.0.api, &self.0.socket]
     }
 
     fn tls(&self, link: Link) -> Option<&TlsClient> {
@@ -257,7 +260,7 @@ impl Script for Session {
         // that is not known, and a run must not be asked for twice.
         if closed && !begun && now.since(self.requested) < 1_000_000_000 && self.asked > 1 {
             self.api = Api::Connecting;
-            turn.connect(API, self.options.api);
+            turn.connect(API);
             return;
         }
         self.api_failed(outcome, detail, now, turn);

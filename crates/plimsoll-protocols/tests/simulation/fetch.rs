@@ -377,6 +377,7 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
         url: "https://localhost:1".to_owned(),
         host: "localhost".to_owned(),
         port: 1,
+        addresses: Vec::new(),
     };
     let client = TlsClient::new(&plan, &target, None).unwrap().for_worker();
     let chain = CertificateDer::pem_file_iter(cert).unwrap();

@@ -26,6 +26,7 @@ fn target(address: SocketAddr) -> Target {
         url: format!("session://{address}"),
         host: address.ip().to_string(),
         port: address.port(),
+        addresses: Vec::new(),
     }
 }
 
@@ -91,6 +92,7 @@ impl Loading {
                 deadline: Some(self.deadline),
                 connect_timeout: Duration::from_secs(5),
                 connect_rate: None,
+                resolve_interval: Duration::from_secs(30),
                 drain: Duration::from_secs(10),
                 processes: None,
                 workers: Some(1),
@@ -105,8 +107,8 @@ impl Loading {
             keep_requests: false,
         };
         let sessions = Sessions::new(SessionOptions {
-            api,
-            socket,
+            api: target(api),
+            socket: target(socket),
             api_host: api.to_string(),
             socket_host: socket.to_string(),
             agent: "agent".to_owned(),

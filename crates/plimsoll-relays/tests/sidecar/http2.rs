@@ -61,7 +61,7 @@ fn every_kind_of_call_passes_through_one_sidecar_and_two() {
     for address in [plain, pair] {
         runtime(Some(1)).unwrap().block_on(async {
             let server = Server {
-                address,
+                addresses: [address].into(),
                 tls: None,
                 authority: "localhost".to_owned(),
                 metadata: Vec::new(),

@@ -101,6 +101,37 @@ pub(super) fn errors(views: &[View]) -> Markup {
     section("Errors", "", &table)
 }
 
+/// What became of calls and connections at each of a name's addresses.
+pub(super) fn addresses(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let rows: Vec<_> = views
+        .iter()
+        .flat_map(|view| {
+            let addresses = view.run.summary.total.addresses.iter();
+            addresses.map(move |a| (named(view, several, &a.address), a.counts))
+        })
+        .collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let table = html! {
+        div.scroll { table {
+            thead { tr {
+                th scope="col" { "address" } th scope="col" { "calls" } th scope="col" { "errors" }
+                th scope="col" { "connections" } th scope="col" { "failed to connect" }
+            } }
+            tbody { @for (name, counts) in &rows {
+                tr {
+                    th scope="row" { (name) } td { (count(counts.calls)) } td { (count(counts.errors)) }
+                    td { (count(counts.connections)) } td { (count(counts.connect_failures)) }
+                }
+            } }
+        } }
+    };
+    let lead = "Connections are spread over the addresses of the target; one that can't be connected to is left out for a while.";
+    section("Addresses", lead, &table)
+}
+
 /// CPU and memory of both ends.
 pub(super) fn ends(views: &[View]) -> Markup {
     let several = views.len() > 1;

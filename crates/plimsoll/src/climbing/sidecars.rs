@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use plimsoll_engine::resources::{Usage, Watched};
-use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, parse_target};
+use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, give_addresses, parse_target};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
 use crate::failure::Failure;
@@ -171,11 +171,14 @@ impl Target {
                 "give a target that resolves, or let the ladder start its own server: serve = [\"score\"]",
             )
         };
-        let (target, _) = parse_target(url).map_err(wrong)?;
-        let address = (target.host.as_str(), target.port)
-            .to_socket_addrs()
+        let (mut target, _) = parse_target(url).map_err(wrong)?;
+        let given = rung.spec.load.resolve.as_deref().unwrap_or_default();
+        give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| wrong(problem))?;
+        // A sidecar's upstream is one address: the first.
+        let address = plimsoll_engine::resolve(&target)
             .map_err(|e| wrong(e.to_string()))?
-            .next()
+            .first()
+            .copied()
             .ok_or_else(|| wrong("it has no address".to_owned()))?;
         Ok(Target {
             address,
@@ -196,6 +199,7 @@ impl Target {
                 ..WatchSpec::default()
             }
         });
+        rung.spec.load.resolve = None;
         if let Some(url) = &mut rung.spec.target
             && let Some((scheme, rest)) = url.split_once("://")
         {

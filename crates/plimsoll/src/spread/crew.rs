@@ -70,8 +70,8 @@ pub(crate) fn run(
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<Finished, RunError> {
-    let address = plimsoll_engine::resolve(&plan.target)?;
-    let server = server_of(plan.watch, address);
+    let addresses = plimsoll_engine::resolve(&plan.target)?;
+    let server = server_of(plan.watch, &addresses);
     let memory = ServerMemory::before(server.as_ref());
     let clock = Clock::new();
     let (tell, heard) = mpsc::channel();

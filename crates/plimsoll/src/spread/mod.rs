@@ -69,9 +69,13 @@ impl Spread {
     /// Where the machine can't make the load, or not as it was asked for.
     pub(crate) fn of(plan: &Plan) -> Result<Spread, Failure> {
         let resolve = || {
-            plimsoll_engine::resolve(&plan.target)
-                .map(|address| address.ip())
-                .map_err(protocols::could_not_begin)
+            let addresses = plimsoll_engine::resolve(&plan.target);
+            let addresses = addresses.map_err(protocols::could_not_begin)?;
+            let mut hosts = addresses.iter().map(|address| address.ip());
+            let first = hosts.next();
+            // The family that has addresses to connect from, where there is a choice.
+            let first = hosts.find(IpAddr::is_ipv4).or(first);
+            Ok(first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
         };
         decide(plan, Needs::of(plan), Limits::of_this_machine(), resolve)
     }

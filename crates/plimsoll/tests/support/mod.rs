@@ -166,6 +166,12 @@ impl Server {
     /// it listens.
     #[track_caller]
     pub(crate) fn start(command: &mut Command) -> Server {
+        Server::start_at("127.0.0.1:", command)
+    }
+
+    /// The same of one that listens elsewhere; `host`: as it writes it before the port.
+    #[track_caller]
+    pub(crate) fn start_at(host: &str, command: &mut Command) -> Server {
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -176,7 +182,7 @@ impl Server {
         loop {
             let n = out.read_line(&mut said).expect("text");
             let port = said
-                .split("127.0.0.1:")
+                .split(host)
                 .nth(1)
                 .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
             match port {

@@ -6,6 +6,7 @@ use std::io::{self, IoSlice};
 
 use plimsoll_model::{Outcome, Time};
 
+use crate::addresses::NOWHERE;
 use crate::network::Network;
 use crate::tls::TlsSession;
 use crate::worker::{MOST_OWED, SocketWriter};
@@ -24,8 +25,12 @@ pub(super) struct Connection<S> {
     pub(super) state: State,
     /// `None` over plain TCP.
     pub(super) tls: Option<Box<TlsSession>>,
+    /// Of its address, or of the one it had last; [`NOWHERE`] before it has one.
+    pub(super) place: u32,
     /// When it was asked for.
     pub(super) began: Time,
+    /// Attempts at several addresses race to become its socket.
+    pub(super) is_racing: bool,
     /// Tells this connection from those that its link had before.
     pub(super) generation: u8,
     /// What the socket did not take.
@@ -42,7 +47,9 @@ impl<S> Default for Connection<S> {
             socket: None,
             state: State::Connecting,
             tls: None,
+            place: NOWHERE,
             began: Time::ZERO,
+            is_racing: false,
             generation: 0,
             out: Vec::new(),
             sealed: 0,
@@ -61,6 +68,7 @@ impl<S> Connection<S> {
         let old = (self.socket.take(), self.state);
         *self = Connection {
             generation: self.generation.wrapping_add(1),
+            place: self.place,
             ..Connection::default()
         };
         old

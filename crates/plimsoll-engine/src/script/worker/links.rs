@@ -1,12 +1,15 @@
 //! The links of all scripts: made, read, written and lost.
 
+use std::collections::VecDeque;
 use std::io;
 
 use plimsoll_model::{Outcome, Time};
 
 use super::connection::{Connection, State};
 use super::{Happened, ScriptWorker};
-use crate::network::{Network, Ready, Token};
+use crate::addresses::NOWHERE;
+use crate::network::{Lookup, Network, Ready, Token};
+use crate::racing::{Ground, Raced, Races};
 use crate::script::{Link, Scripts};
 use crate::worker::{Control, classify_connect};
 
@@ -58,7 +61,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
 
     pub(super) fn serve(&mut self, control: &mut impl Control, ready: Ready) {
         let Some((index, link)) = self.live(ready.token) else {
-            return;
+            return self.serve_attempt(control, ready);
         };
         let Some(state) = self.connection(index, link).map(|c| c.state) else {
             return;
@@ -93,9 +96,17 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             return;
         };
         if let Err(e) = self.network.connected(socket) {
-            let (outcome, text) = (classify_connect(&e), e.to_string());
-            return self.lose(control, index, link, outcome, &text, now);
+            let place = connection.place;
+            return self.connect_failed(control, index, link, place, &e, now);
         }
+        self.transport_is_up(control, index, link, now);
+    }
+
+    fn transport_is_up(&mut self, control: &mut impl Control, index: u32, link: Link, now: Time) {
+        let Some(slot) = self.slots[index as usize].as_mut() else {
+            return;
+        };
+        let connection = &mut slot.connections[usize::from(link.0)];
         match self.scripts.tls(link).map(|tls| tls.session()) {
             None => self.link_is_up(control, index, link, now),
             Some(Ok(session)) => {
@@ -115,12 +126,15 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             return;
         };
         connection.state = State::Up;
+        let place = connection.place;
         let took = now.since(connection.began);
         let negotiated = connection.tls.as_ref().map(|tls| tls.negotiated());
         if self.negotiated.is_none() {
             self.negotiated = negotiated;
         }
         self.connecting -= 1;
+        let stage = self.stage;
+        self.addresses[usize::from(link.0)].came_up(place, stage, &mut self.recorder);
         self.open_connections += 1;
         control.connections(1);
         self.happen(control, index, Happened::Connected(link, took), now);
@@ -254,20 +268,37 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         detail: &str,
         now: Time,
     ) {
+        let stage = self.stage;
+        if let Some(connection) = self.connection(index, link)
+            && connection.socket.is_some()
+            && connection.state != State::Up
+        {
+            let place = connection.place;
+            let addresses = &mut self.addresses[usize::from(link.0)];
+            addresses.failed(place, outcome, stage, now, &mut self.recorder);
+        }
         self.close(control, index, link);
         self.happen(control, index, Happened::Lost(link, outcome, detail), now);
     }
 
     pub(super) fn close(&mut self, control: &mut impl Control, index: u32, link: Link) {
+        let token = self.token(index, link);
         let Some(slot) = self.slots[index as usize].as_mut() else {
             return;
         };
         let connection = &mut slot.connections[usize::from(link.0)];
         connection.farewell(&mut self.network);
-        let (Some(socket), state) = connection.reset() else {
+        let is_racing = connection.is_racing;
+        let (socket, state) = connection.reset();
+        if is_racing {
+            self.races.abandon(token, &mut self.network);
+        }
+        if socket.is_none() && !is_racing {
             return;
-        };
-        self.network.close(socket);
+        }
+        if let Some(socket) = socket {
+            self.network.close(socket);
+        }
         if state == State::Up {
             self.open_connections -= 1;
             control.connections(-1);
@@ -278,37 +309,197 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
 
     pub(super) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
         while self.connecting < self.share.most_connecting() && now >= self.next_connect {
-            let Some((index, generation, link, to)) = self.to_connect.pop_front() else {
+            let Some((index, generation, link)) = self.to_connect.front().copied() else {
                 return;
             };
-            let alive = self.slots[index as usize]
-                .as_ref()
-                .is_some_and(|slot| slot.generation == generation);
-            if !alive {
+            let slot = self.slots[index as usize].as_ref();
+            let Some(number) = slot
+                .filter(|slot| slot.generation == generation)
+                .map(|slot| slot.number)
+            else {
+                self.to_connect.pop_front();
                 continue;
+            };
+            if !self.is_resolved(control, link, now) {
+                return;
             }
+            self.to_connect.pop_front();
             if let Some(rate) = self.share.load.connect_rate {
                 let gap = (1e9 * f64::from(self.share.of) / rate) as u64;
                 self.next_connect = self.next_connect.max(now).plus_nanos(gap);
             }
             self.close(control, index, link);
-            let token = self.token(index, link);
-            match self.network.connect(to, token) {
-                Ok(socket) => {
-                    self.connecting += 1;
-                    let deadline = now + self.share.load.connect_timeout;
-                    self.connect_deadlines.push_back((deadline, token));
-                    if let Some(connection) = self.connection(index, link) {
-                        connection.socket = Some(socket);
-                        connection.began = now;
-                    }
+            self.connect(control, index, link, number, now);
+        }
+    }
+
+    /// Whether the addresses of a link's name are known, which is looked up if need be. Old
+    /// ones will do while it is.
+    fn is_resolved(&mut self, control: &mut impl Control, link: Link, now: Time) -> bool {
+        let at = usize::from(link.0);
+        if !self.addresses[at].are_known(now) && !self.resolving[at] {
+            self.resolving[at] = true;
+            self.network
+                .resolve(at, Token(u64::from(link.0)), Lookup::Shared);
+            // What needs no looking up is known at once.
+            self.take_addresses(control, now);
+        }
+        self.addresses[at].are_there()
+    }
+
+    /// Takes the addresses that have been looked up.
+    pub(super) fn take_addresses(&mut self, control: &mut impl Control, now: Time) {
+        while let Some((token, found)) = self.network.resolved() {
+            let link = Link(token.0 as u8);
+            let at = usize::from(link.0);
+            self.resolving[at] = false;
+            let until = now + self.share.load.resolve_interval;
+            match found {
+                Ok(found) => self.addresses[at].learn(&found, until, &mut self.recorder),
+                Err(e) if self.addresses[at].are_there() => {
+                    tracing::warn!("host name not resolved, its old addresses are used: {e}");
+                    self.addresses[at].keep(until);
                 }
                 Err(e) => {
-                    let (outcome, text) = (classify_connect(&e), format!("connect to {to}: {e}"));
-                    self.lose(control, index, link, outcome, &text, now);
+                    let text = format!("host name not resolved: {e}");
+                    let waiting = std::mem::take(&mut self.to_connect);
+                    let (lost, rest): (VecDeque<_>, VecDeque<_>) =
+                        waiting.into_iter().partition(|(.., of)| *of == link);
+                    self.to_connect = rest;
+                    for (index, generation, link) in lost {
+                        let slot = self.slots[index as usize].as_ref();
+                        if slot.is_some_and(|slot| slot.generation == generation) {
+                            self.lose(control, index, link, Outcome::ResolveFailed, &text, now);
+                        }
+                    }
                 }
             }
         }
+    }
+
+    /// Connects to the name's address, or begins a race to several.
+    fn connect(
+        &mut self,
+        control: &mut impl Control,
+        index: u32,
+        link: Link,
+        number: u64,
+        now: Time,
+    ) {
+        let token = self.token(index, link);
+        let addresses = &self.addresses[usize::from(link.0)];
+        let only = addresses.only();
+        let begun = match only {
+            Some(place) => (self.network.connect(addresses.at(place), token))
+                .map(Some)
+                .map_err(|e| (place, e)),
+            None => Ok(None),
+        };
+        let socket = match begun {
+            Ok(socket) => socket,
+            Err((place, e)) => {
+                let (stage, why) = (self.stage, classify_connect(&e));
+                let addresses = &mut self.addresses[usize::from(link.0)];
+                addresses.failed(place, why, stage, now, &mut self.recorder);
+                return self.connect_failed(control, index, link, place, &e, now);
+            }
+        };
+        self.connecting += 1;
+        let deadline = now + self.share.load.connect_timeout;
+        self.connect_deadlines.push_back((deadline, token));
+        if let Some(connection) = self.connection(index, link) {
+            connection.socket = socket;
+            connection.is_racing = only.is_none();
+            connection.place = only.unwrap_or(NOWHERE);
+            connection.began = now;
+        }
+        if only.is_none() {
+            let route = self.addresses[usize::from(link.0)].route(number, now);
+            let (mut ground, races) = self.racing(link, now);
+            let raced = races.begin(token, route, &mut ground);
+            self.raced(control, raced, now);
+        }
+    }
+
+    /// What a race needs, and the races.
+    fn racing(&mut self, link: Link, now: Time) -> (Ground<'_, N>, &mut Races<N::Socket>) {
+        let ground = Ground {
+            network: &mut self.network,
+            addresses: &mut self.addresses[usize::from(link.0)],
+            recorder: &mut self.recorder,
+            stage: self.stage,
+            now,
+        };
+        (ground, &mut self.races)
+    }
+
+    /// Begins the attempts whose time has come.
+    pub(super) fn race_on(&mut self, control: &mut impl Control, now: Time) {
+        while let Some(token) = self.races.due(now) {
+            // Of a link that is gone there is no race any more.
+            let link = self.live(token).map_or(Link(0), |(_, link)| link);
+            let (mut ground, races) = self.racing(link, now);
+            let raced = races.expire(&mut ground);
+            self.raced(control, raced, now);
+        }
+    }
+
+    /// A socket that is no link's: an attempt's of a race, or of one that is gone.
+    #[cold]
+    fn serve_attempt(&mut self, control: &mut impl Control, ready: Ready) {
+        let token = self.races.connection_of(ready.token);
+        let Some((_, link)) = token.and_then(|token| self.live(token)) else {
+            return;
+        };
+        if ready.writable {
+            let now = self.network.now();
+            let (mut ground, races) = self.racing(link, now);
+            let raced = races.ready(ready.token, &mut ground);
+            self.raced(control, raced, now);
+        }
+    }
+
+    fn raced(&mut self, control: &mut impl Control, raced: Raced<N::Socket>, now: Time) {
+        match raced {
+            Raced::Running => {}
+            Raced::Won {
+                connection: token,
+                socket,
+                place,
+            } => match self.live(token) {
+                Some((index, link)) => {
+                    if let Some(connection) = self.connection(index, link) {
+                        connection.socket = Some(socket);
+                        connection.is_racing = false;
+                        connection.place = place;
+                    }
+                    self.transport_is_up(control, index, link, now);
+                }
+                None => self.network.close(socket),
+            },
+            Raced::Lost {
+                connection: token,
+                place,
+                error,
+            } => {
+                if let Some((index, link)) = self.live(token) {
+                    self.connect_failed(control, index, link, place, &error, now);
+                }
+            }
+        }
+    }
+
+    fn connect_failed(
+        &mut self,
+        control: &mut impl Control,
+        index: u32,
+        link: Link,
+        place: u32,
+        e: &io::Error,
+        now: Time,
+    ) {
+        let (outcome, text) = self.addresses[usize::from(link.0)].loss(place, e);
+        self.lose(control, index, link, outcome, &text, now);
     }
 
     pub(super) fn connect_timed_out(
@@ -325,6 +516,8 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             Some(State::Handshaking) => "the TLS handshake",
             _ => return,
         };
+        let (mut ground, races) = self.racing(link, now);
+        races.time_out(token, &mut ground);
         let text = format!(
             "waited {:?} (load.connect_timeout) for {waited_for}",
             self.share.load.connect_timeout

@@ -74,9 +74,10 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
 
     fn begin(&mut self, control: &mut impl Control, origin: Origin, now: Time) {
         let generation = self.next_generation;
-        self.next_generation = self.next_generation.wrapping_add(1) & 0x00ff_ffff;
+        self.next_generation = self.next_generation.wrapping_add(1) & 0x007f_ffff;
         let slot = Slot {
             generation,
+            number: origin.number,
             script: self.scripts.script(origin),
             connections: Default::default(),
             timer: Time::NEVER,

@@ -11,6 +11,8 @@ use crate::units::Period;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_WITHOUT_DEADLINE: Duration = Duration::from_secs(10);
+/// The C library does not say how long an address is good for.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(30);
 /// What one read takes, in bytes. Bulk is read in larger pieces: fewer wake-ups.
 const READ_BUFFER: u64 = 128 << 10;
 const READ_BUFFER_FOR_FILES: u64 = 256 << 10;
@@ -137,6 +139,13 @@ impl Problems {
                 "a rate of 0 never connects: use \"1000/s\", or leave it out",
             );
         }
+        let resolve_interval = load.resolve_interval.map_or(RESOLVE_INTERVAL, |p| p.0);
+        if resolve_interval.is_zero() {
+            self.add(
+                "load.resolve_interval",
+                "0 looks the name up without end: use a duration such as \"30s\"",
+            );
+        }
         let precision = self.precision(load);
         let spin = load.spin.map_or(SPIN, |p| p.0);
         if spin > Duration::from_millis(100) {
@@ -170,6 +179,7 @@ impl Problems {
             deadline,
             connect_timeout,
             connect_rate: load.connect_rate.map(|rate| rate.0),
+            resolve_interval,
             // A call may take its deadline.
             drain: load
                 .drain

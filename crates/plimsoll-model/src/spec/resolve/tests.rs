@@ -174,7 +174,8 @@ fn the_defaults_are_those_documented() {
         Target {
             url: "grpcs://localhost:50051".into(),
             host: "localhost".into(),
-            port: 50051
+            port: 50051,
+            addresses: vec![],
         }
     );
     assert_eq!(
@@ -212,6 +213,7 @@ fn the_defaults_are_those_documented() {
             deadline: Some(Duration::from_secs(10)),
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
+            resolve_interval: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             processes: None,
             workers: None,

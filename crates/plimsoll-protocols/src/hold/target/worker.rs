@@ -90,7 +90,7 @@ impl Worker {
     ) -> io::Result<Worker> {
         let clock = Clock::new();
         // It connects nowhere, so there is no name to look up.
-        let mut network = OsNetwork::new(clock, "127.0.0.1", 0, SocketOptions::default(), 0)?;
+        let mut network = OsNetwork::new(clock, &[], SocketOptions::default(), 0)?;
         network.watch(&listener, LISTENER)?;
         Ok(Worker {
             network,

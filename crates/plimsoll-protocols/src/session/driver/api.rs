@@ -15,7 +15,7 @@ impl Session {
             Api::Connecting => {}
             Api::Down => {
                 self.api = Api::Connecting;
-                turn.connect(API, self.options.api);
+                turn.connect(API);
             }
         }
     }

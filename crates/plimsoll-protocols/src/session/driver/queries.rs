@@ -6,7 +6,7 @@ use plimsoll_engine::script::Turn;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Sample, Time};
 
-use super::{Query, Request, Session};
+use super::{Query, Request, SOCKET, Session};
 use crate::session::account::{Arrived, Frame};
 
 impl Session {
@@ -217,7 +217,7 @@ impl Session {
             bytes_sent: query.map_or(0, |query| query.bytes_sent),
             bytes_received: query.map_or(0, |query| query.bytes),
         };
-        turn.call(sample, &counts, &times);
+        turn.call(SOCKET, sample, &counts, &times);
         self.has_failed |= !outcome.is_ok();
     }
 

@@ -16,7 +16,7 @@ impl Session {
     pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {
         self.socket = Socket::Connecting;
         self.began = now;
-        turn.connect(SOCKET, self.options.socket);
+        turn.connect(SOCKET);
     }
 
     pub(super) fn upgrade_request(&mut self) -> String {

@@ -1,0 +1,228 @@
+//! The addresses of a name as one worker knows them: which connection goes to which, and
+//! which are left out for the time being.
+//!
+//! Connections are spread by their number, over all workers and processes, so the same load
+//! spreads in the same way every time. An address where connecting failed is left out, for
+//! longer each time; when it comes back, or no other is left, it is tried again.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_model::{Outcome, Recorder, Time};
+
+use crate::network::Found;
+use crate::worker::classify_connect;
+
+/// How long an address is left out after its first failure; twice as long after the next.
+const FIRST_LEFT_OUT: Duration = Duration::from_secs(1);
+const LONGEST_LEFT_OUT: Duration = Duration::from_secs(32);
+
+/// The place of a connection that has no address yet.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// One name's addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses {
+    /// All that it ever had; an address keeps its place.
+    known: Vec<Known>,
+    /// The places of those that it has now, in the order in which connections take them.
+    current: Vec<u32>,
+    /// When they are to be asked for again.
+    until: Time,
+}
+
+#[derive(Debug)]
+struct Known {
+    address: SocketAddr,
+    /// What it is counted as.
+    number: u32,
+    /// In a row.
+    failures: u32,
+    left_out_until: Time,
+}
+
+impl Addresses {
+    /// Whether the name need not be looked up.
+    pub(crate) fn are_known(&self, now: Time) -> bool {
+        !self.current.is_empty() && now < self.until
+    }
+
+    /// Whether there are any, however old.
+    pub(crate) fn are_there(&self) -> bool {
+        !self.current.is_empty()
+    }
+
+    /// Takes an answer, which is good until `until`.
+    pub(crate) fn learn(&mut self, found: &Found, until: Time, recorder: &mut Recorder) {
+        self.until = if found.may_change { until } else { Time::NEVER };
+        // A single address that was typed is no news to anybody.
+        let counted = found.may_change || found.addresses.len() > 1;
+        self.current.clear();
+        for address in found.addresses.iter() {
+            let known = self.known.iter().position(|k| k.address == *address);
+            let place = known.unwrap_or_else(|| {
+                self.known.push(Known {
+                    address: *address,
+                    number: match counted {
+                        true => recorder.address(&address.to_string()),
+                        false => NOWHERE,
+                    },
+                    failures: 0,
+                    left_out_until: Time::ZERO,
+                });
+                self.known.len() - 1
+            });
+            self.current.push(place as u32);
+        }
+    }
+
+    /// Goes on with what is known: the name could not be looked up.
+    pub(crate) fn keep(&mut self, until: Time) {
+        self.until = until;
+    }
+
+    /// The place of the only address, where there is but one.
+    pub(crate) fn only(&self) -> Option<u32> {
+        match self.current[..] {
+            [place] => Some(place),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn at(&self, place: u32) -> SocketAddr {
+        self.known[place as usize].address
+    }
+
+    /// What is counted at `place` is counted with this number.
+    pub(crate) fn number(&self, place: u32) -> u32 {
+        let known = self.known.get(place as usize);
+        known.map_or(NOWHERE, |known| known.number)
+    }
+
+    /// The order in which connection `number` tries the addresses: its own first, those that
+    /// are left out last.
+    pub(crate) fn route(&self, number: u64, now: Time) -> Vec<u32> {
+        let is_out = |place: &u32| self.known[*place as usize].left_out_until > now;
+        let (mut out, mut route): (Vec<u32>, Vec<u32>) =
+            self.current.iter().copied().partition(is_out);
+        for places in [&mut route, &mut out] {
+            if !places.is_empty() {
+                let own = number % places.len() as u64;
+                places.rotate_left(own as usize);
+            }
+        }
+        route.append(&mut out);
+        route
+    }
+
+    /// Why there is no connection to the address at `place`, which where several were tried
+    /// is the last of them.
+    pub(crate) fn loss(&self, place: u32, e: &io::Error) -> (Outcome, String) {
+        let outcome = classify_connect(e);
+        let advice = match outcome {
+            Outcome::NoDescriptors => {
+                " (this process may have no more descriptors: raise `ulimit -n`, or use fewer connections)"
+            }
+            Outcome::NoPorts => {
+                " (no local port left for this address, or a source address that is not one of this machine: look at load.source_addresses)"
+            }
+            _ => "",
+        };
+        let last = match self.current.len() {
+            0 | 1 => String::new(),
+            n => format!(" (the last of {n} addresses)"),
+        };
+        let address = self.at(place);
+        (outcome, format!("connect to {address}: {e}{last}{advice}"))
+    }
+
+    /// A connection to the address at `place` came up.
+    pub(crate) fn came_up(&mut self, place: u32, stage: u8, recorder: &mut Recorder) {
+        if let Some(known) = self.known.get_mut(place as usize) {
+            (known.failures, known.left_out_until) = (0, Time::ZERO);
+            recorder.connection_at(known.number, stage);
+        }
+    }
+
+    /// A connection to the address at `place` could not be made, or another was quicker by
+    /// far. What this machine lacks is not held against the address.
+    pub(crate) fn failed(
+        &mut self,
+        place: u32,
+        why: Outcome,
+        stage: u8,
+        now: Time,
+        recorder: &mut Recorder,
+    ) {
+        let Some(known) = self.known.get_mut(place as usize) else {
+            return;
+        };
+        recorder.connect_failure_at(known.number, stage);
+        if matches!(
+            why,
+            Outcome::NoDescriptors | Outcome::NoPorts | Outcome::Interrupted
+        ) {
+            return;
+        }
+        let doublings = known.failures.min(5);
+        known.failures += 1;
+        known.left_out_until = now + (FIRST_LEFT_OUT * 2u32.pow(doublings)).min(LONGEST_LEFT_OUT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three(recorder: &mut Recorder) -> Addresses {
+        let mut addresses = Addresses::default();
+        let found = Found {
+            addresses: ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
+                .map(|text| text.parse().unwrap())
+                .into(),
+            may_change: true,
+        };
+        addresses.learn(&found, Time(1_000), recorder);
+        addresses
+    }
+
+    #[test]
+    fn connections_are_spread_and_a_dead_address_is_left_out_for_a_while() {
+        let mut recorder = Recorder::new(1, false);
+        let mut addresses = three(&mut recorder);
+        let firsts = |addresses: &Addresses, now| -> Vec<u32> {
+            (0..6).map(|n| addresses.route(n, now)[0]).collect()
+        };
+        assert_eq!(firsts(&addresses, Time(1)), [0, 1, 2, 0, 1, 2]);
+        addresses.failed(1, Outcome::ConnectRefused, 0, Time(1), &mut recorder);
+        // Its share is divided, and it is still the last resort.
+        assert_eq!(firsts(&addresses, Time(2)), [0, 2, 0, 2, 0, 2]);
+        assert_eq!(addresses.route(0, Time(2)), [0, 2, 1]);
+        let later = Time(1) + FIRST_LEFT_OUT;
+        assert_eq!(firsts(&addresses, later), [0, 1, 2, 0, 1, 2]);
+        addresses.failed(1, Outcome::ConnectRefused, 0, later, &mut recorder);
+        assert_eq!(firsts(&addresses, later + FIRST_LEFT_OUT)[1], 2);
+        addresses.came_up(1, 0, &mut recorder);
+        assert_eq!(firsts(&addresses, later)[1], 1);
+        addresses.failed(0, Outcome::NoPorts, 0, later, &mut recorder);
+        assert_eq!(firsts(&addresses, later)[0], 0);
+    }
+
+    #[test]
+    fn an_address_keeps_its_place_while_the_name_changes() {
+        let mut recorder = Recorder::new(1, false);
+        let mut addresses = three(&mut recorder);
+        assert!(addresses.are_known(Time(999)) && !addresses.are_known(Time(1_000)));
+        let found = Found {
+            addresses: ["10.0.0.3:1", "10.0.0.4:1"]
+                .map(|text| text.parse().unwrap())
+                .into(),
+            may_change: true,
+        };
+        addresses.learn(&found, Time(2_000), &mut recorder);
+        assert_eq!(addresses.route(0, Time(1)), [2, 3]);
+        assert_eq!(addresses.at(3), "10.0.0.4:1".parse().unwrap());
+        assert_eq!(addresses.number(3), recorder.address("10.0.0.4:1"));
+    }
+}

@@ -1,0 +1,128 @@
+//! Addresses given in place of those that a name resolves to: `NAME:PORT:ADDRESS,ADDRESS`,
+//! as curl's `--resolve` has it.
+
+use std::net::IpAddr;
+
+use crate::plan::Target;
+
+/// An entry of `load.resolve`.
+struct Given<'a> {
+    host: &'a str,
+    port: u16,
+    addresses: Vec<IpAddr>,
+}
+
+impl Given<'_> {
+    fn is_for(&self, target: &Target) -> bool {
+        self.port == target.port && self.host.eq_ignore_ascii_case(&target.host)
+    }
+}
+
+fn read(text: &str) -> Result<Given<'_>, String> {
+    let wrong = |what: String| {
+        format!(
+            "`{text}` {what}: write NAME:PORT:ADDRESS, or several addresses with commas between them, such as \"api.test:443:127.0.0.1,[::1]\""
+        )
+    };
+    let mut parts = text.splitn(3, ':');
+    let (Some(host), Some(port), Some(addresses)) = (parts.next(), parts.next(), parts.next())
+    else {
+        return Err(wrong("has no address".into()));
+    };
+    if host.is_empty() {
+        return Err(wrong("has no name".into()));
+    }
+    let port = port
+        .parse()
+        .ok()
+        .filter(|&p| p != 0)
+        .ok_or_else(|| wrong(format!("has `{port}` for a port")))?;
+    let mut found = Vec::new();
+    for typed in addresses.split(',') {
+        let bare = typed.trim();
+        let bare = bare
+            .strip_prefix('[')
+            .and_then(|inner| inner.strip_suffix(']'))
+            .unwrap_or(bare);
+        let address = bare
+            .parse()
+            .map_err(|_| wrong(format!("has `{typed}` for an IP address")))?;
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    Ok(Given {
+        host,
+        port,
+        addresses: found,
+    })
+}
+
+/// Gives each of `targets` the addresses that `entries` have for it.
+///
+/// # Errors
+/// By the entry's number: what is wrong with it, or that it is for none of the targets.
+pub fn give_addresses(
+    entries: &[String],
+    targets: &mut [&mut Target],
+) -> Result<(), (usize, String)> {
+    for (number, text) in entries.iter().enumerate() {
+        let given = read(text).map_err(|problem| (number, problem))?;
+        let mut used = false;
+        for target in targets.iter_mut().filter(|target| given.is_for(target)) {
+            target.addresses.clone_from(&given.addresses);
+            used = true;
+        }
+        if !used {
+            let known: Vec<String> = targets
+                .iter()
+                .map(|target| format!("{}:{}", target.host, target.port))
+                .collect();
+            return Err((
+                number,
+                format!(
+                    "`{text}` is for {}:{}, and the target is {}",
+                    given.host,
+                    given.port,
+                    known.join(" and ")
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::parse_target;
+
+    #[test]
+    fn a_target_gets_the_addresses_that_are_given_for_it() {
+        let (mut target, _) = parse_target("grpc://Api.test:443").unwrap();
+        let entries = ["api.test:443:127.0.0.1, [::1],::2,127.0.0.1".to_owned()];
+        give_addresses(&entries, &mut [&mut target]).unwrap();
+        let expected: Vec<IpAddr> = ["127.0.0.1", "::1", "::2"]
+            .map(|text| text.parse().unwrap())
+            .into();
+        assert_eq!(target.addresses, expected);
+    }
+
+    #[test]
+    fn wrong_entries_say_what_is_right() {
+        let (mut target, _) = parse_target("grpc://a:1").unwrap();
+        for (entry, needle) in [
+            ("a:1", "has no address: write NAME:PORT:ADDRESS"),
+            ("a:x:::1", "has `x` for a port"),
+            (":1:::1", "has no name"),
+            ("a:1:", "has `` for an IP address"),
+            ("a:1:127.0.0.1,b", "has `b` for an IP address"),
+            ("b:1:127.0.0.1", "is for b:1, and the target is a:1"),
+        ] {
+            let (number, problem) =
+                give_addresses(&[entry.to_owned()], &mut [&mut target]).expect_err(entry);
+            assert_eq!(number, 0);
+            assert!(problem.contains(needle), "{entry}: {problem}");
+        }
+    }
+}
