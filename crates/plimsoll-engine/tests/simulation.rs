@@ -233,7 +233,11 @@ impl Server for Ends {
         actions.push(Action::Send(GREETING.to_vec()));
         match self.how {
             Ending::AtOnce => actions.push(Action::Close),
-            Ending::AnsweringNothing => actions.push(Action::Send(vec![0, 0, 9, 9])),
+            // Once the connection is up.
+            Ending::AnsweringNothing => actions.push(Action::Timer {
+                after: Duration::from_millis(1),
+                tag: 0,
+            }),
             Ending::WithTheFirstCall | Ending::AfterTheFirstAnswer => {}
         }
     }
@@ -250,6 +254,9 @@ impl Server for Ends {
             }
             Ending::AtOnce | Ending::AnsweringNothing => {}
         }
+    }
+    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        actions.push(Action::Send(vec![0, 0, 9, 9]));
     }
 }
 
