@@ -99,6 +99,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         if i == 0 {
             recorder.delayed(stage, 2 * MS, 3);
             recorder.expired_unsent(stage);
+            recorder.connection_unused(stage);
         }
         if i == 0 {
             recorder.cold_call(&sample, &phases);
