@@ -52,12 +52,11 @@ pub(super) fn check_signed(
     let signature = &certificate.signature_value;
     let is_sound = certificate.version() == X509Version::V1
         && certificate.extensions().is_empty()
-        && body.signature == certificate.signature_algorithm
         && signature.unused_bits == 0;
-    if !is_sound {
+    let signed_with = identifier(&body.signature)?;
+    if !is_sound || !is_framed(certificate.as_raw(), &signed_with, &signature.data) {
         return Err(CertificateError::BadEncoding.into());
     }
-    let signed_with = identifier(&certificate.signature_algorithm)?;
     let mut why = CertificateError::UnknownIssuer;
     for issuer in given.iter().filter_map(|given| parse(given).ok()) {
         // A name that is bound to some names can't be held to them by a certificate that has none.
@@ -82,6 +81,20 @@ pub(super) fn check_signed(
         }
     }
     Err(why.into())
+}
+
+/// Whether what nobody signed, around the body of a certificate, is as it has to be
+/// (RFC 5280 §4.1.1): the parser looks over some of it.
+fn is_framed(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
+    const BIT_STRING: u8 = 0x03;
+    let around = take(certificate, SEQUENCE)
+        .and_then(|(whole, _)| take(whole, SEQUENCE))
+        .and_then(|(_, after)| take(after, SEQUENCE));
+    let signed = around.and_then(|(_, after)| take(after, BIT_STRING));
+    around.is_some_and(|(found, _)| found == algorithm)
+        && signed.is_some_and(|(found, after)| {
+            found.split_first() == Some((&0, signature)) && after.is_empty()
+        })
 }
 
 /// Whether `certificate` may be used at `now`, in the TLS library's words.
