@@ -50,6 +50,7 @@ fn header() -> RunHeader {
         clients: None,
         connections: Some(1),
         cold: false,
+        calls_per_connection: Some(10),
         insecure: true,
         resume: true,
         calls: None,
@@ -101,6 +102,10 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             recorder.expired_unsent(stage);
             recorder.connection_unused(stage);
         }
+        let address = recorder.address(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
+        recorder.call_at(address, stage, true);
+        recorder.connection_at(address, stage);
+        recorder.connect_failure_at(address, stage);
         if i == 0 {
             recorder.cold_call(&sample, &phases);
         } else {
@@ -288,6 +293,8 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
                     "times_ns",
                 ]
                 .contains(&key.as_str())
+                    // By address in an interval, a list in the summary.
+                    && !(key == "addresses" && inner.is_object())
                 {
                     keys(inner, found);
                 }
@@ -391,6 +398,7 @@ fn connections_that_are_not_reused_are_a_problem() {
     let problem = |wanted: u32, made: u64, calls: u64| {
         let header = RunHeader {
             connections: Some(wanted),
+            calls_per_connection: None,
             ..header()
         };
         let mut record = StageRecord {

@@ -213,6 +213,7 @@ pub fn import(
         clients: None,
         connections: None,
         cold,
+        calls_per_connection: None,
         insecure: false,
         resume: false,
         calls: None,

@@ -277,6 +277,7 @@ fn header(
         clients: Some(1),
         connections: None,
         cold: true,
+        calls_per_connection: None,
         insecure: false,
         resume: section.resumed,
         calls: None,

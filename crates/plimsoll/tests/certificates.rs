@@ -11,17 +11,9 @@ use std::time::Duration;
 
 use support::openssl::s_server;
 use support::peers::{peer, succeeds, tool};
-use support::{Place, Server, output, told};
+use support::{Place, SCORE, Server, output, text, told};
 
 const LONGEST: Duration = Duration::from_secs(90);
-const SCORE: [&str; 6] = [
-    "-m",
-    "score.ScoreService/GetScore",
-    "--clients",
-    "1",
-    "--calls",
-    "3",
-];
 
 /// The command of the TLS workload, with the name that it asks for left as it is.
 const OWN: &str =
@@ -149,7 +141,12 @@ fn fails(place: &Place, command: &[&str], flags: &[&str], words: &[&str]) {
 }
 
 fn grpc(url: &str) -> Vec<&str> {
-    [&["grpc", url][..], &SCORE].concat()
+    [
+        &["grpc", url][..],
+        &SCORE,
+        &["--clients", "1", "--calls", "3"],
+    ]
+    .concat()
 }
 
 fn fetch(url: &str) -> Vec<&str> {
@@ -286,7 +283,7 @@ fn a_pinned_certificate_is_taken_and_no_other() {
         "-sha256",
     ]);
     let shown = succeeds(shown.current_dir(place.path("")));
-    let printed = told(&shown);
+    let printed = text(&shown.stdout);
     let digits = printed.split('=').nth(1).expect("a fingerprint").trim();
     let pin = format!("sha256:{digits}");
     let url = format!("grpcs://127.0.0.1:{}", server.port);
@@ -371,8 +368,10 @@ fn a_resumed_session_outlives_no_certificate() {
     let url = server.tls();
     let runs: Vec<Output> = thread::scope(|scope| {
         let started = ["own", "library"].map(|records| {
-            let mut command = place.command(&["grpc", &url, "-m", "score.ScoreService/GetScore"]);
-            command.args(["--cold", "--rate", "20/s", "--duration", "9s", "--resume"]);
+            let mut command = place.command(&["grpc", &url]);
+            command
+                .args(SCORE)
+                .args(["--cold", "--rate", "20/s", "--duration", "9s", "--resume"]);
             command.args([
                 "--ca",
                 "certs/ca.crt",

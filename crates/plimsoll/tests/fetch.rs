@@ -24,7 +24,11 @@ const LONGEST: Duration = Duration::from_secs(30);
 fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["fetch", url, "-q", "--json", "--out", "run"];
-    place.expect_json(code, &[&fixed, &CLIENT_TLS[..], flags].concat())
+    let tls = match url.starts_with("https:") {
+        true => &CLIENT_TLS[..],
+        false => &[],
+    };
+    place.expect_json(code, &[&fixed, tls, flags].concat())
 }
 
 /// Connections of a whole run, warm-up included: full, resumed.

@@ -328,7 +328,7 @@ fn key_files_that_are_of_no_use() {
     fs::write(place.path("text.key"), "not a key\n").expect("writable");
     for (key, words) in [
         ("nowhere.key", &["nowhere.key", "No such file"][..]),
-        ("certs", &["client key certs", "directory"]),
+        ("certs", &["client key certs", "a folder, not a file"]),
         ("text.key", &["text.key", "PRIVATE KEY"]),
         ("certs/client.crt", &["certs/client.crt", "PRIVATE KEY"]),
         (

@@ -66,6 +66,10 @@ pub struct RunHeader {
     pub connections: Option<u32>,
     /// A new connection for every call.
     pub cold: bool,
+    /// After so many calls a connection was replaced, as the plan wants it. Left out where
+    /// they are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_per_connection: Option<u32>,
     /// TLS sessions are resumed from tickets. Left out where they are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
@@ -241,6 +245,10 @@ impl RunHeader {
             // Sessions that arrive bring their own, as many as there are.
             connections: (!cold && !arriving).then_some(plan.load.connections),
             cold,
+            calls_per_connection: match &plan.call {
+                CallPlan::Fetch(call) => call.per_connection,
+                _ => None,
+            },
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
             seed: Some(plan.seed),

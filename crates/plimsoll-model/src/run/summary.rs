@@ -478,7 +478,8 @@ impl Summary {
             let reasons = &judged.connect_failures;
             problems.push(HealthProblem::connections_missing(wanted, open, reasons));
         }
-        if header.source == Source::Measured && !header.cold {
+        let is_kept = !header.cold && header.calls_per_connection.is_none();
+        if header.source == Source::Measured && is_kept {
             let made = judged.connections_full + judged.connections_resumed;
             problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
         }

@@ -488,6 +488,7 @@ mod tests {
             clients: None,
             connections: None,
             cold: false,
+            calls_per_connection: None,
             insecure: false,
             resume: false,
             calls: None,

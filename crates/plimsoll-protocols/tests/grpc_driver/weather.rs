@@ -117,6 +117,10 @@ impl Link {
             for stream in std::mem::take(&mut self.held) {
                 self.server.complete(stream, &mut self.to_client);
             }
+            // As the worker does once everything has been sent.
+            if self.client.out.is_empty() && self.client.driver.is_held_back() {
+                self.client.driver.go_on(Time(3), &mut self.client.out);
+            }
             if self.client.out.is_empty() && self.to_client.is_empty() {
                 return;
             }

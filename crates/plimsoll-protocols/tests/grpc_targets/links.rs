@@ -340,7 +340,7 @@ fn mistakes_in_files_name_the_file() {
         (
             with(&|t| t.cert = dir.path().to_owned()),
             dir.path().to_owned(),
-            "directory",
+            "a folder, not a file",
         ),
         (
             with(&|t| t.key = other.server_key.clone()),

@@ -26,6 +26,7 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
         clients: None,
         connections: Some(1),
         cold: false,
+        calls_per_connection: None,
         insecure: false,
         resume: false,
         calls: None,

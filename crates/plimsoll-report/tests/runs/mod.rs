@@ -72,6 +72,7 @@ impl Fixture {
                 clients: None,
                 connections: Some(1),
                 cold: false,
+                calls_per_connection: None,
                 insecure: false,
                 resume: false,
                 calls: None,
