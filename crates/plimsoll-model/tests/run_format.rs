@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
-use plimsoll_model::record::{RequestRecord, StageRecord};
+use plimsoll_model::record::{Interval, RequestRecord, StageRecord};
 use plimsoll_model::run::header::{
     CertificateTaken, Loop, Machine, NegotiatedTls, PlannedStage, Security,
 };
@@ -122,7 +122,9 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.time(stage, *measure, MS);
     }
     recorder.connect_failure(stage, Outcome::NoPorts);
-    let mut taken = recorder.take(None);
+    // What a worker recorded, as the conductor merges it.
+    let mut taken = Interval::default();
+    taken.merge(&recorder.take(None));
     // Of one call the protocol has measured more.
     taken.requests[0].measures = Some(Box::new(CallMeasures::new(
         &[(Count::TokensReceived, 3)],

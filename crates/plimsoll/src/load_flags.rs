@@ -345,6 +345,8 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("tls.cert", "--cert"),
     ("tls.key", "--key"),
     ("tls.ca", "--ca"),
+    ("tls.pin", "--pin"),
+    ("tls.insecure", "--insecure"),
     ("tls", "--ca, --cert, --key …"),
     ("call.grpc.descriptor_set", "--descriptor-set"),
     ("call.grpc.cancel_after", "--cancel-after"),

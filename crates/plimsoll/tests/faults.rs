@@ -232,9 +232,13 @@ fn a_server_lives_on() {
         let call = if command == "grpc" { &SCORE[..] } else { &[] };
         let fixed = [command, &url, "--out", "run", "-q", "--json"];
         let flags = [&fixed, call, more].concat();
-        let run: Value = serde_json::from_slice(&place.run(&flags).stdout).expect("a run");
-        // Some of the connections were lost. Those made instead were served.
-        assert!(count(&run["total"]["ok"]) > 30, "{name}: {run}");
+        let first = place.run(&flags);
+        match serde_json::from_slice::<Value>(&first.stdout) {
+            // Some of the connections were lost. Those made instead were served.
+            Ok(run) => assert!(count(&run["total"]["ok"]) > 30, "{name}: {run}"),
+            // They were lost while they were made, so the load did not begin.
+            Err(_) => assert_eq!(first.status.code(), Some(1), "{name}"),
+        }
         let _ = fs::remove_dir_all(place.path("run"));
         let again = place.expect_json(0, &flags);
         assert_eq!(again["total"]["errors"], 0, "{name}: {again}");

@@ -874,7 +874,7 @@ fn a_server_is_held_to_one_thing() {
         ("pin = []".to_owned(), "`tls.pin`: empty"),
         (
             "pin = [\"sha1:00\"]".to_owned(),
-            "`tls.pin.0`: `sha1:00` is not a certificate's fingerprint",
+            "`tls.pin`: `sha1:00` is not a certificate's fingerprint",
         ),
     ] {
         let said = wrong(&format!(

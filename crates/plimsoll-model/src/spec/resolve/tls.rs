@@ -59,10 +59,10 @@ pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
         );
     }
     let mut pinned = Vec::new();
-    for (i, text) in spec.pin.iter().flatten().enumerate() {
+    for text in spec.pin.iter().flatten() {
         match text.parse::<Fingerprint>() {
             Ok(known) => pinned.push(known),
-            Err(e) => problems.push(Problem::new(format!("tls.pin.{i}"), e.to_string())),
+            Err(e) => problems.push(Problem::new("tls.pin", e.to_string())),
         }
     }
     if spec.pin.as_ref().is_some_and(Vec::is_empty) {
