@@ -101,6 +101,8 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             recorder.delayed(stage, 2 * MS, 3);
             recorder.expired_unsent(stage);
             recorder.connection_unused(stage);
+            recorder.due(stage, 1);
+            recorder.cut_off(stage, MS);
         }
         let address = recorder.address(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
         recorder.call_at(address, stage, true);
@@ -193,9 +195,9 @@ fn a_run_read_back_is_the_run() {
     assert!(run.reason.unwrap().starts_with("generator-limited: "));
 
     let total = &run.summary.total;
-    assert_eq!((total.due, total.ok, total.errors), (2_000, 1_980, 20));
+    assert_eq!((total.due, total.ok, total.errors), (2_002, 1_980, 20));
     assert_eq!(total.elapsed_us, Some(2_000_000));
-    assert_eq!(total.offered_per_s, Some(1_000.0));
+    assert_eq!(total.offered_per_s, Some(1_001.0));
     assert_eq!(total.achieved_per_s, Some(1_000.0));
     assert_eq!(total.client.unwrap().cpu_us_per_call, Some(30.0));
     let response = total.response.unwrap();
@@ -234,7 +236,7 @@ fn a_killed_run_keeps_what_it_wrote() {
     let run = Run::load(&dir).unwrap();
     assert_eq!(run.state, State::Partial);
     assert!(run.reason.as_deref().unwrap().contains("killed"));
-    assert_eq!(run.summary.stages[0].due, 2_000);
+    assert_eq!(run.summary.stages[0].due, 2_002);
     assert_eq!(run.summary.stages.len(), 1, "the cut line is left out");
     let mut n = 0;
     run.each_request(|_| {
