@@ -289,17 +289,17 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
         Value::Object(map) => {
             for (key, inner) in map {
                 found.insert(key.clone());
-                if ![
+                let is_map = [
                     "outcomes",
                     "connect_failures",
                     "counts",
                     "times",
                     "times_ns",
                 ]
-                .contains(&key.as_str())
-                    // By address in an interval, a list in the summary.
-                    && !(key == "addresses" && inner.is_object())
-                {
+                .contains(&key.as_str());
+                // By address in an interval, a list in the summary.
+                let is_by_address = key == "addresses" && inner.is_object();
+                if !is_map && !is_by_address {
                     keys(inner, found);
                 }
             }
