@@ -27,7 +27,7 @@ test: setup-tests ## everything: install what is missing, all tests, a bounded f
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests $(FUZZ_SECONDS)
 
 .PHONY: test-peers
-test-peers: setup-peers ## tests against peers that take minutes to build: a newer OpenSSL, the Autobahn testsuite, faults in a release build
+test-peers: setup-peers ## tests against peers that take minutes to build: a newer OpenSSL, the Autobahn testsuite
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers
 
 .PHONY: t

@@ -56,10 +56,9 @@ tests)
     ;;
 peers)
     # The newer OpenSSL takes the place of the system's.
-    PATH=$PWD/.peers/newer:$PATH cargo_test -p plimsoll --test tls --test fetch --test hold --test peers
-    cargo_test -p plimsoll-relays --features test-peers --test sessions autobahn
-    # Panics put in on purpose, in what people install.
-    cargo_test --release -p plimsoll --features fault --test faults
+    # The whole workspace is named so that what `make test` built serves here, too.
+    PATH=$PWD/.peers/newer:$PATH cargo_test --workspace --test tls --test tls_abroad --test fetch --test hold --test peers
+    cargo_test --workspace --features plimsoll-relays/test-peers --test sessions autobahn
     ;;
 *)
     echo "tests/run.sh: unknown set '${1:-}': expected 'tests FUZZ_SECONDS' or 'peers'" >&2
