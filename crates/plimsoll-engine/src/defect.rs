@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// So many are told; a defect that every connection runs into must not fill a disk.
+/// At most so many are printed: a defect that every connection meets must not fill a disk.
 const MOST_TOLD: u64 = 10;
 
 /// Before a loop that panicked begins anew: it may panic at once again.

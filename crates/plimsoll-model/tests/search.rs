@@ -299,7 +299,7 @@ fn a_goal_that_makes_no_sense_says_what_would() {
     assert!(wrong(|g| g.trials = 0).starts_with("trials: 0 trials"));
 }
 
-/// What is said of a search never contradicts its trials.
+/// What a search reports never contradicts its trials.
 #[test]
 fn no_result_contradicts_its_trials() {
     let mut kinds = std::collections::BTreeSet::new();

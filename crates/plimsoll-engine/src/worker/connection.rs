@@ -327,7 +327,7 @@ impl<D: Driver, S> Connection<D, S> {
     }
 
     /// What was owed has gone, or most of it: there may be something to read that nobody
-    /// tells of again. True once.
+    /// reports again. True once.
     pub(crate) fn is_relieved(&mut self) -> bool {
         self.choked && self.owed <= MOST_OWED / 2 && std::mem::take(&mut self.choked)
     }
@@ -624,7 +624,7 @@ impl<D: Driver, S> Connection<D, S> {
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
         self.write(network);
         if self.write_failed {
-            // What can't be sent is owed no more, and what can be read may tell why.
+            // What cannot be sent is no longer owed, and what can be read may show why.
             self.owed = 0;
         } else if self.owed > 0 {
             self.owed = self

@@ -6,7 +6,7 @@ use super::bounds::{bounds, is_generators, is_lost, is_outlasted};
 use super::estimate::Estimate;
 use super::{Goal, Purpose, Trial, Verdict, width};
 
-/// The probability of the interval in which the line is said to lie: three standard deviations.
+/// The probability that the line lies in the reported interval: three standard deviations.
 /// The rates are chosen by how earlier trials ended, which the estimate does not know; simulated
 /// searches hold their line in 95 of 100 with this.
 const INTERVAL: f64 = 0.997;

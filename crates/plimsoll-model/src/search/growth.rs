@@ -2,7 +2,7 @@
 //!
 //! Above its capacity a server's queue grows for as long as the load lasts, and only the length
 //! of a trial hides it from percentiles. By Little's law response times grow with the calls in
-//! flight, so the calls tell of both. Their increments from second to second are independent
+//! flight, so the calls show both. Their increments from second to second are independent
 //! while the server is never idle, and cancel each other out while it keeps up: so Student's
 //! t-test of their mean errs at most as often as it says ([`ERROR`]).
 

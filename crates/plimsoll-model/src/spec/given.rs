@@ -61,7 +61,7 @@ fn read(text: &str) -> Result<Given<'_>, String> {
 /// Gives each of `targets` the addresses that `entries` have for it.
 ///
 /// # Errors
-/// By the entry's number: what is wrong with it, or that it is for none of the targets.
+/// By the entry's number: its problem, or that it names none of the targets.
 pub fn give_addresses(
     entries: &[String],
     targets: &mut [&mut Target],

@@ -104,7 +104,7 @@ impl<S> Connection<S> {
         self.choked
     }
 
-    /// It was, and is no more: there may be something to read that nobody tells of again.
+    /// It was, and is no more: there may be something to read that is not reported again.
     pub(super) fn is_relieved(&mut self) -> bool {
         self.choked && !self.is_choked()
     }
