@@ -48,6 +48,7 @@ class Api(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
+        asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = self.path.strip("/").split("/")
         status, answer = 404, {"error": "nothing here"}
         if parts == ["session", "create"]:
@@ -56,6 +57,7 @@ class Api(http.server.BaseHTTPRequestHandler):
             status, answer = 200, {"session_id": name, "token": "token-of-" + name}
         elif len(parts) == 3 and parts[1] in SESSIONS and parts[2] == "run":
             session = SESSIONS[parts[1]]
+            assert isinstance(json.loads(asked)["query"], str), asked
             run = len(session.log) + 1
             asyncio.run_coroutine_threadsafe(session.run(run), LOOP)
             status, answer = 200, {"run": run, "tokens": len(WORDS)}

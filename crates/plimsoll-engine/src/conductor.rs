@@ -427,6 +427,7 @@ fn work_scripts<C: Scripts>(clock: Clock, share: Share, scripts: Arc<C>, mut han
     let index = share.index as usize;
     let carry = |hands: &mut Hands| -> io::Result<()> {
         let network = OsNetwork::new(clock, &scripts.targets(), options, index)?;
+        scripts.clock_began(clock.unix_zero());
         let mut worker = ScriptWorker::new(share, network, scripts);
         // The conductor is gone only when the run is given up.
         let _ = hands.tell.send(Told::Established(Established::default()));

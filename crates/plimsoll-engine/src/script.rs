@@ -67,6 +67,10 @@ pub trait Scripts: Send + Sync + 'static {
 
     /// Calls in each script, where all goes well.
     fn calls(&self) -> u32;
+
+    /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970. Called
+    /// before the first script, and never where time is simulated.
+    fn clock_began(&self, _unix_ns: u64) {}
 }
 
 pub(crate) enum Action {

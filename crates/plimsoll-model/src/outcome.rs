@@ -142,6 +142,7 @@ outcomes! {
     RunRefused "RUN_REFUSED" Target "the API did not begin the query's run"
     RunFailed "RUN_FAILED" Target "the run ended with an error, by its own account"
     TokensLost "TOKENS_LOST" Target "the query is over and not all its tokens came, once each and in order"
+    TokensShort "TOKENS_SHORT" Target "the query is over, and fewer tokens came than the service or the plan said there would be"
     SessionBroken "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent"
 
     // The end of the run.

@@ -256,6 +256,9 @@ pub struct SessionCall {
     pub agent: String,
     /// Queries in each session.
     pub queries: u32,
+    pub query: QueryText,
+    /// Tokens of each query, where the service does not say how many they are.
+    pub expect_tokens: Option<u64>,
     /// Between a query's end and the next.
     pub think: Duration,
     /// How often in a row a lost socket is tried to be opened again.
@@ -265,6 +268,30 @@ pub struct SessionCall {
     /// The longest pause of all.
     pub reconnect_pause_most: Duration,
     pub goodput: Goodput,
+}
+
+/// What `POST /session/ID/run` carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryText {
+    /// As typed, for the record.
+    pub text: String,
+    /// The request's body: `{"query": …}`. Where it varies: as the first query has it.
+    pub body: Vec<u8>,
+    /// `None`: every query sends the same.
+    pub varying: Option<Varying>,
+}
+
+impl QueryText {
+    /// A text that is the same for every query.
+    pub fn constant(text: &str) -> QueryText {
+        QueryText {
+            text: text.to_owned(),
+            body: serde_json::json!({ "query": text })
+                .to_string()
+                .into_bytes(),
+            varying: None,
+        }
+    }
 }
 
 /// What a query has to meet to be counted as good, besides succeeding. Times are from

@@ -266,6 +266,12 @@ pub struct SessionSpec {
     pub agent: Option<String>,
     /// Queries in each session. Default 1.
     pub queries: Option<u32>,
+    /// The text of a query, with fields such as `{{seq}}` where it varies from query to
+    /// query. Default: a question about load lines.
+    pub query: Option<String>,
+    /// Tokens that each query has to bring, where the service does not say how many it is
+    /// going to send. Default: any number.
+    pub expect_tokens: Option<u64>,
     /// How often in a row a lost socket is tried to be opened again. Default 5; 0: never.
     pub reconnects: Option<u32>,
     /// The longest first pause before that, doubling with every attempt. Default 1s.

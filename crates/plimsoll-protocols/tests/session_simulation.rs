@@ -15,7 +15,7 @@ use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::{Control, Share, StopLevel, WorkerInterval};
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Spacing, Stage};
+use plimsoll_model::plan::{Arrivals, Goodput, Load, QueryText, Reuse, Spacing, Stage};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec::parse_target;
@@ -205,7 +205,12 @@ impl Server for Stack {
             }
         };
         let text = String::from_utf8(input.clone()).unwrap();
-        if !text.ends_with("\r\n\r\n") {
+        // A run's request has a body, and it is a JSON object.
+        let whole = match text.split_once("\r\n\r\n") {
+            Some((head, body)) => !head.contains("/run ") || body.ends_with('}'),
+            None => false,
+        };
+        if !whole {
             return;
         }
         input.clear();
@@ -413,6 +418,8 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         socket_host: "sockets".to_owned(),
         agent: "agent".to_owned(),
         queries: queries as u32,
+        query: QueryText::constant("?"),
+        expect_tokens: None,
         think: Duration::from_millis(number(11, 0, 20)),
         deadline: load.deadline,
         reconnects: 20,

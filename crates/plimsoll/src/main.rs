@@ -24,6 +24,7 @@ mod problems;
 mod processor;
 mod progress;
 mod protocols;
+mod query_flags;
 mod quick;
 mod row_flags;
 mod settling;

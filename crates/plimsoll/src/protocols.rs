@@ -165,6 +165,8 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         socket_host: host(&call.socket),
         agent: call.agent.clone(),
         queries: call.queries,
+        query: call.query.clone(),
+        expect_tokens: call.expect_tokens,
         think: call.think,
         deadline: plan.load.deadline,
         reconnects: call.reconnects,

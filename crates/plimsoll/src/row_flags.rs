@@ -9,7 +9,7 @@ use plimsoll_model::spec::{RowsSpec, Spec};
 /// it, each by itself.
 #[derive(Debug, Default, Args)]
 pub(crate) struct RowFlags {
-    /// A file of rows for {{row.NAME}} in the message: CSV with a line of names, or a JSON object a line.
+    /// A file of rows for {{row.NAME}} in the message or query: CSV with a line of names, or a JSON object a line.
     #[arg(
         long,
         env = "PLIMSOLL_ROWS",

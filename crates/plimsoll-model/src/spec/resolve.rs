@@ -252,11 +252,11 @@ impl Problems {
                 }
             }
         }
-        if spec.rows.is_some() && spec.call.grpc.is_none() {
+        if spec.rows.is_some() && spec.call.grpc.is_none() && spec.call.session.is_none() {
             self.add(
                 "rows",
                 format!(
-                    "only for [call.grpc]: [call.{}] sends the same with every call",
+                    "only for [call.grpc] and [call.session]: [call.{}] sends the same with every call",
                     given[0]
                 ),
             );
@@ -268,7 +268,7 @@ impl Problems {
             return self.fetch_call(spec, call);
         }
         if let Some(call) = &spec.call.session {
-            return self.session(spec, call);
+            return self.session(spec, call, surroundings);
         }
         if let Some(call) = &spec.call.hold {
             return self.hold(call);

@@ -88,6 +88,9 @@ impl Spec {
         });
         if let CallPlan::Session(call) = &plan.call {
             spec.call.session = Some(super::session::filled_in(call));
+            if let (Some(varying), Some(rows)) = (&call.query.varying, &mut spec.rows) {
+                rows.order = Some(varying.variation.order().name().to_owned());
+            }
         }
         if let CallPlan::Hold(call) = &plan.call {
             spec.call.hold = Some(super::hold::filled_in(call));

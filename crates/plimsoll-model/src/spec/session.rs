@@ -1,11 +1,13 @@
 //! The `[call.session]` section: what it leaves out, and what can't be meant.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::resolve::Problems;
+use super::resolve::{Problems, Surroundings};
 use super::target::parse_target;
 use super::{GoodputSpec, Limit, SessionSpec, Spec};
-use crate::plan::{CallPlan, Goodput, SessionCall};
+use crate::plan::{CallPlan, Goodput, QueryText, SessionCall};
+use crate::template::{self, Moment, Render, Template, Varying};
 use crate::units::Period;
 
 /// For one query: answers stream for as long as there is text.
@@ -13,6 +15,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const RECONNECTS: u32 = 5;
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
+/// Backends refuse a run without a query.
+const QUERY: &str = "What does the load line show?";
 const MOST_QUERIES: u32 = 1_000_000;
 
 /// The spec of a session plan with the load that it means: each client has one session
@@ -40,6 +44,8 @@ pub(super) fn filled_in(call: &SessionCall) -> SessionSpec {
         socket: Some(call.socket.url.clone()),
         agent: Some(call.agent.clone()),
         queries: Some(call.queries),
+        query: Some(call.query.text.clone()),
+        expect_tokens: call.expect_tokens,
         reconnects: Some(call.reconnects),
         reconnect_pause: Some(Period(call.reconnect_pause)),
         reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
@@ -59,7 +65,12 @@ pub(super) fn has_secured_socket(spec: &Spec) -> bool {
 }
 
 impl Problems {
-    pub(super) fn session(&mut self, spec: &Spec, session: &SessionSpec) -> Option<CallPlan> {
+    pub(super) fn session(
+        &mut self,
+        spec: &Spec,
+        session: &SessionSpec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<CallPlan> {
         let before = self.0.len();
         let target = spec.target.as_deref().unwrap_or_default();
         let api = parse_target(target).ok();
@@ -137,16 +148,25 @@ impl Problems {
                 format!("{calls} queries are no whole number of sessions of {queries}"),
             );
         }
+        if session.expect_tokens == Some(0) {
+            self.add(
+                "call.session.expect_tokens",
+                "0 tokens, and a query without tokens is a failure: use 1 or more, or leave it out",
+            );
+        }
+        let query = self.query(spec, session, surroundings);
         if self.0.len() > before {
             return None;
         }
-        let (socket, socket_secured) = socket?;
+        let (query, (socket, socket_secured)) = (query?, socket?);
         Some(CallPlan::Session(SessionCall {
             socket,
             api_secured: api.is_some_and(|(_, secured)| secured),
             socket_secured,
             agent,
             queries,
+            query,
+            expect_tokens: session.expect_tokens,
             think: spec.load.think.map_or(Duration::ZERO, |p| p.0),
             reconnects: session.reconnects.unwrap_or(RECONNECTS),
             reconnect_pause: session.reconnect_pause.map_or(RECONNECT_PAUSE, |p| p.0),
@@ -159,5 +179,66 @@ impl Problems {
                 query: goodput.query.map(|p| p.0),
             },
         }))
+    }
+
+    /// What each query asks.
+    fn query(
+        &mut self,
+        spec: &Spec,
+        session: &SessionSpec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<QueryText> {
+        let text = session.query.as_deref().unwrap_or(QUERY);
+        let rows = self.rows(spec, surroundings);
+        if spec.rows.is_some() && rows.is_none() {
+            return None;
+        }
+        if rows.is_some() && !template::uses_rows(text) {
+            self.add(
+                "rows",
+                "the query has no field of them: write {{row.NAME}} where a column belongs",
+            );
+        }
+        let variation = self
+            .variation(spec, rows.as_ref())
+            .in_a_row(session.queries.unwrap_or(1));
+        let template = Template::parse(text, &mut 0, rows.as_ref()).map_err(|e| e.to_string());
+        let template = self.keep("call.session.query", template)?;
+        if let Some(constant) = template.constant() {
+            return Some(QueryText {
+                text: text.to_owned(),
+                ..QueryText::constant(constant)
+            });
+        }
+        let rendered = RunBody(template);
+        let mut body = Vec::new();
+        rendered.render(&variation.moment(0, 0, 0), &mut body);
+        Some(QueryText {
+            text: text.to_owned(),
+            body,
+            varying: Some(Varying {
+                variation,
+                messages: vec![Arc::new(rendered)],
+            }),
+        })
+    }
+}
+
+/// A query's text as the JSON object that a run is asked for with.
+#[derive(Debug)]
+struct RunBody(Template);
+
+impl Render for RunBody {
+    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        let mut text = Vec::new();
+        self.0.write(moment, &mut text);
+        let text = String::from_utf8_lossy(&text);
+        let body = serde_json::json!({ "query": text }).to_string();
+        out.extend_from_slice(body.as_bytes());
+    }
+
+    fn most(&self) -> usize {
+        // An escaped character takes six bytes at most.
+        self.0.bounds().1 * 6 + r#"{"query":""}"#.len()
     }
 }

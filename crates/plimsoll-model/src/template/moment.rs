@@ -16,6 +16,8 @@ pub struct Variation {
     /// Of the plan's seed.
     seed: u64,
     clients: u64,
+    /// Calls that a client makes before the next client has its turn.
+    in_a_row: u64,
     rows: u64,
     order: Order,
 }
@@ -45,9 +47,17 @@ impl Variation {
         Variation {
             seed: mix(seed.wrapping_add(GOLDEN)),
             clients: u64::from(clients.max(1)),
+            in_a_row: 1,
             rows: rows.max(1) as u64,
             order,
         }
+    }
+
+    /// Clients have `calls` numbers in a row, as the queries of a session do.
+    #[must_use]
+    pub fn in_a_row(mut self, calls: u32) -> Variation {
+        self.in_a_row = u64::from(calls.max(1));
+        self
     }
 
     pub fn order(&self) -> Order {
@@ -106,7 +116,7 @@ impl Moment<'_> {
 
     #[inline]
     pub fn client(&self) -> u64 {
-        self.number % self.variation.clients
+        self.number / self.variation.in_a_row % self.variation.clients
     }
 
     /// The place of the call's row: all messages of a call have the same.

@@ -3,6 +3,8 @@
 //!
 //! A query is a call. It succeeds when its `done` has come and every token that was sent
 //! for it was received once and in order; silence ends in its deadline, never in success.
+//! How many tokens there are to be is what the API answered, what `done` says, or else what
+//! the plan expects; a `done` that overtakes the API's answer waits for it.
 //! The socket is open before the first query is sent. When it is lost it is opened again,
 //! with growing random pauses, and asked to go on after the last number that was seen;
 //! never after 401 or 403. Pauses grow until a frame has come: a socket that is opened and
@@ -10,12 +12,13 @@
 //! of time fails by.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Goodput, Target};
+use plimsoll_model::plan::{Goodput, QueryText, Target};
 use plimsoll_model::{Outcome, Time};
 
 use super::account::Account;
@@ -44,6 +47,9 @@ pub struct SessionOptions {
     /// The first part of the socket's path.
     pub agent: String,
     pub queries: u32,
+    pub query: QueryText,
+    /// Tokens of each query, where the service does not say how many they are.
+    pub expect_tokens: Option<u64>,
     /// Between a query's end and the next.
     pub think: Duration,
     /// For one query, and for making the session.
@@ -58,11 +64,18 @@ pub struct SessionOptions {
 }
 
 /// Makes the sessions of a run.
-pub struct Sessions(Arc<SessionOptions>);
+pub struct Sessions {
+    options: Arc<SessionOptions>,
+    /// Nanoseconds since 1970 at [`Time::ZERO`].
+    unix_zero: AtomicU64,
+}
 
 impl Sessions {
     pub fn new(options: SessionOptions) -> Sessions {
-        Sessions(Arc::new(options))
+        Sessions {
+            options: Arc::new(options),
+            unix_zero: AtomicU64::new(0),
+        }
     }
 }
 
@@ -70,10 +83,11 @@ impl Scripts for Sessions {
     type Script = Session;
 
     fn script(&self, origin: Origin) -> Session {
-        let mix = origin.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.0.seed;
+        let mix = origin.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.options.seed;
         Session {
-            options: Arc::clone(&self.0),
+            options: Arc::clone(&self.options),
             origin,
+            unix_zero: self.unix_zero.load(Ordering::Relaxed),
             random: mix | 1,
             api: Api::Down,
             answer: AnswerReader::default(),
@@ -95,6 +109,7 @@ impl Scripts for Sessions {
             trouble: None,
             lost_at: Time::NEVER,
             query: None,
+            promised: None,
             asked: 0,
             due: Time::NEVER,
             next_at: Time::NEVER,
@@ -105,18 +120,22 @@ impl Scripts for Sessions {
     }
 
     fn targets(&self) -> [&Target; LINKS] {
-        [&self.0.api, &self.0.socket]
+        [&self.options.api, &self.options.socket]
     }
 
     fn tls(&self, link: Link) -> Option<&TlsClient> {
         match link {
-            API => self.0.api_tls.as_ref(),
-            _ => self.0.socket_tls.as_ref(),
+            API => self.options.api_tls.as_ref(),
+            _ => self.options.socket_tls.as_ref(),
         }
     }
 
     fn calls(&self) -> u32 {
-        self.0.queries
+        self.options.queries
+    }
+
+    fn clock_began(&self, unix_ns: u64) {
+        self.unix_zero.store(unix_ns, Ordering::Relaxed);
     }
 }
 
@@ -153,14 +172,31 @@ struct Query {
     bytes: u32,
     bytes_sent: u32,
     reconnects: u32,
-    /// The API has said that the run has begun.
-    begun: bool,
+    /// Its `done`, as long as the API has not answered that the run has begun.
+    end: Option<End>,
+}
+
+/// What a `done` says.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: Time,
+    /// Tokens that were sent.
+    tokens: Option<u64>,
+    finish: Finish,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finish {
+    Stop,
+    Cancelled,
+    Error,
 }
 
 /// One session. See the module's text.
 pub struct Session {
     options: Arc<SessionOptions>,
     origin: Origin,
+    unix_zero: u64,
     random: u64,
     api: Api,
     answer: AnswerReader,
@@ -190,6 +226,8 @@ pub struct Session {
     trouble: Option<Outcome>,
     lost_at: Time,
     query: Option<Query>,
+    /// Tokens that it is to bring, as far as that is known before its `done`.
+    promised: Option<u64>,
     /// Queries begun.
     asked: u32,
     /// When the last of them was due.
@@ -279,10 +317,12 @@ impl Script for Session {
             self.ask(now, turn);
         }
         if self.deadline <= now {
-            let text = if self.query.is_some() {
-                "a query's tokens did not all come within its deadline"
-            } else {
-                "the session was not ready within a query's deadline"
+            let text = match &self.query {
+                Some(Query { end: Some(_), .. }) => {
+                    "POST /session/ID/run was not answered within the query's deadline"
+                }
+                Some(_) => "a query's tokens did not all come within its deadline",
+                None => "the session was not ready within a query's deadline",
             };
             let outcome = self.trouble.unwrap_or(Outcome::DeadlineExceeded);
             turn.detail(outcome, text);

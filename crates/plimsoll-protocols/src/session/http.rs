@@ -24,15 +24,21 @@ pub struct Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAnAnswer(pub String);
 
-/// A POST without a body.
-pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str) {
-    let mut head = String::with_capacity(96 + path.len());
+/// A POST of a JSON document, or without a body where that is empty.
+pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, json: &[u8]) {
+    let mut head = String::with_capacity(160 + path.len());
+    let kind = match json {
+        [] => "",
+        _ => "Content-Type: application/json\r\n",
+    };
     // Writing to a string does not fail.
     let _ = write!(
         head,
-        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nAccept: application/json\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\n{kind}Content-Length: {}\r\nAccept: application/json\r\n\r\n",
+        json.len()
     );
     out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(json);
 }
 
 /// Gathers an answer. Keeps nothing between answers.

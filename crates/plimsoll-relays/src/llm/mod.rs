@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -166,7 +167,9 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
     match llm.signer.sign(&session) {
         Ok(token) => {
             llm.counters.sessions.fetch_add(1, Ordering::Relaxed);
-            Json(json!({ "session_id": session, "token": token })).into_response()
+            // Clients look for it under either name.
+            Json(json!({ "session_id": session, "auth_token": token, "token": token }))
+                .into_response()
         }
         Err(e) => {
             tracing::error!("signing a token: {e}");
@@ -178,9 +181,27 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
     }
 }
 
-async fn start_run(State(llm): State<Arc<Llm>>, Path(session): Path<String>) -> Response {
+/// What a run is asked for with.
+#[derive(serde::Deserialize)]
+struct Asked {
+    /// It is answered by the same text whatever it says.
+    #[serde(rename = "query")]
+    _query: String,
+}
+
+async fn start_run(
+    State(llm): State<Arc<Llm>>,
+    Path(session): Path<String>,
+    body: Bytes,
+) -> Response {
     if !is_session_id(&session) {
         return problem(StatusCode::NOT_FOUND, "no such session");
+    }
+    if !body.is_empty()
+        && let Err(e) = serde_json::from_slice::<Asked>(&body)
+    {
+        let text = format!("the body is not {{\"query\": TEXT}}: {e}");
+        return problem(StatusCode::UNPROCESSABLE_ENTITY, &text);
     }
     match run::begin(&llm, session).await {
         Ok(begun) => Json(json!({

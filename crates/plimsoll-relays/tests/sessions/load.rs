@@ -9,7 +9,8 @@ use plimsoll_engine::{Observation, Place};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
-    Arrivals, CallPlan, Goodput, Load, Plan, Reuse, SessionCall, Spacing, Stage, Target, Watch,
+    Arrivals, CallPlan, Goodput, Load, Plan, QueryText, Reuse, SessionCall, Spacing, Stage, Target,
+    Watch,
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_protocols::session::websocket::{Opcode, accept_key, put_frame};
@@ -38,6 +39,7 @@ pub(crate) struct Loading {
     /// Open loop: sessions a second, for a second.
     rate: Option<f64>,
     think: Duration,
+    expect_tokens: Option<u64>,
 }
 
 impl Loading {
@@ -49,6 +51,7 @@ impl Loading {
             reconnect_pause: Duration::from_millis(20),
             rate: None,
             think: Duration::ZERO,
+            expect_tokens: None,
         }
     }
 
@@ -63,6 +66,8 @@ impl Loading {
                 socket: target(socket),
                 agent: "agent".to_owned(),
                 queries: self.queries,
+                query: QueryText::constant("?"),
+                expect_tokens: self.expect_tokens,
                 think: self.think,
                 reconnects: 5,
                 reconnect_pause: self.reconnect_pause,
@@ -113,6 +118,8 @@ impl Loading {
             socket_host: socket.to_string(),
             agent: "agent".to_owned(),
             queries: self.queries,
+            query: QueryText::constant("?"),
+            expect_tokens: self.expect_tokens,
             think: self.think,
             deadline: Some(self.deadline),
             reconnects: 5,
@@ -264,23 +271,37 @@ async fn a_gateway_that_goes_away_costs_reconnects_and_no_token() {
     assert_eq!(metrics.closes().get(&1012), Some(&30));
 }
 
-/// Answers the API, and on the socket says `frames` once a run has begun.
-async fn liar(frames: &'static [&'static str]) -> SocketAddr {
+/// What a run that has begun is followed by first.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    Answer,
+    Frames,
+}
+
+/// Answers the API, a run by `run`, and on the socket says `frames` once a run has begun.
+async fn serve(run: &'static str, first: First, frames: &'static [&'static str]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (begun, _) = tokio::sync::broadcast::channel::<()>(16);
+    let (said, _) = tokio::sync::broadcast::channel::<()>(16);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(lie(stream, frames, begun.clone()));
+            let server = (run, first, frames);
+            tokio::spawn(lie(stream, server, begun.clone(), said.clone()));
         }
     });
     address
 }
 
+async fn liar(frames: &'static [&'static str]) -> SocketAddr {
+    serve(r#"{"run":1,"tokens":3}"#, First::Answer, frames).await
+}
+
 async fn lie(
     mut stream: TcpStream,
-    frames: &'static [&'static str],
+    (run, first, frames): (&'static str, First, &'static [&'static str]),
     begun: tokio::sync::broadcast::Sender<()>,
+    said: tokio::sync::broadcast::Sender<()>,
 ) {
     let mut input = Vec::new();
     let mut told = begun.subscribe();
@@ -290,8 +311,23 @@ async fn lie(
             Ok(_) => {}
         }
         let text = String::from_utf8_lossy(&input).into_owned();
-        if !text.ends_with("\r\n\r\n") {
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
             continue;
+        };
+        let length = head
+            .lines()
+            .find_map(|l| l.strip_prefix("Content-Length: "));
+        if length.is_some_and(|length| body.len() < length.parse().unwrap()) {
+            continue;
+        }
+        if text.starts_with("POST /session/s/run") {
+            assert!(
+                head.contains("\r\nContent-Type: application/json"),
+                "{head}"
+            );
+            assert_eq!(body, r#"{"query":"?"}"#);
+        } else {
+            assert_eq!(body, "");
         }
         input.clear();
         if text.starts_with("GET") {
@@ -304,25 +340,37 @@ async fn lie(
                 accept_key(key.as_bytes())
             );
             stream.write_all(head.as_bytes()).await.unwrap();
-            told.recv().await.unwrap();
-            let mut out = Vec::new();
-            for frame in frames {
-                put_frame(&mut out, Opcode::Text, frame.as_bytes());
+            while told.recv().await.is_ok() {
+                let mut out = Vec::new();
+                for frame in frames {
+                    put_frame(&mut out, Opcode::Text, frame.as_bytes());
+                }
+                if stream.write_all(&out).await.is_err() {
+                    return;
+                }
+                // Nobody waits where the answer goes first.
+                let _ = said.send(());
             }
-            stream.write_all(&out).await.unwrap();
-            continue;
+            return;
         }
-        let body = if text.contains("/create") {
-            r#"{"session_id":"s","token":"t"}"#
-        } else {
-            r#"{"run":1,"tokens":3}"#
+        let mut heard = said.subscribe();
+        if text.contains("/run") && matches!(first, First::Frames) {
+            begun.send(()).unwrap();
+            heard.recv().await.unwrap();
+            // The client reads them before what comes only now.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let body = match () {
+            () if text.contains("/create") => r#"{"session_id":"s","auth_token":"t"}"#,
+            () if text.contains("/run") => run,
+            () => "{}",
         };
         let answer = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
-        if text.contains("/run") {
+        if text.contains("/run") && matches!(first, First::Answer) {
             begun.send(()).unwrap();
         }
     }
@@ -331,6 +379,8 @@ async fn lie(
 const ONE: &str = r#"{"type":"token","content":"a","seq":1,"run":1}"#;
 const TWO: &str = r#"{"type":"token","content":"b","seq":2,"run":1}"#;
 const THREE: &str = r#"{"type":"token","content":"c","seq":3,"run":1}"#;
+const BARE: &str = r#"{"type":"token","content":"a"}"#;
+const BARE_DONE: &str = r#"{"type":"done","content":""}"#;
 const DONE: &str = r#"{"type":"done","content":"","seq":4,"run":1,"tokens":3,"finish":"stop"}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -354,17 +404,21 @@ async fn a_server_that_loses_tokens_is_not_called_a_success() {
             ],
             (Outcome::RunFailed, 0, 0, 0),
         ),
-        // An original gateway: no numbers, no count.
+        // No numbers and no count, but the API's: it said that there would be three.
+        (&[BARE, BARE, BARE, BARE_DONE], (Outcome::Ok, 0, 0, 0)),
+        (&[BARE, BARE_DONE], (Outcome::TokensShort, 2, 0, 0)),
+        (&[BARE_DONE], (Outcome::TokensShort, 3, 0, 0)),
+        (
+            &[BARE, BARE, BARE, BARE, BARE_DONE],
+            (Outcome::TokensLost, 0, 0, 0),
+        ),
+        // All that was sent has come, and it is not all there was to be.
         (
             &[
-                r#"{"type":"token","content":"a"}"#,
-                r#"{"type":"done","content":""}"#,
+                ONE,
+                r#"{"type":"done","seq":2,"run":1,"tokens":1,"finish":"stop"}"#,
             ],
-            (Outcome::Ok, 0, 0, 0),
-        ),
-        (
-            &[r#"{"type":"done","content":""}"#],
-            (Outcome::TokensLost, 0, 0, 0),
+            (Outcome::TokensShort, 2, 0, 0),
         ),
     ];
     for (frames, (outcome, missing, twice, shuffled)) in cases {
@@ -385,6 +439,38 @@ async fn a_server_that_loses_tokens_is_not_called_a_success() {
             *shuffled,
             "{frames:?}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_are_held_to_what_the_plan_expects_where_the_service_says_nothing() {
+    for (run, expected, outcome, missing) in [
+        ("{}", None, Outcome::Ok, 0),
+        ("{}", Some(2), Outcome::Ok, 0),
+        ("{}", Some(5), Outcome::TokensShort, 3),
+        // Of another type than ours: nothing is said.
+        (
+            r#"{"run":"r-1","tokens":["a"]}"#,
+            Some(5),
+            Outcome::TokensShort,
+            3,
+        ),
+        // The service knows better than the plan.
+        (r#"{"tokens":2}"#, Some(5), Outcome::Ok, 0),
+        (r#"{"tokens":4}"#, Some(1), Outcome::TokensShort, 2),
+    ] {
+        for first in [First::Answer, First::Frames] {
+            let server = serve(run, first, &[BARE, BARE, BARE_DONE]).await;
+            let mut loading = Loading::closed(1, 2);
+            loading.expect_tokens = expected;
+            let record = loading.carry_out(server, server).await;
+            let told = format!("{run} {expected:?} {first:?}: {:?}", record.outcomes);
+            assert_eq!(record.outcomes.of(outcome), 2, "{told}");
+            assert_eq!(of(&record, Count::TokensReceived), 4, "{told}");
+            assert_eq!(of(&record, Count::TokensMissing), 2 * missing, "{told}");
+            let failed = u64::from(!outcome.is_ok());
+            assert_eq!(of(&record, Count::SessionsFailed), failed, "{told}");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::environment::Environment;
 use crate::execution::{OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
+use crate::query_flags::QueryFlags;
 use crate::quick;
 
 /// Put sessions on a token-streaming stack: HTTP API and WebSocket, every token accounted for.
@@ -23,7 +24,10 @@ Example: 50 new sessions a second for a minute, whatever the stack does
   plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --rate 50/s --duration 60s
 Example: over TLS; only queries whose first token is there in half a second count as good
   plimsoll session sessions://llm.example:443 --socket wss://llm.example:443 --ca ca.crt \\
-      --clients 100 --queries 3 --goodput first_token=500ms --goodput query=3s",
+      --clients 100 --queries 3 --goodput first_token=500ms --goodput query=3s
+Example: questions of a file, to a service that sends 200 tokens for each and does not say so
+  plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --clients 10 \\
+      --rows questions.csv --query '{{row.question}}' --expect-tokens 200",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
     /// The HTTP API: session://HOST:PORT, or sessions://HOST:PORT over TLS 1.3.
@@ -40,14 +44,8 @@ pub(crate) struct Arguments {
     )]
     socket: Option<String>,
 
-    /// Queries in each session [default: 1].
-    #[arg(
-        long,
-        env = "PLIMSOLL_QUERIES",
-        value_name = "N",
-        help_heading = "Session"
-    )]
-    queries: Option<u32>,
+    #[command(flatten)]
+    queries: QueryFlags,
 
     /// The first part of the socket's path [default: agent].
     #[arg(
@@ -149,18 +147,20 @@ pub(crate) fn execute(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
+    let mut call = SessionSpec {
+        socket: arguments.socket.clone(),
+        agent: arguments.agent.clone(),
+        reconnects: arguments.reconnects,
+        reconnect_pause: arguments.reconnect_pause,
+        goodput: goodput(&arguments.goodput),
+        ..SessionSpec::default()
+    };
+    arguments.queries.lay_over(&mut call);
     let call = CallSpec {
-        session: Some(SessionSpec {
-            socket: arguments.socket.clone(),
-            agent: arguments.agent.clone(),
-            queries: arguments.queries,
-            reconnects: arguments.reconnects,
-            reconnect_pause: arguments.reconnect_pause,
-            reconnect_pause_most: None,
-            goodput: goodput(&arguments.goodput),
-        }),
+        session: Some(call),
         ..CallSpec::default()
     };
-    let spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    arguments.queries.rows(&mut spec);
     quick::run(&spec, &arguments.output, environment, session)
 }

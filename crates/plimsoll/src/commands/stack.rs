@@ -19,6 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
+use crate::query_flags::QueryFlags;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
@@ -215,14 +216,8 @@ struct RunArguments {
         value_parser = clap::value_parser!(u16).range(1..=256))]
     server_workers: u16,
 
-    /// Queries in each session [default: 1].
-    #[arg(
-        long,
-        env = "PLIMSOLL_QUERIES",
-        value_name = "N",
-        help_heading = "Session"
-    )]
-    queries: Option<u32>,
+    #[command(flatten)]
+    queries: QueryFlags,
 
     #[command(flatten)]
     load: LoadFlags,
@@ -323,18 +318,20 @@ fn load(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
+    let mut call = SessionSpec {
+        socket: Some(format!("ws://{}", stack.sockets)),
+        ..SessionSpec::default()
+    };
+    arguments.queries.lay_over(&mut call);
     let mut spec = Spec {
         target: Some(format!("session://{}", stack.api)),
         call: CallSpec {
-            session: Some(SessionSpec {
-                socket: Some(format!("ws://{}", stack.sockets)),
-                queries: arguments.queries,
-                ..SessionSpec::default()
-            }),
+            session: Some(call),
             ..CallSpec::default()
         },
         ..Spec::default()
     };
+    arguments.queries.rows(&mut spec);
     arguments.load.lay_over(&mut spec, origins)?;
     let mut plan = planning::plan(&spec, environment, &Source::Flags)?;
     if spec.watch.is_none() {

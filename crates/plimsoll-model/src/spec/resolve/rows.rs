@@ -8,7 +8,11 @@ use crate::template::{Order, Rows, Variation};
 
 impl Problems {
     /// The rows that the plan names; `None` where it names none, or they can't be had.
-    pub(super) fn rows(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Rows> {
+    pub(in crate::spec) fn rows(
+        &mut self,
+        spec: &Spec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<Rows> {
         let rows = spec.rows.as_ref()?;
         let Some(path) = &rows.file else {
             self.add("rows.file", "missing: name a CSV or JSON-lines file");
@@ -23,7 +27,7 @@ impl Problems {
     }
 
     /// What each call's values are chosen by.
-    pub(super) fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
+    pub(in crate::spec) fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
         let order = typed.map_or(Some(Order::default()), Order::named);
         if let (Some(typed), None) = (typed, order) {
@@ -44,8 +48,13 @@ impl Problems {
 
     /// Rows that are used once must be as many as there are calls, the warm-up's too.
     pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
-        let CallPlan::Grpc(call) = call else { return };
-        let Some(varying) = &call.varying else { return };
+        let (varying, each) = match call {
+            CallPlan::Grpc(call) => (&call.varying, 1),
+            // An arrival is a session.
+            CallPlan::Session(call) => (&call.query.varying, u64::from(call.queries)),
+            _ => return,
+        };
+        let Some(varying) = varying else { return };
         if varying.variation.order() != Order::Unique {
             return;
         }
@@ -55,7 +64,7 @@ impl Problems {
             Arrivals::Open(_) => {
                 let arrivals = Schedule::new(load, seed).share(0, 1);
                 let most = usize::try_from(rows).unwrap_or(usize::MAX);
-                arrivals.take(most.saturating_add(1)).count() <= most
+                (arrivals.take(most.saturating_add(1)).count() as u64).saturating_mul(each) <= rows
             }
             Arrivals::Closed { .. } => {
                 let warms_up = load.stages.iter().any(|stage| stage.warmup);

@@ -12,6 +12,7 @@ use crate::schedule::Schedule;
 use crate::template::{self, Moment, Template};
 
 mod plugin;
+mod session;
 
 struct World;
 

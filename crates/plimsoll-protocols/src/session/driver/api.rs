@@ -7,6 +7,9 @@ use plimsoll_model::{Outcome, Time};
 use super::{API, Api, Request, Session};
 use crate::session::http::{Answer, put_post};
 
+/// Where services put the session's token, the one that wins first.
+const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
+
 impl Session {
     pub(super) fn ask_api(&mut self, request: Request, now: Time, turn: &mut Turn<'_>) {
         self.request = Some(request);
@@ -21,16 +24,20 @@ impl Session {
     }
 
     pub(super) fn send_request(&mut self, now: Time, turn: &mut Turn<'_>) {
-        let path = match self.request {
+        let mut rendered = Vec::new();
+        let (path, body) = match self.request {
             None => return,
-            Some(Request::Create) => "/session/create".to_owned(),
-            Some(Request::Run) => format!("/session/{}/run", self.session),
-            Some(Request::Close) => format!("/session/{}/close", self.session),
+            Some(Request::Create) => ("/session/create".to_owned(), &[][..]),
+            Some(Request::Run) => {
+                let path = format!("/session/{}/run", self.session);
+                (path, self.run_body(now, &mut rendered))
+            }
+            Some(Request::Close) => (format!("/session/{}/close", self.session), &[][..]),
         };
-        self.requested = now;
         let out = turn.out(API);
         let before = out.len();
-        put_post(out, &self.options.api_host, &path);
+        put_post(out, &self.options.api_host, &path, body);
+        self.requested = now;
         let size = (out.len() - before) as u32;
         if let Some(query) = &mut self.query
             && self.request == Some(Request::Run)
@@ -40,6 +47,22 @@ impl Session {
                 query.sent = now;
             }
         }
+    }
+
+    /// What the query that is going on asks.
+    fn run_body<'a>(&'a self, now: Time, rendered: &'a mut Vec<u8>) -> &'a [u8] {
+        let query = &self.options.query;
+        let Some(varying) = &query.varying else {
+            return &query.body;
+        };
+        let in_session = self.asked.saturating_sub(1);
+        let unix_ns = self.unix_zero.wrapping_add(now.0);
+        let number = self.number();
+        let moment = varying.variation.moment(number, in_session, unix_ns);
+        if let Some(message) = varying.messages.first() {
+            message.render(&moment, rendered);
+        }
+        rendered
     }
 
     pub(super) fn answered(&mut self, answer: &Answer, now: Time, turn: &mut Turn<'_>) {
@@ -64,20 +87,12 @@ impl Session {
                 self.break_off(Outcome::SessionRefused, now, turn);
             }
             Some(Request::Run) if ok => {
-                #[derive(serde::Deserialize)]
-                struct Begun {
-                    run: Option<u64>,
-                }
-                let begun = serde_json::from_slice::<Begun>(&answer.body);
-                let run = begun.ok().and_then(|begun| begun.run);
-                match &mut self.query {
-                    Some(query) => {
-                        query.begun = true;
-                        self.run = run.or(self.run);
-                    }
-                    // Its `done` was faster.
-                    None => self.after_query(now, turn),
-                }
+                // Of other backends' answers any key may be of another type.
+                let begun = serde_json::from_slice::<serde_json::Value>(&answer.body);
+                let number = |key: &str| begun.as_ref().ok()?.get(key)?.as_u64();
+                self.run = number("run").or(self.run);
+                self.promised = number("tokens").or(self.promised);
+                self.end_query(now, turn);
             }
             Some(Request::Run) => {
                 turn.detail(Outcome::RunRefused, &refused("POST /session/ID/run"));
@@ -89,24 +104,21 @@ impl Session {
     }
 
     pub(super) fn created(&mut self, body: &[u8], now: Time, turn: &mut Turn<'_>) {
-        #[derive(serde::Deserialize)]
-        struct Made {
-            session_id: String,
-            #[serde(alias = "jwt", alias = "access_token")]
-            token: String,
-        }
-        let plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
-        match serde_json::from_slice::<Made>(body) {
-            Ok(made) if plain(&made.session_id) && plain(&made.token) => {
+        let plain = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
+        let made = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
+        let text = |key: &str| made.get(key)?.as_str().filter(plain);
+        let token = TOKEN_KEYS.iter().find_map(|key| text(key));
+        match (text("session_id"), token) {
+            (Some(session), Some(token)) => {
                 self.created_ns = now.since(self.requested);
                 turn.time(TimeMeasure::SessionCreate, self.created_ns);
-                self.session = made.session_id;
-                self.token = made.token;
+                self.session = session.to_owned();
+                self.token = token.to_owned();
                 self.open_socket(now, turn);
             }
             _ => {
                 // What the answer holds may be secret.
-                let text = "POST /session/create: the answer has no session_id and token";
+                let text = "POST /session/create: the answer has no session_id and auth_token";
                 self.api_failed(Outcome::BadAnswer, text, now, turn);
             }
         }
@@ -125,9 +137,9 @@ impl Session {
             // Every query had ended.
             return self.over(turn);
         }
-        if self.request == Some(Request::Run) && self.query.is_none() {
+        if self.request == Some(Request::Run) && self.query.is_some_and(|q| q.end.is_some()) {
             self.request = None;
-            return self.after_query(now, turn);
+            return self.end_query(now, turn);
         }
         self.break_off(outcome, now, turn);
     }

@@ -6,7 +6,7 @@ use plimsoll_engine::script::Turn;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Sample, Time};
 
-use super::{Query, Request, SOCKET, Session};
+use super::{End, Finish, Query, Request, SOCKET, Session};
 use crate::session::account::{Arrived, Frame};
 
 impl Session {
@@ -51,7 +51,8 @@ impl Session {
 
     /// Whether a frame is of a run that has ended already.
     pub(super) fn is_stray(&self, frame: &Frame<'_>) -> bool {
-        self.query.is_none() || matches!((frame.run, self.run), (Some(of), Some(run)) if of < run)
+        self.query.is_none_or(|query| query.end.is_some())
+            || matches!((frame.run, self.run), (Some(of), Some(run)) if of < run)
     }
 
     pub(super) fn token_came(
@@ -91,42 +92,71 @@ impl Session {
         if self.is_stray(frame) || again {
             return;
         }
-        let account = self.account.query;
-        let missing = frame
-            .tokens
-            .map_or(0, |n| n.saturating_sub(account.received));
-        let too_many = frame
-            .tokens
-            .map_or(0, |n| account.received.saturating_sub(n));
-        turn.count(Count::TokensMissing, missing);
-        let whole = missing == 0
-            && too_many == 0
-            && account.duplicated == 0
-            && account.out_of_order == 0
-            && account.received > 0;
-        let outcome = match frame.finish.as_deref() {
-            Some("error") => Outcome::RunFailed,
-            Some("cancelled") => Outcome::Cancelled,
-            _ if whole => Outcome::Ok,
-            _ => Outcome::TokensLost,
+        let finish = match frame.finish.as_deref() {
+            Some("error") => Finish::Error,
+            Some("cancelled") => Finish::Cancelled,
+            _ => Finish::Stop,
         };
-        if outcome == Outcome::TokensLost {
-            turn.detail(
-                outcome,
-                &format!(
-                    "{} of {} tokens received, {} of them twice, {} out of order",
-                    account.received,
-                    frame.tokens.map_or("?".to_owned(), |n| n.to_string()),
-                    account.duplicated,
-                    account.out_of_order
-                ),
-            );
+        if let Some(query) = &mut self.query {
+            query.end = Some(End {
+                at: now,
+                tokens: frame.tokens,
+                finish,
+            });
         }
-        self.query_over(outcome, now, turn);
-        // The answer of the API may still be on its way; the next request waits for it.
+        // What the API answers may be how many tokens there were to be.
         if self.request.is_none() {
+            self.end_query(now, turn);
+        }
+    }
+
+    /// Ends the query, where its `done` has come, and goes on to what follows.
+    pub(super) fn end_query(&mut self, now: Time, turn: &mut Turn<'_>) {
+        if let Some(end) = self.query.and_then(|query| query.end) {
+            let outcome = self.judge(end, turn);
+            self.query_over(outcome, end.at, turn);
             self.after_query(now, turn);
         }
+    }
+
+    /// What the query has come to.
+    fn judge(&self, end: End, turn: &mut Turn<'_>) -> Outcome {
+        let account = self.account.query;
+        let received = account.received;
+        let promised = self.promised.filter(|_| end.finish == Finish::Stop);
+        let most = end.tokens.max(promised).unwrap_or(0);
+        turn.count(Count::TokensMissing, most.saturating_sub(received));
+        match end.finish {
+            Finish::Error => return Outcome::RunFailed,
+            Finish::Cancelled => return Outcome::Cancelled,
+            Finish::Stop => {}
+        }
+        let sent = end.tokens.or(promised);
+        let lost = end.tokens.is_some_and(|sent| received < sent)
+            || sent.is_some_and(|sent| received > sent)
+            || account.duplicated > 0
+            || account.out_of_order > 0;
+        if !lost && let Some(promised) = promised.filter(|n| received < *n) {
+            let outcome = Outcome::TokensShort;
+            turn.detail(
+                outcome,
+                &format!("done came after {received} tokens, and {promised} were to come"),
+            );
+            return outcome;
+        }
+        if !lost && received > 0 {
+            return Outcome::Ok;
+        }
+        turn.detail(
+            Outcome::TokensLost,
+            &format!(
+                "{received} of {} tokens received, {} of them twice, {} out of order",
+                sent.map_or("?".to_owned(), |n| n.to_string()),
+                account.duplicated,
+                account.out_of_order
+            ),
+        );
+        Outcome::TokensLost
     }
 
     pub(super) fn ask(&mut self, now: Time, turn: &mut Turn<'_>) {
@@ -140,10 +170,17 @@ impl Session {
             bytes: 0,
             bytes_sent: 0,
             reconnects: 0,
-            begun: false,
+            end: None,
         });
+        self.promised = self.options.expect_tokens;
         self.ask_api(Request::Run, now, turn);
         self.arm(turn);
+    }
+
+    /// The number in the run of the query that is going on, or was to be the next.
+    pub(super) fn number(&self) -> u64 {
+        let in_session = u64::from(self.asked.saturating_sub(1));
+        self.origin.number * u64::from(self.options.queries) + in_session
     }
 
     /// Records the query that is going on, or was to be the next.
@@ -206,8 +243,7 @@ impl Session {
             (TimeMeasure::TokenMean, per_token),
         ];
         let sample = Sample {
-            number: self.origin.number * u64::from(self.options.queries)
-                + u64::from(self.asked.saturating_sub(1)),
+            number: self.number(),
             arrival,
             sent,
             first_byte: if first == Time::NEVER { now } else { first },
@@ -250,7 +286,14 @@ impl Session {
             return self.over(turn);
         }
         if self.next_at == Time::NEVER {
-            self.record(outcome, now, turn);
+            match self.query.and_then(|query| query.end) {
+                // All of it had come before the session ended.
+                Some(end) if outcome != Outcome::DeadlineExceeded => {
+                    let outcome = self.judge(end, turn);
+                    self.record(outcome, end.at, turn);
+                }
+                _ => self.record(outcome, now, turn),
+            }
         }
         if !turn.is_stopping() {
             while self.asked < self.options.queries {
