@@ -13,10 +13,11 @@ mod bolt;
 mod fetch;
 mod grpc;
 mod load;
+mod metadata;
 mod objectives;
 mod plugin;
 mod rows;
-pub use grpc::metadata;
+pub use metadata::metadata;
 pub(super) use load::stage;
 #[cfg(test)]
 mod tests;
@@ -298,6 +299,10 @@ impl Problems {
             }
         }
     }
+}
+
+fn is_printable(text: &str) -> bool {
+    text.bytes().all(|b| (0x20..=0x7e).contains(&b)) && text.trim() == text
 }
 
 fn is_visible(text: &str) -> bool {
