@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::measure::TimeMeasure;
-use crate::template::Varying;
+use crate::template::{Variation, Varying, VaryingMetadata};
 use crate::units::{Period, Size};
 
 /// A resolved, immutable load test.
@@ -329,6 +329,8 @@ pub struct GrpcCall {
     /// ASCII metadata in order; `-bin` values already in base64. Values may be secret:
     /// the run directory keeps only the names.
     pub metadata: Vec<(String, String)>,
+    /// Those that differ from call to call. `None`: there are none.
+    pub varying_metadata: Option<VaryingMetadata>,
     /// `:authority`; `None`: host:port of the target.
     pub authority: Option<String>,
     /// `user-agent`; `None`: this program and its version.
@@ -342,6 +344,14 @@ pub struct GrpcCall {
     pub stream: Option<StreamPlan>,
     /// What an answer's message has to be; `None`: anything.
     pub answer: Option<Arc<Shapes>>,
+}
+
+impl GrpcCall {
+    /// What calls vary by; `None`: they are all the same.
+    pub fn variation(&self) -> Option<&Variation> {
+        let of_metadata = self.varying_metadata.as_ref().map(|m| &m.variation);
+        self.varying.as_ref().map(|v| &v.variation).or(of_metadata)
+    }
 }
 
 /// How messages are laid out, as far as it decides whether bytes are one of them.

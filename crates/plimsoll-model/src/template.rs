@@ -13,6 +13,8 @@ mod rows;
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use thiserror::Error;
 
 use crate::spec::suggest;
@@ -27,7 +29,7 @@ const USE: &str = "use seq, uuid, random LOW HIGH, now, client, message, row.NAM
 const MOST_DIGITS: usize = 9;
 
 /// What stands for a part of the data.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The call's number in the run, from 0.
     Seq,
@@ -61,21 +63,30 @@ pub struct Random {
 }
 
 /// A [`Source`] in its place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     pub source: Source,
     /// Its place among the fields of the data, so that two random ones differ.
     slot: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     Text(String),
     Field(Field),
 }
 
+impl Part {
+    pub fn field(&self) -> Option<&Field> {
+        match self {
+            Part::Text(_) => None,
+            Part::Field(field) => Some(field),
+        }
+    }
+}
+
 /// A text with fields in it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
 }
@@ -461,6 +472,54 @@ pub struct Varying {
     pub variation: Variation,
     /// One message; or several for a stream, sent in turn. At least one.
     pub messages: Vec<Arc<dyn Render>>,
+}
+
+/// Metadata of a call that vary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaryingMetadata {
+    pub variation: Variation,
+    /// At least one.
+    pub fields: Vec<MetadataField>,
+}
+
+/// A metadata entry whose value is made for each call. Whatever the call, the value is printable
+/// ASCII without blanks at its ends, or base64 where the name ends in `-bin`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetadataField {
+    pub name: String,
+    /// The value as it was given.
+    pub typed: String,
+    pub template: Template,
+}
+
+impl MetadataField {
+    /// The value is a UUID's sixteen bytes.
+    pub fn is_binary_uuid(&self) -> bool {
+        let alone = self.template.alone().map(|field| &field.source);
+        self.name.ends_with("-bin") && matches!(alone, Some(Source::Uuid))
+    }
+
+    /// Appends the value as `moment` has it.
+    #[inline]
+    pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+        match self.template.alone() {
+            Some(field) if self.is_binary_uuid() => {
+                let mut base64 = [0; 24];
+                // gRPC over HTTP/2, "Custom-Metadata": padding should not be sent.
+                let length = STANDARD_NO_PAD.encode_slice(field.uuid(moment), &mut base64);
+                out.extend_from_slice(&base64[..length.unwrap_or(0)]);
+            }
+            _ => self.template.write(moment, out),
+        }
+    }
+
+    /// Bytes of the value, at most.
+    pub fn most(&self) -> usize {
+        match self.is_binary_uuid() {
+            true => 22,
+            false => self.template.bounds().1,
+        }
+    }
 }
 
 impl PartialEq for Varying {

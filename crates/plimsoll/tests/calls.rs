@@ -128,6 +128,7 @@ fn a_run_with_random_data_repeats_exactly() {
 fn data_that_can_not_vary_so_is_told_before_any_load() {
     let place = Place::new();
     fs::write(place.path("r.csv"), "price\n5\nmany\n").expect("writable");
+    fs::write(place.path("users.csv"), "user\nann\n\"b\nx-evil: 1\"\n").expect("writable");
     let order = |data: &str, more: &[&str]| {
         let mut arguments = vec![
             "grpc",
@@ -160,7 +161,7 @@ fn data_that_can_not_vary_so_is_told_before_any_load() {
             &rows,
             "did you mean row.price?",
         ),
-        (r#"{"price": 5}"#, &rows, "no message has a field of them"),
+        (r#"{"price": 5}"#, &rows, "neither a message nor metadata"),
         (
             r#"{"price": 5}"#,
             &["--rows-order", "random"],
@@ -173,8 +174,13 @@ fn data_that_can_not_vary_so_is_told_before_any_load() {
         ),
         (
             r#"{"price": 5}"#,
-            &["--metadata", "x-id: {{uuid}}"],
-            "only messages vary",
+            &["--metadata", "x-id: {{message}}"],
+            "metadata go before the first message",
+        ),
+        (
+            r#"{"price": 5}"#,
+            &["--metadata", "x: {{row.user}}", "--rows", "users.csv"],
+            "users.csv, row 2, column \"user\": not a metadata value",
         ),
         (
             r#"{"price": 5}"#,

@@ -17,8 +17,8 @@ mod metadata;
 mod objectives;
 mod plugin;
 mod rows;
-pub use metadata::metadata;
 pub(super) use load::stage;
+pub use metadata::metadata;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -36,10 +36,14 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
     let CallPlan::Grpc(call) = &plan.call else {
         return Vec::new();
     };
-    call.metadata
-        .iter()
+    // As they are typed: what reads them there looks for fields again.
+    let constant = call.metadata.iter();
+    let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
+    let varying = call.varying_metadata.iter().flat_map(|all| &all.fields);
+    constant
+        .chain(varying.map(|field| (&field.name, field.typed.clone())))
         .filter(|(name, _)| is_secret_name(name))
-        .map(|(name, value)| (secret_variable(name), value.clone()))
+        .map(|(name, value)| (secret_variable(name), value))
         .collect()
 }
 
@@ -108,8 +112,8 @@ impl Spec {
                     Pace::Every(gap) => PaceSpec::Every(Period(gap)),
                 });
             }
-            if let (Some(varying), Some(rows)) = (&call.varying, &mut spec.rows) {
-                rows.order = Some(varying.variation.order().name().to_owned());
+            if let (Some(variation), Some(rows)) = (call.variation(), &mut spec.rows) {
+                rows.order = Some(variation.order().name().to_owned());
             }
             grpc.compression = Some(match call.compression {
                 None => "none".to_owned(),

@@ -39,6 +39,7 @@ impl Order {
 }
 
 /// The values of one column, as text.
+#[derive(PartialEq, Eq)]
 pub struct Column {
     pub name: String,
     values: Box<[Box<str>]>,

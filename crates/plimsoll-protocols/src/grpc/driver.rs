@@ -204,7 +204,8 @@ impl GrpcDriver {
     fn start_apart(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let id = self.next_id;
         self.next_id += 2;
-        if self.prepared.varying.is_some() && self.prepared.script.is_none() {
+        let varies = self.prepared.varying.is_some() || self.prepared.varying_fields.is_some();
+        if varies && self.prepared.script.is_none() {
             return self.start_varying(id, call, number, now, out);
         }
         let body = self.prepared.body.len() as u32;
@@ -215,7 +216,7 @@ impl GrpcDriver {
     }
 
     /// A request's HEADERS.
-    fn write_head(&mut self, id: u32, out: &mut Vec<u8>) {
+    fn write_head(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
         let mut block = Vec::new();
         if !self.waited.is_zero()
@@ -231,12 +232,15 @@ impl GrpcDriver {
                 BlockChoice::Plain => &prepared.plain_block,
             });
         }
+        if let Some(fields) = &prepared.varying_fields {
+            fields.write(number, prepared.unix_ns(now), &mut block);
+        }
         write::header_block(out, id, &block, false);
     }
 
     fn start_slowly(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let prepared = Arc::clone(&self.prepared);
-        self.write_head(id, out);
+        self.write_head(id, number, now, out);
         if let Some(stream) = self.streams.find(id) {
             if let Some(script) = &prepared.script {
                 let exchanges = self.exchanges.get_or_insert_default();

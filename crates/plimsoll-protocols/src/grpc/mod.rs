@@ -11,6 +11,7 @@ mod decodable;
 mod dial;
 mod driver;
 mod exchange;
+mod fields;
 pub mod h2;
 mod head;
 pub mod hpack;

@@ -10,6 +10,7 @@ use plimsoll_model::template::Varying;
 use thiserror::Error;
 
 use super::exchange::Script;
+use super::fields::VaryingFields;
 use super::h2::{DEFAULT_MAX_FRAME, kind, write};
 use super::hpack::Encoder;
 use super::message::{PREFIX_LEN, write_message};
@@ -75,11 +76,13 @@ pub(super) struct Prepared {
     pub(super) answer: Option<Arc<Shapes>>,
     /// Each call's own messages; `None`: they are all the same.
     pub(super) varying: Option<Varying>,
+    /// Metadata of each call's own; `None`: they are all the same.
+    pub(super) varying_fields: Option<VaryingFields>,
     pub(super) compression: Option<Compression>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
     unix_zero: AtomicU64,
     /// What the windows must hold for `steady` to go out; `u32::MAX` for streams and for
-    /// messages that vary, which have no such bytes.
+    /// calls that vary, which have no such bytes.
     pub(super) window_needed: u32,
     /// `None`: the call is unary.
     pub(super) script: Option<Script>,
@@ -122,10 +125,15 @@ impl Prepared {
             check_metadata(name, value)?;
             fields.push((name, value));
         }
-        let size: usize = fields
+        let varying_fields = call.varying_metadata.as_ref().map(VaryingFields::new);
+        for name in varying_fields.iter().flat_map(VaryingFields::names) {
+            check_metadata(name, "")?;
+        }
+        let size = fields
             .iter()
             .map(|(name, value)| name.len() + value.len() + 32)
-            .sum();
+            .sum::<usize>()
+            + varying_fields.as_ref().map_or(0, VaryingFields::most);
         if size > super::h2::MAX_HEADER_BLOCK {
             return Err(RequestError::MetadataTooLarge(size));
         }
@@ -175,12 +183,13 @@ impl Prepared {
             }
         }
         Ok(Prepared {
-            window_needed: match (&script, &varying) {
-                (None, None) => body.len() as u32,
+            window_needed: match (&script, &varying, &varying_fields) {
+                (None, None, None) => body.len() as u32,
                 _ => u32::MAX,
             },
             script,
             varying,
+            varying_fields,
             compression: call.compression,
             unix_zero: AtomicU64::new(0),
             ids: stream_id_places(&steady),

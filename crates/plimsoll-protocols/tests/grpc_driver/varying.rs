@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::plan::{MethodKind, Pace, StreamPlan};
-use plimsoll_model::template::{Moment, Order, Render, Variation, Varying};
+use plimsoll_model::template::{
+    MetadataField, Moment, Order, Render, Template, Variation, Varying, VaryingMetadata,
+};
 use plimsoll_protocols::grpc::h2::{kind, setting};
+use plimsoll_protocols::grpc::hpack::Decoder;
 
 use super::*;
 
@@ -119,6 +122,89 @@ fn what_a_window_holds_back_is_kept_as_it_was() {
         "{}",
         client.driver.heap_bytes()
     );
+}
+
+/// Metadata of each call's own, the value `size` bytes and more.
+fn own_metadata(size: usize) -> Option<VaryingMetadata> {
+    let typed = format!("{}{{{{seq}}}}", "m".repeat(size));
+    Some(VaryingMetadata {
+        variation: Variation::new(1, 1, 1, Order::RoundRobin),
+        fields: vec![MetadataField {
+            name: "x-own".to_owned(),
+            template: Template::parse(&typed, &mut 0, None).unwrap(),
+            typed,
+        }],
+    })
+}
+
+/// The values of `name` in the header blocks that were sent, by stream.
+fn field_of(decoder: &mut Decoder, frames: &[Sent], name: &str) -> Vec<(u32, String)> {
+    let (mut found, mut block) = (Vec::new(), Vec::new());
+    for (head, payload) in frames {
+        if ![kind::HEADERS, kind::CONTINUATION].contains(&head.kind()) {
+            continue;
+        }
+        block.extend_from_slice(payload);
+        if head.has(h2::flags::END_HEADERS) {
+            let mut visit = |field: plimsoll_protocols::grpc::hpack::Field<'_>| {
+                if field.name == name.as_bytes() {
+                    let value = String::from_utf8(field.value.to_vec()).unwrap();
+                    found.push((head.stream(), value));
+                }
+            };
+            decoder.decode(&block, &mut visit).unwrap();
+            block.clear();
+        }
+    }
+    found
+}
+
+#[test]
+fn every_call_has_its_own_metadata_whatever_else_varies() {
+    let same = || GrpcCall {
+        varying: None,
+        ..call(0)
+    };
+    let stream = || GrpcCall {
+        varying: None,
+        ..streaming(1, Pace::None)
+    };
+    for (size, table) in [(3, 4_096), (3, 0), (300, 4_096), (40_000, 4_096)] {
+        for call in [same(), call(10), stream(), streaming(1, Pace::None)] {
+            let metadata = vec![("x-team".to_owned(), "red".to_owned())];
+            let call = GrpcCall {
+                metadata,
+                varying_metadata: own_metadata(size),
+                ..call
+            };
+            let mut client = Client::of(&prepared(&call));
+            client.greet(&[
+                (setting::HEADER_TABLE_SIZE, table),
+                (setting::INITIAL_WINDOW_SIZE, 1 << 20),
+            ]);
+            for _ in 0..3 {
+                client.start();
+            }
+            let frames = client.sent();
+            let expected = |value: &dyn Fn(u32) -> String| -> Vec<(u32, String)> {
+                (0..3).map(|n| (n * 2 + 1, value(n))).collect()
+            };
+            for (name, wanted) in [
+                ("x-own", expected(&|n| format!("{}{n}", "m".repeat(size)))),
+                ("x-team", expected(&|_| "red".to_owned())),
+            ] {
+                let mut decoder = Decoder::new(table, 1 << 20);
+                assert_eq!(
+                    field_of(&mut decoder, &frames, name),
+                    wanted,
+                    "{size} {table}"
+                );
+            }
+            for stream in [1, 3, 5] {
+                assert_eq!(received(&frames, stream).1, 1);
+            }
+        }
+    }
 }
 
 fn streaming(count: u32, pace: Pace) -> GrpcCall {

@@ -1,9 +1,10 @@
 //! `[call.grpc]` → plan.
 
-use super::{EncodedCall, GrpcSpec, Problem, Problems, Spec, Surroundings, is_printable, is_visible};
+use super::metadata::Given;
+use super::{EncodedCall, GrpcSpec, Problems, Spec, Surroundings, is_printable, is_visible};
 use crate::plan::{CallPlan, Compression, GrpcCall, MethodKind, Pace, StreamPlan};
 use crate::spec::PaceSpec;
-use crate::template::{self, Varying};
+use crate::template::{self, Varying, VaryingMetadata};
 use crate::units::Size;
 
 /// What gRPC clients accept unless told otherwise.
@@ -32,7 +33,13 @@ impl Problems {
         if call.import_path.is_some() && call.proto.is_none() {
             self.add("call.grpc.import_path", "used only with call.grpc.proto");
         }
-        let metadata = self.metadata(call, surroundings);
+        let rows = self.rows(spec, surroundings);
+        let given = match &rows {
+            Some(rows) => Given::Rows(rows),
+            None if spec.rows.is_some() => Given::Lost,
+            None => Given::Nothing,
+        };
+        let metadata = self.metadata(call, given, surroundings);
         let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
         let max_message = if (1..=1 << 31).contains(&max_message) {
             max_message as usize
@@ -72,19 +79,19 @@ impl Problems {
             return None;
         };
         let json = self.message(call, surroundings)?;
-        let rows = self.rows(spec, surroundings);
         if spec.rows.is_some() && rows.is_none() {
             return None;
         }
         let text = json.as_deref().unwrap_or("{}");
-        if rows.is_some() && !template::uses_rows(text) {
+        if rows.is_some() && !template::uses_rows(text) && !metadata.uses_rows {
             self.add(
                 "rows",
-                "no message has a field of them: write {{row.NAME}} where a column belongs",
+                "neither a message nor metadata have a field of them: write {{row.NAME}} where a column belongs",
             );
         }
         let variation = self.variation(spec, rows.as_ref());
-        let encoded = match surroundings.encode_grpc(call, method, text, rows.as_ref(), &metadata) {
+        let first = metadata.of_first_call(&variation);
+        let encoded = match surroundings.encode_grpc(call, method, text, rows.as_ref(), &first) {
             Ok(encoded) => encoded,
             Err(problem) => {
                 self.0.push(problem);
@@ -99,12 +106,16 @@ impl Problems {
                 _ => Vec::new(),
             },
             stream,
-            varying: (!encoded.varying.is_empty()).then_some(Varying {
-                variation,
+            varying: (!encoded.varying.is_empty()).then(|| Varying {
+                variation: variation.clone(),
                 messages: encoded.varying,
             }),
             message_json: json,
-            metadata,
+            metadata: metadata.constant,
+            varying_metadata: (!metadata.varying.is_empty()).then_some(VaryingMetadata {
+                variation,
+                fields: metadata.varying,
+            }),
             authority: call.authority.clone(),
             user_agent: call.user_agent.clone(),
             compression,

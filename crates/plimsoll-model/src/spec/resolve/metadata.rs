@@ -1,106 +1,273 @@
-//! `[call.grpc.metadata]` → names and values.
+//! `[call.grpc.metadata]` → names and values. A value with fields is checked for every row, so
+//! that no call meets one that HTTP/2 can't carry.
 
 use base64::Engine as _;
 
 use super::{GrpcSpec, Problem, Problems, Surroundings, is_printable};
 use crate::spec::MetadataSpec;
-use crate::template;
+use crate::template::{
+    self, Column, MetadataField, Order, Part, Rows, Source, Template, Variation,
+};
 
-/// The metadata that `call` asks for: in order, `-bin` values in base64.
+/// The fields of metadata are apart from those of messages.
+const SLOTS: u32 = 1 << 24;
+
+/// The metadata that `call` asks for: in order, `-bin` values in base64, those that vary as the
+/// first call has them.
 ///
 /// # Errors
-/// Every entry that is none, or whose variable or file there is not.
+/// Every entry that is none, or whose variable or file there is not; a field of rows, as there
+/// are none here.
 pub fn metadata(
     call: &GrpcSpec,
     surroundings: &dyn Surroundings,
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {
     let mut problems = Problems(Vec::new());
-    let metadata = problems.metadata(call, surroundings);
+    let metadata = problems.metadata(call, Given::Nothing, surroundings);
     match problems.0.is_empty() {
-        true => Ok(metadata),
+        true => Ok(metadata.of_first_call(&Variation::new(1, 1, 0, Order::default()))),
         false => Err(problems.0),
     }
+}
+
+/// The rows that a plan names.
+#[derive(Clone, Copy)]
+pub(super) enum Given<'a> {
+    Nothing,
+    /// What is wrong with them was said.
+    Lost,
+    Rows(&'a Rows),
+}
+
+/// The metadata of a call.
+#[derive(Debug, Default)]
+pub(super) struct Metadata {
+    /// The same for every call.
+    pub(super) constant: Vec<(String, String)>,
+    pub(super) varying: Vec<MetadataField>,
+    /// A value has a field of rows, be it right or wrong.
+    pub(super) uses_rows: bool,
+}
+
+impl Metadata {
+    /// All of them, for who makes one call.
+    pub(super) fn of_first_call(&self, variation: &Variation) -> Vec<(String, String)> {
+        let moment = variation.moment(0, 0, 0);
+        let mut all = self.constant.clone();
+        all.extend(self.varying.iter().map(|field| {
+            let mut value = Vec::new();
+            field.write(&moment, &mut value);
+            (field.name.clone(), String::from_utf8_lossy(&value).into())
+        }));
+        all
+    }
+}
+
+/// A value, and whether it was typed into the plan: one that was not may be secret.
+struct Value {
+    text: String,
+    typed: bool,
 }
 
 impl Problems {
     pub(super) fn metadata(
         &mut self,
         call: &GrpcSpec,
+        rows: Given<'_>,
         surroundings: &dyn Surroundings,
-    ) -> Vec<(String, String)> {
-        let mut metadata = Vec::new();
-        for (name, value) in &call.metadata {
+    ) -> Metadata {
+        let mut metadata = Metadata::default();
+        let mut slots = SLOTS;
+        for (name, spec) in &call.metadata {
             let key = format!("call.grpc.metadata.{name}");
             let lower = name.to_ascii_lowercase();
-            if lower.is_empty()
-                || !lower
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b))
-            {
-                self.add(&*key, "not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
+            if let Err(problem) = check_name(&lower) {
+                self.add(&*key, problem);
                 continue;
             }
-            if lower == "user-agent" {
-                self.add(
-                    &*key,
-                    "has a key of its own: write user_agent in [call.grpc]",
-                );
-                continue;
-            }
-            if lower.starts_with("grpc-")
-                || [
-                    "te",
-                    "content-type",
-                    "host",
-                    "connection",
-                    "content-length",
-                    "transfer-encoding",
-                ]
-                .contains(&lower.as_str())
-            {
-                self.add(&*key, "set by gRPC itself: take it out");
-                continue;
-            }
-            let value = match value {
-                MetadataSpec::Text(text) => Ok(text.clone()),
-                MetadataSpec::Env(variable) => surroundings
-                    .variable(variable)
-                    .ok_or_else(|| format!("the environment variable {variable} is not set")),
-                MetadataSpec::File(path) => surroundings
-                    .read(path)
-                    .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
-                    .map_err(|e| format!("can't read {}: {e}", path.display())),
-            };
-            let Some(value) = self.keep(&key, value) else {
+            let Some(value) = self.keep(&key, value(spec, surroundings)) else {
                 continue;
             };
-            if let Some(field) = template::first_field(&value) {
-                self.add(
-                    &*key,
-                    format!("`{field}`: metadata are the same for every call, only messages vary"),
-                );
-                continue;
-            }
-            if lower.ends_with("-bin") {
-                let standard = base64::engine::GeneralPurpose::new(
-                    &base64::alphabet::STANDARD,
-                    base64::engine::GeneralPurposeConfig::new()
-                        .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
-                );
-                if standard.decode(&value).is_err() {
-                    self.add(&*key, "not base64: the value of a name that ends in -bin is binary, typed in base64");
+            metadata.uses_rows |= template::uses_rows(&value.text);
+            let template = match template(&value, &mut slots, rows) {
+                Ok(Some(template)) => template,
+                Ok(None) => continue,
+                Err(problem) => {
+                    self.add(&*key, problem);
                     continue;
                 }
-            } else if !is_printable(&value) {
-                // The value may be secret: it is not shown.
-                self.add(
-                    &*key,
-                    "not a metadata value: use printable ASCII without blanks at its ends",
-                );
-                continue;
+            };
+            let checked = match template.constant() {
+                Some(constant) => check_constant(&lower, constant),
+                None => check_varying(&lower, &template, rows),
+            };
+            match (checked, template.constant()) {
+                (Err(problem), _) => self.add(&*key, problem),
+                (Ok(()), Some(constant)) => {
+                    metadata.constant.push((lower, constant.to_owned()));
+                }
+                (Ok(()), None) => metadata.varying.push(MetadataField {
+                    name: lower,
+                    typed: value.text,
+                    template,
+                }),
             }
-            metadata.push((lower, value));
         }
         metadata
     }
+}
+
+fn check_name(name: &str) -> Result<(), &'static str> {
+    let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b);
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return Err("not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
+    }
+    if name == "user-agent" {
+        return Err("has a key of its own: write user_agent in [call.grpc]");
+    }
+    let own = [
+        "te",
+        "content-type",
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+    ];
+    if name.starts_with("grpc-") || own.contains(&name) {
+        return Err("set by gRPC itself: take it out");
+    }
+    Ok(())
+}
+
+fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<Value, String> {
+    let text = match spec {
+        MetadataSpec::Text(text) => text.clone(),
+        MetadataSpec::Env(variable) => surroundings
+            .variable(variable)
+            .ok_or_else(|| format!("the environment variable {variable} is not set"))?,
+        MetadataSpec::File(path) => surroundings
+            .read(path)
+            .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
+            .map_err(|e| format!("can't read {}: {e}", path.display()))?,
+    };
+    Ok(Value {
+        text,
+        typed: matches!(spec, MetadataSpec::Text(_)),
+    })
+}
+
+/// `None`: it needs the rows that are lost.
+fn template(value: &Value, slots: &mut u32, rows: Given<'_>) -> Result<Option<Template>, String> {
+    let rows = match rows {
+        Given::Rows(rows) => Some(rows),
+        Given::Lost if template::uses_rows(&value.text) => return Ok(None),
+        Given::Lost | Given::Nothing => None,
+    };
+    match Template::parse(&value.text, slots, rows) {
+        Ok(template) => Ok(Some(template)),
+        Err(e) if value.typed || template::first_field(&value.text).is_some() => Err(e.to_string()),
+        Err(_) => Err("its braces hold no field: two plain braces are written {{{{".to_owned()),
+    }
+}
+
+const UNPRINTABLE: &str = "not a metadata value: use printable ASCII without blanks at its ends";
+const NO_BASE64: &str =
+    "not base64: the value of a name that ends in -bin is binary, typed in base64";
+
+/// Values may be secret: they are not shown.
+fn check_constant(name: &str, value: &str) -> Result<(), String> {
+    match name.ends_with("-bin") {
+        true if !is_base64(value) => Err(NO_BASE64.to_owned()),
+        false if !is_printable(value) => Err(UNPRINTABLE.to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Whether every call can have what `template` makes for it.
+fn check_varying(name: &str, template: &Template, rows: Given<'_>) -> Result<(), String> {
+    let fields = || template.parts().iter().filter_map(Part::field);
+    if fields().any(|field| matches!(field.source, Source::Message)) {
+        return Err("{{message}}: metadata go before the first message".to_owned());
+    }
+    let columns = fields().filter_map(|field| match &field.source {
+        Source::Row(column) => Some(&**column),
+        _ => None,
+    });
+    let columns: Vec<&Column> = columns.collect();
+    let Given::Rows(rows) = rows else {
+        return check_one(name, template, &[], 0).map_err(|bad| bad.problem.to_owned());
+    };
+    let rows_to_check = if columns.is_empty() { 1 } else { rows.count() };
+    for row in 0..rows_to_check {
+        check_one(name, template, &columns, row).map_err(|bad| match bad.column {
+            Some(column) => format!(
+                "{}, row {}, column {column:?}: {}",
+                rows.file(),
+                row + 1,
+                bad.problem
+            ),
+            None => bad.problem.to_owned(),
+        })?;
+    }
+    Ok(())
+}
+
+struct Bad<'a> {
+    problem: &'static str,
+    column: Option<&'a str>,
+}
+
+/// Whether the value is right with the columns of one row.
+fn check_one<'a>(
+    name: &str,
+    template: &Template,
+    columns: &[&'a Column],
+    row: usize,
+) -> Result<(), Bad<'a>> {
+    let bad = |problem, column: Option<&&'a Column>| {
+        let column = column.map(|column| column.name.as_str());
+        Err(Bad { problem, column })
+    };
+    if name.ends_with("-bin") {
+        return match (template.alone().map(|field| &field.source), columns) {
+            (Some(Source::Uuid), _) => Ok(()),
+            (Some(Source::Row(_)), [column]) if is_base64(column.value(row)) => Ok(()),
+            (Some(Source::Row(_)), _) => bad(NO_BASE64, columns.first()),
+            _ => bad(
+                "the value of a name that ends in -bin is one field alone: {{row.NAME}}, a column in base64, or {{uuid}}, its sixteen bytes",
+                None,
+            ),
+        };
+    }
+    let is_ascii = |text: &str| text.bytes().all(|b| (0x20..=0x7e).contains(&b));
+    if let Some(column) = columns.iter().find(|c| !is_ascii(c.value(row))) {
+        return bad(UNPRINTABLE, Some(column));
+    }
+    // All but blanks at its ends is known to be right; those of a column show up only together.
+    let mut whole = String::new();
+    for part in template.parts() {
+        match part {
+            Part::Text(text) => whole.push_str(text),
+            Part::Field(field) => match &field.source {
+                Source::Row(column) => whole.push_str(column.value(row)),
+                _ => whole.push('0'),
+            },
+        }
+    }
+    match is_printable(&whole) {
+        true => Ok(()),
+        false => {
+            let has_blank = |c: &&&'a Column| c.value(row).trim() != c.value(row);
+            bad(UNPRINTABLE, columns.iter().find(has_blank))
+        }
+    }
+}
+
+fn is_base64(text: &str) -> bool {
+    let standard = base64::engine::GeneralPurpose::new(
+        &base64::alphabet::STANDARD,
+        base64::engine::GeneralPurposeConfig::new()
+            .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
+    );
+    standard.decode(text).is_ok()
 }

@@ -48,17 +48,20 @@ impl Problems {
 
     /// Rows that are used once must be as many as there are calls, the warm-up's too.
     pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
-        let (varying, each) = match call {
-            CallPlan::Grpc(call) => (&call.varying, 1),
+        let (variation, each) = match call {
+            CallPlan::Grpc(call) => (call.variation(), 1),
             // An arrival is a session.
-            CallPlan::Session(call) => (&call.query.varying, u64::from(call.queries)),
+            CallPlan::Session(call) => (
+                call.query.varying.as_ref().map(|v| &v.variation),
+                u64::from(call.queries),
+            ),
             _ => return,
         };
-        let Some(varying) = varying else { return };
-        if varying.variation.order() != Order::Unique {
+        let Some(variation) = variation else { return };
+        if variation.order() != Order::Unique {
             return;
         }
-        let rows = varying.variation.rows();
+        let rows = variation.rows();
         let key = "rows.order";
         let enough = match load.arrivals {
             Arrivals::Open(_) => {

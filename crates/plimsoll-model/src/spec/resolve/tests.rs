@@ -33,6 +33,8 @@ impl Surroundings for World {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "TOKEN" | "PLIMSOLL_METADATA_AUTHORIZATION" => Some("Bearer hush".into()),
+            "BRACES" => Some("hush{{".into()),
+            "VARYING" => Some("Bearer {{row.name}}".into()),
             _ => None,
         }
     }
@@ -40,6 +42,9 @@ impl Surroundings for World {
         match path.to_str() {
             Some("order.json") => Ok("{\"price\": 5}\n".into()),
             Some("users.csv") => Ok("name,age\nann,5\nbob,7\ncy,9\n".into()),
+            Some("odd.csv") => {
+                Ok("plain,lines,blank,token\na,b,c,AQID\na,\"b\nc\",\" c\",AQ*D\n".into())
+            }
             _ => Err(io::Error::from(io::ErrorKind::NotFound)),
         }
     }
@@ -476,8 +481,32 @@ fn messages_and_metadata_are_judged() {
             "`call.grpc.message`: `{{sec}}` is unknown: did you mean seq?",
         ),
         (
-            "metadata = { x-id = \"{{uuid}}\" }",
-            "`call.grpc.metadata.x-id`: `{{uuid}}`: metadata are the same",
+            "metadata = { x-id = \"{{uid}}\" }",
+            "`call.grpc.metadata.x-id`: `{{uid}}` is unknown: did you mean uuid?",
+        ),
+        (
+            "metadata = { x-id = \"{{row.name}}\" }",
+            "`call.grpc.metadata.x-id`: `{{row.name}}` needs rows",
+        ),
+        (
+            "metadata = { x-id = \"{{message}}\" }",
+            "`call.grpc.metadata.x-id`: {{message}}: metadata go before",
+        ),
+        (
+            "metadata = { x-id = \"é{{seq}}\" }",
+            "`call.grpc.metadata.x-id`: not a metadata value",
+        ),
+        (
+            "metadata = { x-id = \"{{seq}} \" }",
+            "`call.grpc.metadata.x-id`: not a metadata value",
+        ),
+        (
+            "metadata = { id-bin = \"{{seq}}\" }",
+            "`call.grpc.metadata.id-bin`: the value of a name that ends in -bin is one field alone",
+        ),
+        (
+            "metadata = { authorization = { env = \"BRACES\" } }",
+            "`call.grpc.metadata.authorization`: its braces hold no field",
         ),
         (
             "metadata = { user-agent = \"me\" }",
@@ -762,6 +791,70 @@ fn wrong_fetches_say_what_is_right() {
     ] {
         let problems = wrong(&format!("{text}{load}"));
         assert_eq!(problems, [expected]);
+    }
+}
+
+#[test]
+fn metadata_vary_and_every_row_is_judged() {
+    let with = |metadata: &str, file: &str| {
+        format!(
+            "target = \"grpc://a:1\"\n[rows]\nfile = \"{file}\"\n[load]\nrate = \"1/s\"\ncalls = 1\n\
+             {CALL}metadata = {{ {metadata} }}\n"
+        )
+    };
+    let typed = "b = \"{{row.name}}-{{{{\", a-bin = \"{{uuid}}\", c = \"{{{{\", \
+                 authorization = { env = \"VARYING\" }";
+    let plan = plan(&with(typed, "users.csv"));
+    let CallPlan::Grpc(call) = &plan.call else {
+        panic!("not gRPC");
+    };
+    assert_eq!(call.metadata, [("c".to_owned(), "{{".to_owned())]);
+    let varying = call.varying_metadata.as_ref().unwrap();
+    let of_call = |number| {
+        let mut values = varying.fields.iter().map(|field| {
+            let mut value = Vec::new();
+            let moment = varying.variation.moment(number, 0, 0);
+            field.write(&moment, &mut value);
+            assert!(value.len() <= field.most());
+            (field.name.as_str(), String::from_utf8(value).unwrap())
+        });
+        let [uuid, authorization, b] = [(); 3].map(|()| values.next().unwrap());
+        assert_eq!((uuid.0, uuid.1.len()), ("a-bin", 22));
+        assert_eq!((authorization.0, b.0), ("authorization", "b"));
+        (authorization.1, b.1)
+    };
+    assert_eq!(of_call(1), ("Bearer bob".into(), "bob-{{".into()));
+    assert_eq!(of_call(3), ("Bearer ann".into(), "ann-{{".into()));
+    // What shards are given is what was typed.
+    let secrets = crate::spec::secrets(&plan);
+    let authorization = "PLIMSOLL_METADATA_AUTHORIZATION".to_owned();
+    assert_eq!(secrets, [(authorization, "Bearer {{row.name}}".to_owned())]);
+
+    for (metadata, told) in [
+        ("x = \"{{row.plain}}\"", None),
+        (
+            "x = \"{{row.lines}}\"",
+            Some("odd.csv, row 2, column \"lines\": not a metadata value: use printable ASCII"),
+        ),
+        ("x = \"<{{row.blank}}>\"", None),
+        (
+            "x = \"{{row.blank}}\"",
+            Some("odd.csv, row 2, column \"blank\": not a metadata value: use printable ASCII"),
+        ),
+        (
+            "x-bin = \"{{row.token}}\"",
+            Some("odd.csv, row 2, column \"token\": not base64"),
+        ),
+    ] {
+        let text = with(metadata, "odd.csv");
+        match told {
+            None => drop(self::plan(&text)),
+            Some(told) => {
+                let problems = wrong(&text);
+                assert_eq!(problems.len(), 1, "{problems:?}");
+                assert!(problems[0].contains(told), "{problems:?}");
+            }
+        }
     }
 }
 

@@ -141,6 +141,25 @@ fn literal(
     string(value, block);
 }
 
+/// Appends the beginning of a literal field that no table keeps (RFC 7541, 6.2.2): all of it
+/// but the value, which is to follow with its length before it ([`prefix_with_length`]).
+pub fn begin_literal(name: &str, block: &mut Vec<u8>) {
+    let (_, by_name) = find_static(name.as_bytes(), b"");
+    integer::encode(by_name.unwrap_or(0), 4, 0, block);
+    if by_name.is_none() {
+        string(name.as_bytes(), block);
+    }
+}
+
+/// Makes a string literal (RFC 7541, 5.2) of what was appended to `block` from `start` on.
+#[inline]
+pub fn prefix_with_length(block: &mut Vec<u8>, start: usize) {
+    let length = block.len() - start;
+    integer::encode(length as u32, 7, 0, block);
+    let prefix = block.len() - start - length;
+    block[start..].rotate_right(prefix);
+}
+
 /// A string literal in the shorter of its two forms.
 fn string(text: &[u8], block: &mut Vec<u8>) {
     let coded = huffman::encoded_len(text);

@@ -13,7 +13,9 @@ mod integer;
 mod table;
 
 pub use decoder::{DecodedBlock, Decoder, Field};
-pub use encoder::{BlockChoice, Encoder, ListEncoder, PeerTable};
+pub use encoder::{
+    BlockChoice, Encoder, ListEncoder, PeerTable, begin_literal, prefix_with_length,
+};
 pub use huffman::{
     decode as huffman_decode, encode as huffman_encode, encoded_len as huffman_encoded_len,
 };
