@@ -139,8 +139,7 @@ impl Turn<'_> {
     ) {
         *self.in_flight -= 1;
         let address = self.addresses[usize::from(link.0)];
-        self.recorder
-            .call_at(address, self.stage, sample.outcome.is_ok());
+        self.recorder.call_at(address, self.stage, sample.outcome);
         let sample = Sample {
             stage: self.stage,
             ..sample

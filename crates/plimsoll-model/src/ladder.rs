@@ -185,7 +185,7 @@ impl Slice {
             server_cpu_us_per_call: total.server.and_then(|s| s.cpu_us_per_call),
             sidecar_cpu_us_per_call: None,
             server_bytes_per_connection: None,
-            errors: total.errors + total.not_started,
+            errors: total.errors,
             valid: run.summary.health.valid,
             not_resumed: objective::only_not_resumed(run),
             conclusion: Conclusion::of(&objectives),

@@ -167,6 +167,12 @@ impl Outcome {
         matches!(self, Outcome::CutOff | Outcome::Interrupted)
     }
 
+    /// The call failed. One that was given up did not.
+    #[inline]
+    pub fn is_error(self) -> bool {
+        !self.is_ok() && !self.is_given_up()
+    }
+
     /// The call took longer than it was allowed: how long depends on when the clock was read.
     pub fn is_timeout(self) -> bool {
         matches!(self, Outcome::DeadlineExceeded | Outcome::ConnectTimeout)

@@ -132,10 +132,10 @@ impl Recorder {
     /// A call ended on a connection to the address; nothing is counted at an address without
     /// a number.
     #[inline]
-    pub fn call_at(&mut self, address: u32, stage: u8, ok: bool) {
+    pub fn call_at(&mut self, address: u32, stage: u8, outcome: Outcome) {
         if let Some(counts) = self.at(address, stage) {
             counts.calls += 1;
-            counts.errors += u64::from(!ok);
+            counts.errors += u64::from(outcome.is_error());
         }
     }
 
@@ -403,12 +403,13 @@ mod tests {
         assert_eq!(recorder.address("a"), first);
         recorder.connection_at(second, 0);
         recorder.connect_failure_at(first, 0);
-        recorder.call_at(second, 1, true);
-        recorder.call_at(second, 1, false);
-        recorder.call_at(u32::MAX, 1, true);
+        recorder.call_at(second, 1, Outcome::Ok);
+        recorder.call_at(second, 1, Outcome::CutOff);
+        recorder.call_at(second, 1, Outcome::Reset);
+        recorder.call_at(u32::MAX, 1, Outcome::Ok);
         let mut other = Recorder::new(2, false);
         let same = other.address("b");
-        other.call_at(same, 1, true);
+        other.call_at(same, 1, Outcome::Ok);
         let mut total = Interval::default();
         let mut taken = recorder.take(None);
         for interval in [&taken, &other.take(None)] {
@@ -416,7 +417,7 @@ mod tests {
         }
         let counts =
             |stage: usize, address| total.stages[stage].as_deref().unwrap().addresses[address];
-        assert_eq!((counts(1, "b").calls, counts(1, "b").errors), (3, 1));
+        assert_eq!((counts(1, "b").calls, counts(1, "b").errors), (4, 1));
         assert_eq!(
             (counts(0, "b").connections, counts(0, "a").connect_failures),
             (1, 1)
@@ -426,7 +427,7 @@ mod tests {
         assert!(taken.is_empty());
         let third = recorder.address("c");
         recorder.take(Some(taken));
-        recorder.call_at(third, 1, true);
+        recorder.call_at(third, 1, Outcome::Ok);
         let mut total = Interval::default();
         total.merge(&recorder.take(None));
         assert_eq!(total.stages[1].as_deref().unwrap().addresses["c"].calls, 1);

@@ -105,7 +105,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             recorder.cut_off(stage, MS);
         }
         let address = recorder.address(["127.0.0.1:1", "127.0.0.2:1"][i as usize % 2]);
-        recorder.call_at(address, stage, true);
+        recorder.call_at(address, stage, Outcome::Ok);
         recorder.connection_at(address, stage);
         recorder.connect_failure_at(address, stage);
         if i == 0 {

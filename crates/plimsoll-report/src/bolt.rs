@@ -69,14 +69,15 @@ pub fn render(run: &Run) -> Option<String> {
     Some(out)
 }
 
-/// Every call that was due is in total; the others divide it.
+/// Every call that was due is in total; the others divide it, but for those that were given up
+/// because the run ended.
 fn requests(out: &mut String, record: &StageRecord) {
     let timeout = record.outcomes.of(Outcome::DeadlineExceeded);
     let blamed = |blame: &[Blame]| -> u64 {
         record
             .outcomes
             .iter()
-            .filter(|(outcome, _)| *outcome != Outcome::DeadlineExceeded)
+            .filter(|(o, _)| *o != Outcome::DeadlineExceeded && !o.is_given_up())
             .filter(|(outcome, _)| outcome.blame().is_some_and(|b| blame.contains(&b)))
             .map(|(_, n)| n)
             .sum()

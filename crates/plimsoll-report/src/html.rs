@@ -72,6 +72,7 @@ pub fn runs(views: &[View]) -> String {
         (measures::sessions(views))
         (tables::addresses(views))
         (tables::errors(views))
+        (tables::given_up(views))
         (phases::section(views))
         (memory::memory(views))
         (tables::ends(views))
@@ -195,7 +196,7 @@ fn verdict(view: &View, several: bool) -> Markup {
         _ if view.judged.is_empty() => (Tone::Plain, "no objective"),
         _ => (Tone::Good, "objectives met"),
     };
-    let all = total.ok + total.errors + total.not_started;
+    let all = total.ok + total.errors;
     let mut cards = vec![Card::new("calls ok", share(total.ok, all))];
     if let Some(achieved) = total.achieved_per_s {
         let mut card = Card::new("achieved", rate(achieved));

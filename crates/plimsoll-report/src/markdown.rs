@@ -25,7 +25,7 @@ pub fn render(runs: &[Run]) -> String {
             out,
             "| {} | {} | {} | {} | {} | {} | {} |",
             cell(&run.header.name),
-            share(total.ok, total.ok + total.errors + total.not_started),
+            share(total.ok, total.ok + total.errors),
             dash(total.achieved_per_s.map(rate)),
             dash(response.and_then(|r| r.p50_us).map(time)),
             dash(response.and_then(|r| r.p99_us).map(time)),

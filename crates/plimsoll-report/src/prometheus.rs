@@ -16,12 +16,8 @@ pub fn render(runs: &[Run]) -> String {
         |run| {
             let total = &run.summary.total;
             let mut lines = vec![("outcome=\"OK\"".to_owned(), total.ok as f64)];
-            lines.extend(
-                total
-                    .errors_by_code
-                    .iter()
-                    .map(|e| (format!("outcome=\"{}\"", e.code), e.count as f64)),
-            );
+            let others = total.errors_by_code.iter().chain(&total.cut_short_by_code);
+            lines.extend(others.map(|e| (format!("outcome=\"{}\"", e.code), e.count as f64)));
             lines.push((
                 "outcome=\"NOT_STARTED\"".to_owned(),
                 total.not_started as f64,

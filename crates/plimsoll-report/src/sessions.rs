@@ -203,7 +203,7 @@ fn errors(record: &StageRecord) -> Map<String, Value> {
     record
         .outcomes
         .iter()
-        .filter(|(outcome, n)| !outcome.is_ok() && *n > 0)
+        .filter(|(outcome, n)| outcome.is_error() && *n > 0)
         .map(|(outcome, n)| (outcome.code().to_owned(), n.into()))
         .collect()
 }

@@ -249,6 +249,9 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         format!("{} ok", count(t.ok)),
         plural(t.errors, "error"),
     ];
+    if t.cut_short > 0 {
+        calls.push(format!("{} cut short", count(t.cut_short)));
+    }
     if t.not_started > 0 {
         calls.push(format!("{} not started", count(t.not_started)));
     }
@@ -261,7 +264,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     if t.late > 0 {
         calls.push(format!("{} answered after the deadline", count(t.late)));
     }
-    let settled = t.ok + t.errors + t.not_started;
+    let settled = t.ok + t.errors;
     if settled > 0 {
         calls.push(format!("{} successful", share(t.ok, settled)));
     }
@@ -327,6 +330,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         plural(c.errors, "error")
     );
     for (n, what) in [
+        (c.cut_short, "cut short"),
         (c.not_started, "not started"),
         (c.in_flight, "in flight"),
         (c.backlog, "waiting"),
@@ -580,6 +584,7 @@ fn errors(out: &mut String, run: &Run, options: &Options) {
         out.push('\n');
     };
     show("error", &t.errors_by_code, t.ok + t.errors);
+    show("cut short", &t.cut_short_by_code, t.due);
     // Attempts at shared connections happen in any stage, and before the first call.
     let mut failures: Vec<ErrorSummary> = Vec::new();
     let mut attempts = 0;

@@ -5,7 +5,9 @@ mod made;
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_report::{hdr_log, junit, markdown, prometheus};
+use plimsoll_model::Outcome;
+use plimsoll_report::html::{self, View};
+use plimsoll_report::{hdr_log, junit, markdown, prometheus, terminal};
 
 #[test]
 fn hdrhistogram_for_python_reads_the_log_and_finds_the_same_percentiles() {
@@ -148,5 +150,34 @@ fn markdown_and_prometheus_say_what_was_measured() {
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let value = line.rsplit(' ').next().expect("a value");
         assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
+    }
+}
+
+/// What the end of a run cut short, or left unsent, says nothing of the target.
+#[test]
+fn calls_that_were_given_up_are_errors_in_no_document() {
+    for outcome in [Outcome::Interrupted, Outcome::CutOff] {
+        let (_dir, run) = made::run_with("ended", outcome, 2);
+        let total = &run.summary.total;
+        assert_eq!((total.ok, total.errors, total.cut_short), (1497, 0, 3));
+        assert_eq!(total.success_share, Some(1.0));
+        assert!(run.summary.count_check.matches);
+        let shown = terminal::render(&run, &terminal::Options::default());
+        let shown: Vec<&str> = shown.split_whitespace().collect();
+        let shown = shown.join(" ");
+        let calls = "1,497 ok, 0 errors, 3 cut short, 6 not started, 100 % successful";
+        assert!(shown.contains(calls), "{shown}");
+        let html = html::runs(&[View::of(run.clone()).expect("a view")]);
+        assert!(!html.contains(" errors at "), "the timeline");
+        assert!(!html.contains("<h2>Errors"), "the table of errors");
+        assert!(html.contains("Given up") && html.contains(outcome.code()));
+        let runs = [run];
+        let text = markdown::render(&runs);
+        assert!(text.contains("| ended | 100 % |"), "{text}");
+        let text = prometheus::render(&runs);
+        let counted = format!("outcome=\"{}\"}} 3", outcome.code());
+        assert!(text.contains(&counted), "{text}");
+        let text = junit::render(&runs);
+        assert!(!text.contains(outcome.code()), "{text}");
     }
 }

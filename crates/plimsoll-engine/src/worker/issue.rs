@@ -475,7 +475,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
             connection.in_flight -= 1;
             connection.has_carried |= outcome.is_ok() | (done.first_byte != Time::NEVER);
-            (self.recorder).call_at(connection.place, call.stage, outcome.is_ok());
+            (self.recorder).call_at(connection.place, call.stage, outcome);
             match connection.early {
                 Early::No | Early::Sent(_) => {}
                 Early::Accepted => self.recorder.count(call.stage, Count::EarlyAccepted, 1),

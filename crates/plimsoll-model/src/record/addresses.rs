@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct AddressCounts {
     /// Calls that ended on a connection to it.
     pub calls: u64,
-    /// Those of them that did not end ok.
+    /// Those of them that ended with an error.
     pub errors: u64,
     /// Connections that came up.
     pub connections: u64,

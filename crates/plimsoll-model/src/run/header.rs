@@ -246,8 +246,13 @@ impl RunHeader {
             connections: (!cold && !arriving).then_some(plan.load.connections),
             cold,
             calls_per_connection: match &plan.call {
+                _ if cold => Some(1),
                 CallPlan::Fetch(call) => call.per_connection,
-                _ => None,
+                CallPlan::Session(call) => Some(call.queries),
+                // None of these replaces a connection that works.
+                CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Plugin(_) | CallPlan::Hold(_) => {
+                    None
+                }
             },
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,

@@ -431,7 +431,7 @@ mod tests {
         recorder.due(1, 1);
         recorder.cut_off(1, 90_000_000);
         let address = recorder.address("127.0.0.1:1");
-        recorder.call_at(address, 1, false);
+        recorder.call_at(address, 1, Outcome::Reset);
         recorder.connect_failure_at(address, 1);
         recorder.first_message(1, 4_000);
         recorder.inter_message(1, 50);

@@ -168,9 +168,9 @@ pub struct ErrorSummary {
 }
 
 impl ErrorSummary {
-    /// The errors among `counts`, the most frequent first.
-    fn of(counts: &Counts) -> Vec<ErrorSummary> {
-        let mut errors: Vec<(Outcome, u64)> = counts.iter().filter(|(o, _)| !o.is_ok()).collect();
+    /// Those among `counts` that are `wanted`, the most frequent first.
+    fn of(counts: &Counts, wanted: fn(Outcome) -> bool) -> Vec<ErrorSummary> {
+        let mut errors: Vec<(Outcome, u64)> = counts.iter().filter(|(o, _)| wanted(*o)).collect();
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
         errors
             .into_iter()
@@ -240,11 +240,14 @@ pub struct StageSummary {
     pub lasted_us: Option<u64>,
     pub due: u64,
     pub ok: u64,
+    /// Those that were given up are none.
     pub errors: u64,
+    /// Sent, and given up because the run ended.
+    pub cut_short: u64,
     pub late: u64,
     pub not_started: u64,
     pub expired_unsent: u64,
-    /// ok / (ok + errors + not started); `None` where there is none.
+    /// ok / (ok + errors); `None` where there is none.
     pub success_share: Option<f64>,
     /// Arrivals a second.
     pub offered_per_s: Option<f64>,
@@ -263,6 +266,9 @@ pub struct StageSummary {
     pub connections_unused: Option<u64>,
     pub connections_open_max: u64,
     pub errors_by_code: Vec<ErrorSummary>,
+    /// Left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut_short_by_code: Vec<ErrorSummary>,
     pub connect_failures_by_code: Vec<ErrorSummary>,
     /// Where the target has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -299,7 +305,7 @@ impl StageSummary {
             let seconds = totals.window.as_secs_f64();
             (seconds > 0.0).then(|| rounded(n as f64 / seconds))
         };
-        let settled = r.ended() + r.not_started;
+        let settled = r.ok() + r.errors();
         StageSummary {
             name: name.to_owned(),
             warmup,
@@ -308,6 +314,7 @@ impl StageSummary {
             due: r.due,
             ok: r.ok(),
             errors: r.errors(),
+            cut_short: r.cut_short(),
             late: r.late,
             not_started: r.not_started,
             expired_unsent: r.expired_unsent,
@@ -322,8 +329,9 @@ impl StageSummary {
             connections_lost: r.connections_lost,
             connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
             connections_open_max: totals.connections_open_max,
-            errors_by_code: ErrorSummary::of(&r.outcomes),
-            connect_failures_by_code: ErrorSummary::of(&r.connect_failures),
+            errors_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_error),
+            cut_short_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_given_up),
+            connect_failures_by_code: ErrorSummary::of(&r.connect_failures, |o| !o.is_ok()),
             addresses: AddressSummary::of(r),
             response: TimesSummary::of(&r.response),
             service: TimesSummary::of(&r.service),
@@ -358,6 +366,8 @@ pub struct CountCheck {
     pub due: u64,
     pub ok: u64,
     pub errors: u64,
+    /// Sent, and given up because the run ended.
+    pub cut_short: u64,
     pub not_started: u64,
     /// Sent and not ended when the record ends; 0 in a run that ended in good order.
     pub in_flight: u64,
@@ -414,6 +424,7 @@ impl Summary {
             due: 0,
             ok: 0,
             errors: 0,
+            cut_short: 0,
             not_started: 0,
             in_flight: totals.in_flight,
             backlog: totals.backlog,
@@ -424,6 +435,7 @@ impl Summary {
             check.due += t.record.due;
             check.ok += t.record.ok();
             check.errors += t.record.errors();
+            check.cut_short += t.record.cut_short();
             check.not_started += t.record.not_started;
             let name = header
                 .planned_stages
@@ -440,8 +452,8 @@ impl Summary {
             measured.client.rss_bytes_before,
             measured.server.rss_bytes_before,
         ) = totals.rss_before;
-        let accounted =
-            check.ok + check.errors + check.not_started + check.in_flight + check.backlog;
+        let ended = check.ok + check.errors + check.cut_short;
+        let accounted = ended + check.not_started + check.in_flight + check.backlog;
         check.matches = check.due == accounted;
         // Connections that warm-up could not make are missing in what follows it.
         let mut judged = measured.record.clone();

@@ -336,8 +336,12 @@ impl Script for Session {
             // Between queries: nothing is in flight.
             return;
         }
+        // A session that the end of the run cuts short has not failed.
+        let failed = self.has_failed || outcome.is_error();
         self.record(outcome, now, turn);
-        turn.count(Count::SessionsFailed, 1);
+        if failed {
+            turn.count(Count::SessionsFailed, 1);
+        }
     }
 }
 

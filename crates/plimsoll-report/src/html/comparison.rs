@@ -274,7 +274,7 @@ fn runs(a: &[View], b: &[View]) -> Markup {
                 @let response = total.response;
                 tr {
                     th scope="row" { (name) } td.text { (view.run.dir.display()) }
-                    td { (share(total.ok, total.ok + total.errors + total.not_started)) }
+                    td { (share(total.ok, total.ok + total.errors)) }
                     td { (total.achieved_per_s.map_or_else(|| "–".to_owned(), rate)) }
                     td { (dash(response.and_then(|r| r.p50_us))) } td { (dash(response.and_then(|r| r.p99_us))) }
                     td { (dash(response.and_then(|r| r.p99_9_us))) }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use plimsoll_model::run::TimesSummary;
-use plimsoll_model::run::summary::ResourcesSummary;
+use plimsoll_model::run::summary::{ErrorSummary, ResourcesSummary};
 use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
@@ -69,36 +69,72 @@ pub(super) fn errors(views: &[View]) -> Markup {
         .iter()
         .flat_map(|view| {
             let total = &view.run.summary.total;
-            let all = total.ok + total.errors + total.not_started;
-            let codes = total.errors_by_code.iter().map(move |e| {
-                let name = named(view, several, &e.code);
-                (
-                    name,
-                    e.count,
-                    share(e.count, all),
-                    format!("{} ({})", e.explanation, e.blame),
-                )
-            });
-            let waiting = (total.not_started > 0).then(|| {
-                let name = named(view, several, "not started");
-                let why = "due, and never sent before the run ended".to_owned();
-                (name, total.not_started, share(total.not_started, all), why)
-            });
-            codes.chain(waiting)
+            let all = total.ok + total.errors;
+            let codes = total.errors_by_code.iter();
+            codes.map(move |e| CodeRow::of(named(view, several, &e.code), e, all))
         })
         .collect();
+    codes("Errors", "", &rows)
+}
+
+/// Calls that say nothing of the target.
+pub(super) fn given_up(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let rows: Vec<_> = views
+        .iter()
+        .flat_map(|view| {
+            let total = &view.run.summary.total;
+            let cut_short = total.cut_short_by_code.iter();
+            let cut_short =
+                cut_short.map(move |e| CodeRow::of(named(view, several, &e.code), e, total.due));
+            let waiting = (total.not_started > 0).then(|| CodeRow {
+                code: named(view, several, "not started"),
+                calls: total.not_started,
+                part: share(total.not_started, total.due),
+                text: "due, and never sent before the run ended".to_owned(),
+            });
+            cut_short.chain(waiting)
+        })
+        .collect();
+    codes(
+        "Given up",
+        "Calls that the end of the run cut short, or that the generator came to too late: no errors, and in no percentile.",
+        &rows,
+    )
+}
+
+/// What became of some calls.
+struct CodeRow {
+    code: String,
+    calls: u64,
+    part: String,
+    text: String,
+}
+
+impl CodeRow {
+    fn of(code: String, summary: &ErrorSummary, all: u64) -> CodeRow {
+        CodeRow {
+            code,
+            calls: summary.count,
+            part: share(summary.count, all),
+            text: format!("{} ({})", summary.explanation, summary.blame),
+        }
+    }
+}
+
+fn codes(title: &str, note: &str, rows: &[CodeRow]) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
     let table = html! {
         div.scroll { table {
             thead { tr { th scope="col" { "code" } th scope="col" { "calls" } th scope="col" { "of all" } th.text scope="col" { "what it means (whose failure)" } } }
-            tbody { @for (code, n, part, text) in &rows {
-                tr { th scope="row" { (code) } td { (count(*n)) } td { (part) } td.text { (text) } }
+            tbody { @for row in rows {
+                tr { th scope="row" { (row.code) } td { (count(row.calls)) } td { (row.part) } td.text { (row.text) } }
             } }
         } }
     };
-    section("Errors", "", &table)
+    section(title, note, &table)
 }
 
 /// What became of calls and connections at each of a name's addresses.
@@ -184,10 +220,11 @@ pub(super) fn health(views: &[View]) -> Markup {
         .map(|view| {
             let c = &view.run.summary.count_check;
             let sum = format!(
-                "{} due = {} ok + {} errors + {} not started + {} unfinished",
+                "{} due = {} ok + {} errors + {} cut short + {} not started + {} unfinished",
                 count(c.due),
                 count(c.ok),
                 count(c.errors),
+                count(c.cut_short),
                 count(c.not_started),
                 count(c.in_flight + c.backlog)
             );

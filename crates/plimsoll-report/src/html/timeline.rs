@@ -30,7 +30,7 @@ impl Column {
         for (_, record) in &interval.stages {
             column.due += record.due;
             column.ended += record.ended();
-            column.errors += record.errors() + record.not_started;
+            column.errors += record.errors();
             column.response.merge(&record.response);
         }
         column
@@ -108,9 +108,27 @@ fn merged(columns: &[Column], group: usize) -> Vec<Column> {
 mod tests {
     use std::time::Duration;
 
+    use plimsoll_model::Outcome;
     use plimsoll_model::record::StageRecord;
 
     use super::*;
+
+    #[test]
+    fn calls_that_were_given_up_are_no_errors() {
+        let mut record = StageRecord {
+            not_started: 5,
+            ..StageRecord::default()
+        };
+        record.outcomes.add(Outcome::Interrupted, 3);
+        record.outcomes.add(Outcome::CutOff, 2);
+        record.outcomes.add(Outcome::Reset, 1);
+        let column = Column::of(&IntervalRecord {
+            length: Duration::from_secs(1),
+            stages: vec![(0, record)],
+            ..IntervalRecord::default()
+        });
+        assert_eq!(column.errors, 1);
+    }
 
     #[test]
     fn a_long_run_has_no_more_columns_and_loses_nothing() {

@@ -11,6 +11,11 @@ use plimsoll_model::run::{
 
 /// A run of three seconds at 500/s, of which one call a second fails, and its directory.
 pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
+    run_with(name, Outcome::Reset, 0)
+}
+
+/// The same, but that one call a second ends with `outcome`, and so many more are not started.
+pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempfile::TempDir, Run) {
     let dir = tempfile::tempdir().expect("a directory");
     let header = RunHeader {
         schema_version: SCHEMA_VERSION,
@@ -51,7 +56,8 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
         RunWriter::create(&dir.path().join("run"), header, plan, false).expect("a run");
     for index in 0..3 {
         let mut record = StageRecord {
-            due: 500,
+            due: 500 + not_started,
+            not_started,
             ..StageRecord::default()
         };
         for call in 0..499 {
@@ -59,7 +65,7 @@ pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
             record.service.record(1_900_000 + call * 10_000);
         }
         record.outcomes.add(Outcome::Ok, 499);
-        record.outcomes.add(Outcome::Reset, 1);
+        record.outcomes.add(outcome, 1);
         let interval = IntervalRecord {
             index,
             start_offset: Duration::from_secs(index),

@@ -88,7 +88,7 @@ impl Figures {
             seconds,
             due: record.due,
             ended: record.ended(),
-            errors: record.errors() + record.not_started,
+            errors: record.errors(),
             response: Spread::of(&record.response),
             service: Spread::of(&record.service),
             lag: Spread::of(&record.lag),
@@ -108,7 +108,7 @@ impl Figures {
 
     /// The errors, the most frequent first.
     pub(super) fn errors_by_code(&self) -> Vec<(Outcome, u64)> {
-        let mut errors: Vec<_> = self.outcomes.iter().filter(|(o, _)| !o.is_ok()).collect();
+        let mut errors: Vec<_> = self.outcomes.iter().filter(|(o, _)| o.is_error()).collect();
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
         errors
     }

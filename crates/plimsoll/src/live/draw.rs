@@ -484,6 +484,28 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_were_given_up_are_no_errors() {
+        let mut board = running(TIMED, 0);
+        let mut last = interval(8, 1, 0);
+        let record = &mut last.stages[0].1;
+        record.not_started = 700;
+        record.outcomes.add(Outcome::Interrupted, 30);
+        record.outcomes.add(Outcome::CutOff, 20);
+        board.interval(&last, Duration::ZERO);
+        let text = frame(&board, &[], 80, 30);
+        let failed = text.lines().find(|line| line.contains("failed"));
+        let words: Vec<&str> = failed.unwrap_or_default().split_whitespace().collect();
+        assert!(
+            words.windows(3).any(|w| w == ["failed", "0/s", "0"]),
+            "{text}"
+        );
+        assert!(
+            !text.contains("INTERRUPTED") && !text.contains("CUT_OFF"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn before_the_first_call() {
         let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
         board.phase = Phase::Connecting {

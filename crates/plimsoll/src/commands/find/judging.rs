@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_model::objective::Verdict::{CannotBeJudged, Missed, NotSupported};
 use plimsoll_model::objective::{Measured, Standing};
 use plimsoll_model::plan::{Metric, Objective, Plan};
-use plimsoll_model::record::{Counts, StageRecord};
+use plimsoll_model::record::Counts;
 use plimsoll_model::run::{Run, RunError, State};
 use plimsoll_model::search::{Growth, Verdict};
 use plimsoll_model::{Outcome, objective};
@@ -104,7 +104,7 @@ pub(super) fn judge(
     }
     // Calls that ran into their deadline were slow; those that failed otherwise are errors.
     let record = measured.all.record.clone();
-    let failed = failures(&record);
+    let failed = record.errors();
     let slow = record.outcomes.of(Outcome::DeadlineExceeded);
     let without = &mut measured.all.record;
     without.outcomes = Counts::default();
@@ -116,19 +116,10 @@ pub(super) fn judge(
     }
 }
 
-/// Calls that failed, those left out that were given up with the trial.
-fn failures(record: &StageRecord) -> u64 {
-    let failed = record.outcomes.iter().filter(|(o, _)| !o.is_ok());
-    failed
-        .filter(|(o, _)| !o.is_given_up())
-        .map(|(_, n)| n)
-        .sum()
-}
-
 /// The share of the calls that failed.
 pub(super) fn errors_share(run: &Run) -> Option<f64> {
     let record = run.measured();
-    let failed = failures(&record);
+    let failed = record.errors();
     let all = record.ok() + failed;
     (all > 0).then(|| failed as f64 / all as f64)
 }
