@@ -6,11 +6,11 @@
 //! longer each time; when it comes back, or no other is left, it is tried again.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Recorder, Time};
 
+use crate::address::Address;
 use crate::network::Found;
 use crate::worker::classify_connect;
 
@@ -34,7 +34,7 @@ pub(crate) struct Addresses {
 
 #[derive(Debug)]
 struct Known {
-    address: SocketAddr,
+    address: Address,
     /// What it is counted as.
     number: u32,
     /// In a row.
@@ -63,7 +63,7 @@ impl Addresses {
             let known = self.known.iter().position(|k| k.address == *address);
             let place = known.unwrap_or_else(|| {
                 self.known.push(Known {
-                    address: *address,
+                    address: address.clone(),
                     number: match counted {
                         true => recorder.address(&address.to_string()),
                         false => NOWHERE,
@@ -90,8 +90,8 @@ impl Addresses {
         }
     }
 
-    pub(crate) fn at(&self, place: u32) -> SocketAddr {
-        self.known[place as usize].address
+    pub(crate) fn at(&self, place: u32) -> &Address {
+        &self.known[place as usize].address
     }
 
     /// What is counted at `place` is counted with this number.
@@ -133,8 +133,8 @@ impl Addresses {
             0 | 1 => String::new(),
             n => format!(" (the last of {n} addresses)"),
         };
-        let address = self.at(place);
-        (outcome, format!("connect to {address}: {e}{last}{advice}"))
+        let unreached = self.at(place).unreached(e);
+        (outcome, format!("{unreached}{last}{advice}"))
     }
 
     /// A connection to the address at `place` came up.
@@ -179,7 +179,7 @@ mod tests {
         let mut addresses = Addresses::default();
         let found = Found {
             addresses: ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
-                .map(|text| text.parse().unwrap())
+                .map(|text| Address::Tcp(text.parse().unwrap()))
                 .into(),
             may_change: true,
         };
@@ -216,13 +216,13 @@ mod tests {
         assert!(addresses.are_known(Time(999)) && !addresses.are_known(Time(1_000)));
         let found = Found {
             addresses: ["10.0.0.3:1", "10.0.0.4:1"]
-                .map(|text| text.parse().unwrap())
+                .map(|text| Address::Tcp(text.parse().unwrap()))
                 .into(),
             may_change: true,
         };
         addresses.learn(&found, Time(2_000), &mut recorder);
         assert_eq!(addresses.route(0, Time(1)), [2, 3]);
-        assert_eq!(addresses.at(3), "10.0.0.4:1".parse().unwrap());
+        assert_eq!(addresses.at(3).to_string(), "10.0.0.4:1");
         assert_eq!(addresses.number(3), recorder.address("10.0.0.4:1"));
     }
 }

@@ -5,7 +5,6 @@
 //! never wait for it: they hand intervals over and go on.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -18,6 +17,7 @@ use plimsoll_model::run::merge::InStep;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
 
+use crate::address::Address;
 use crate::clock::Clock;
 use crate::defect::{self, Defect};
 use crate::driver::Protocol;
@@ -229,7 +229,7 @@ pub fn run_scripts<C: Scripts>(
 ///
 /// # Errors
 /// When there is none.
-pub fn resolve(target: &Target) -> Result<Arc<[SocketAddr]>, RunError> {
+pub fn resolve(target: &Target) -> Result<Arc<[Address]>, RunError> {
     resolver::addresses(target).map_err(|source| RunError::Resolve {
         url: target.url.clone(),
         host: target.host.clone(),
@@ -258,7 +258,7 @@ fn carry_out(
     let addresses = resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
     let shard = place.shard();
-    let is_local = addresses.iter().all(|address| address.ip().is_loopback());
+    let is_local = addresses.iter().all(Address::is_local);
     let workers = worker_count(plan, whole.most_workers, shard, is_local);
     let clock = match &place {
         Place::Alone => Clock::new(),

@@ -1,6 +1,7 @@
 //! The load generator: one event loop per core that starts calls when they are due,
 //! moves bytes between drivers and transports, and records what came of every call.
 
+pub mod address;
 mod addresses;
 pub mod clock;
 pub mod conductor;
@@ -19,6 +20,7 @@ mod tickets;
 pub mod tls;
 pub mod worker;
 
+pub use address::Address;
 pub use clock::Clock;
 pub use conductor::{
     Finished, Observation, Place, RunError, connections_at_once, connections_of_scripts,

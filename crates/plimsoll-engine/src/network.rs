@@ -5,10 +5,11 @@
 //! the very loop that runs in production.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_model::Time;
+
+use crate::address::Address;
 
 mod low_water;
 pub mod os;
@@ -40,7 +41,7 @@ pub struct Wake {
 #[derive(Clone, Debug)]
 pub struct Found {
     /// In the order in which connections are spread over them; at least one.
-    pub addresses: Arc<[SocketAddr]>,
+    pub addresses: Arc<[Address]>,
     /// Another lookup may find others.
     pub may_change: bool,
 }
@@ -60,9 +61,9 @@ pub trait Network {
 
     fn now(&mut self) -> Time;
 
-    /// Start a TCP connection. It is up, or has failed, when the socket is writable:
+    /// Start a connection. It is up, or has failed, when the socket is writable:
     /// [`Network::connected`] tells.
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<Self::Socket>;
+    fn connect(&mut self, to: &Address, token: Token) -> io::Result<Self::Socket>;
 
     /// The result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;

@@ -11,6 +11,7 @@ use std::sync::mpsc;
 
 use plimsoll_model::plan::Target;
 
+use crate::address::Address;
 use crate::network::os::Waker;
 use crate::network::{Found, Lookup, Token};
 
@@ -121,7 +122,7 @@ fn look_up(name: &Name) -> Result<Found, (io::ErrorKind, String)> {
 ///
 /// # Errors
 /// When its name does not resolve.
-pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[SocketAddr]>> {
+pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     let addresses = match known(target) {
         Some(known) => known,
         None => by_name(&target.host, target.port)?,
@@ -130,8 +131,11 @@ pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[SocketAddr]>> {
 }
 
 /// What needs no looking up.
-fn known(target: &Target) -> Option<Vec<SocketAddr>> {
-    let with_port = |ip: &IpAddr| SocketAddr::new(*ip, target.port);
+fn known(target: &Target) -> Option<Vec<Address>> {
+    let with_port = |ip: &IpAddr| Address::Tcp(SocketAddr::new(*ip, target.port));
+    if let Some(socket) = &target.socket {
+        return Some(vec![Address::Unix(socket.clone())]);
+    }
     if !target.addresses.is_empty() {
         return Some(target.addresses.iter().map(with_port).collect());
     }
@@ -139,7 +143,7 @@ fn known(target: &Target) -> Option<Vec<SocketAddr>> {
     Some(vec![with_port(&literal)])
 }
 
-fn by_name(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+fn by_name(host: &str, port: u16) -> io::Result<Vec<Address>> {
     let found: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
     if found.is_empty() {
         return Err(io::Error::new(
@@ -147,7 +151,8 @@ fn by_name(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
             format!("host name {host:?} has no address"),
         ));
     }
-    Ok(interleaved(found))
+    let mixed = interleaved(found).into_iter();
+    Ok(mixed.map(Address::Tcp).collect())
 }
 
 /// The families by turns (RFC 8305 §4), the one that the system prefers first. Within a
@@ -172,9 +177,10 @@ fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// Without the addresses of a family that no source address has, unless that is all.
-fn reachable(found: Vec<SocketAddr>, sources: &[IpAddr]) -> Vec<SocketAddr> {
-    let has_source = |to: &SocketAddr| {
-        sources.is_empty() || sources.iter().any(|from| from.is_ipv4() == to.is_ipv4())
+fn reachable(found: Vec<Address>, sources: &[IpAddr]) -> Vec<Address> {
+    let has_source = |to: &Address| {
+        let is_of = |from: &IpAddr| to.ip().is_none_or(|to| from.is_ipv4() == to.is_ipv4());
+        sources.is_empty() || sources.iter().any(is_of)
     };
     if found.iter().any(has_source) {
         found.into_iter().filter(has_source).collect()
@@ -207,11 +213,12 @@ mod tests {
     #[test]
     fn addresses_without_a_source_of_their_family_are_left_out() {
         let found = addresses_of(&["[::1]:1", "10.0.0.1:1"]);
+        let found: Vec<Address> = found.into_iter().map(Address::Tcp).collect();
         let from = |text: &str| [text.parse().unwrap()];
-        assert_eq!(reachable(found.clone(), &from("10.0.0.9")), [found[1]]);
+        assert_eq!(reachable(found.clone(), &from("10.0.0.9")), found[1..]);
         assert_eq!(
             reachable(found[..1].to_vec(), &from("10.0.0.9")),
-            [found[0]]
+            found[..1]
         );
         assert_eq!(reachable(found.clone(), &[]), found);
     }

@@ -5,15 +5,17 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
 use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
-use plimsoll_model::plan::Watch;
+use plimsoll_model::plan::{UnixSocket, Watch};
 use plimsoll_model::run::Resources;
-use procfs::net::TcpState;
+use procfs::net::{TcpState, UnixState};
 use procfs::process::Process;
+
+use crate::address::Address;
 
 /// What a process has used so far, and holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl Watched {
 
     /// The processes that listen on one of `addresses` on this machine; `None` if there
     /// are none that this user may look at.
-    pub fn listening_on(addresses: &[SocketAddr]) -> Option<Watched> {
+    pub fn listening_on(addresses: &[Address]) -> Option<Watched> {
         let sockets = listening_sockets(addresses);
         if sockets.is_empty() {
             return None;
@@ -186,11 +188,13 @@ fn system_share(last: Usage, now: Usage) -> f64 {
 }
 
 /// The server whose resources the plan wants to be read, where it can be found.
-pub fn server_of(watch: Watch, target: &[SocketAddr]) -> Option<Watched> {
+pub fn server_of(watch: Watch, target: &[Address]) -> Option<Watched> {
     match watch {
         Watch::TargetPort => Watched::listening_on(target),
         Watch::Port(port) => {
-            let at_port = target.iter().map(|to| SocketAddr::new(to.ip(), port));
+            let hosts = target.iter().map(Address::ip);
+            let hosts = hosts.map(|ip| ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+            let at_port = hosts.map(|ip| Address::Tcp(SocketAddr::new(ip, port)));
             Watched::listening_on(&at_port.collect::<Vec<_>>())
         }
         Watch::Pid(pid) => Some(Watched::pid(pid)),
@@ -199,24 +203,54 @@ pub fn server_of(watch: Watch, target: &[SocketAddr]) -> Option<Watched> {
     }
 }
 
-fn listening_sockets(addresses: &[SocketAddr]) -> HashSet<u64> {
+fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
     let takes = |local: SocketAddr, address: &SocketAddr| {
         local.port() == address.port()
             && (local.ip().is_unspecified() || same_host(local.ip(), address.ip()))
     };
+    let (mut tcp, mut unix) = (Vec::new(), Vec::new());
+    for address in addresses {
+        match address {
+            Address::Tcp(address) => tcp.push(*address),
+            Address::Unix(socket) => unix.extend(names_of(socket)),
+        }
+    }
     let entries = [procfs::net::tcp(), procfs::net::tcp6()];
-    entries
+    let networked = entries
         .into_iter()
         .flatten()
         .flatten()
         .filter(|entry| {
             entry.state == TcpState::Listen
-                && addresses
+                && tcp
                     .iter()
                     .any(|address| takes(entry.local_address, address))
         })
-        .map(|entry| entry.inode)
-        .collect()
+        .map(|entry| entry.inode);
+    let local = procfs::net::unix()
+        .into_iter()
+        .flatten()
+        // An accepted one has its listener's name, too, and is connected.
+        .filter(|entry| matches!(entry.state, UnixState::UNCONNECTED))
+        .filter(|entry| entry.path.as_ref().is_some_and(|path| unix.contains(path)))
+        .map(|entry| entry.inode);
+    networked.chain(local).collect()
+}
+
+/// What the kernel may list a socket as: the path that its server was given, which can be
+/// another one to the same file.
+fn names_of(socket: &UnixSocket) -> Vec<PathBuf> {
+    match socket {
+        UnixSocket::Abstract(name) => vec![format!("@{name}").into()],
+        UnixSocket::Path(path) => {
+            let whole = std::path::absolute(path).ok();
+            let real = path.canonicalize().ok();
+            [Some(path.clone()), whole, real]
+                .into_iter()
+                .flatten()
+                .collect()
+        }
+    }
 }
 
 /// Whether a process's descriptors lead to one of the sockets. Other users' processes
@@ -270,12 +304,24 @@ mod tests {
     fn this_process_is_found_by_the_port_it_listens_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let watched = Watched::listening_on(&[address]).unwrap();
+        let watched = Watched::listening_on(&[address.into()]).unwrap();
         assert_eq!(watched.pids(), Watched::own().pids());
         let usage = watched.usage().unwrap();
         assert!(usage.rss_bytes > 100_000 && usage.descriptors > 3 && usage.threads >= 1);
         drop(listener);
-        assert!(Watched::listening_on(&[address]).is_none());
+        assert!(Watched::listening_on(&[address.into()]).is_none());
+    }
+
+    #[test]
+    fn this_process_is_found_by_the_socket_it_listens_on() {
+        let path = std::env::temp_dir().join(format!("plimsoll-{}.sock", std::process::id()));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let address = [Address::Unix(UnixSocket::Path(path.clone()))];
+        let found = Watched::listening_on(&address);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(found.unwrap().pids(), Watched::own().pids());
+        drop(listener);
+        assert!(Watched::listening_on(&address).is_none());
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub enum TlsSetupError {
     #[error("no trusted certificates: the system's trust store is empty; give tls.ca (--ca)")]
     NoSystemRoots,
     #[error(
+        "a Unix socket has no name for the server's certificate to be checked against; give the one that it is for with --server-name (tls.server_name)"
+    )]
+    NoServerName,
+    #[error(
         "server name {name:?} is neither a DNS name nor an IP address; set tls.server_name (--server-name)"
     )]
     ServerName { name: String },
@@ -139,6 +143,9 @@ impl TlsClient {
         config.resumption = Resumption::disabled();
         config.enable_early_data = plan.early_data;
         config.enable_secret_extraction = plan.records == RecordLayer::Own;
+        if plan.lacks_name(target) {
+            return Err(TlsSetupError::NoServerName);
+        }
         let name = plan.server_name.as_deref().unwrap_or(&target.host);
         let bare = name.trim_start_matches('[').trim_end_matches(']');
         let server_name =

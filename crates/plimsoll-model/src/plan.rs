@@ -40,6 +40,74 @@ pub struct Target {
     pub port: u16,
     /// The host's addresses, where the plan gives them; empty: its name is looked up.
     pub addresses: Vec<IpAddr>,
+    /// A socket of this machine: then host and port lead nowhere, and the host, `localhost`,
+    /// is what requests name.
+    pub socket: Option<UnixSocket>,
+}
+
+impl Target {
+    /// As `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2) have it.
+    pub fn authority(&self) -> String {
+        match (&self.socket, self.host.contains(':')) {
+            (Some(_), _) => self.host.clone(),
+            (None, true) => format!("[{}]:{}", self.host, self.port),
+            (None, false) => format!("{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// A Unix domain socket (unix(7)), as gRPC's name syntax has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum UnixSocket {
+    Path(PathBuf),
+    /// In no file system.
+    Abstract(String),
+}
+
+impl UnixSocket {
+    /// Bytes of a path or a name (`sun_path` with its last 0).
+    pub const LONGEST: usize = 107;
+
+    /// Reads `unix:PATH`, `unix:///PATH` or `unix-abstract:NAME`; `None`: it is something else.
+    ///
+    /// # Errors
+    /// What is wrong with the path or the name.
+    pub fn parse(text: &str) -> Option<Result<UnixSocket, String>> {
+        let (scheme, rest) = text.split_once(':')?;
+        let is_abstract = match scheme {
+            "unix" => false,
+            "unix-abstract" => true,
+            _ => return None,
+        };
+        let name = match rest.strip_prefix("//") {
+            Some(path) if path.starts_with('/') && !is_abstract => path,
+            Some(_) => {
+                return Some(Err(format!(
+                    "`{text}`: write unix:/PATH or unix:///PATH, or unix-abstract:NAME for a socket without a file"
+                )));
+            }
+            None => rest,
+        };
+        Some(match name.len() {
+            0 => Err(format!("`{text}` names no socket: write unix:/PATH")),
+            n if n > UnixSocket::LONGEST => Err(format!(
+                "`{text}`: a socket's path may have {} bytes, and this one has {n}: use a shorter one, or a relative one",
+                UnixSocket::LONGEST
+            )),
+            _ if name.contains('\0') => Err(format!("{text:?} has a zero byte in it")),
+            _ if is_abstract => Ok(UnixSocket::Abstract(name.to_owned())),
+            _ => Ok(UnixSocket::Path(name.into())),
+        })
+    }
+}
+
+impl fmt::Display for UnixSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnixSocket::Path(path) => write!(f, "unix:{}", path.display()),
+            UnixSocket::Abstract(name) => write!(f, "unix-abstract:{name}"),
+        }
+    }
 }
 
 /// How the link is secured. Paths, not contents.
@@ -48,7 +116,8 @@ pub struct TlsPlan {
     pub trust: Trust,
     /// Client certificate chain and key (PEM): present for mutual TLS.
     pub identity: Option<Identity>,
-    /// The name to check the certificate against; `None`: the target's host.
+    /// The name to check the certificate against; `None`: the target's host, which a Unix
+    /// socket does not have.
     pub server_name: Option<String>,
     pub suites: Vec<Suite>,
     pub groups: Vec<Group>,
@@ -58,6 +127,15 @@ pub struct TlsPlan {
     pub early_data: bool,
     pub records: RecordLayer,
     pub chain: ChainCheck,
+}
+
+impl TlsPlan {
+    /// Nothing says what name the certificate of this target has to be for: a Unix socket has
+    /// none of its own.
+    pub fn lacks_name(&self, target: &Target) -> bool {
+        let is_checked = matches!(self.trust, Trust::System | Trust::Ca(_));
+        is_checked && target.socket.is_some() && self.server_name.is_none()
+    }
 }
 
 /// What a server's certificate is held to.

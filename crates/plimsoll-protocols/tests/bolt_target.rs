@@ -29,7 +29,7 @@ impl Server {
             ..Listen::default()
         };
         let bound = listen.bind().unwrap();
-        let address = bound.address();
+        let address = bound.address().tcp().unwrap();
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let serving = async move {

@@ -1,10 +1,20 @@
 //! What to do when not one connection came up. Called where that ends a command.
 
 use plimsoll_model::Outcome;
+use plimsoll_model::spec::is_socket;
 
-/// The most likely remedy, in a sentence.
-pub(crate) fn on_no_connection(outcome: Outcome) -> &'static str {
+/// The most likely remedy, in a sentence. `url`: the target's.
+pub(crate) fn on_no_connection(outcome: Outcome, url: &str) -> &'static str {
     match outcome {
+        Outcome::ConnectRefused | Outcome::ConnectFailed if is_socket(url) => {
+            "is the server running, and is the path right?"
+        }
+        Outcome::TlsNotTls if is_socket(url) => {
+            "a plaintext server? Then write the target without a secured scheme, and leave the TLS flags out"
+        }
+        Outcome::NotHttp2 if is_socket(url) => {
+            "is it a gRPC server? If it speaks TLS, write the target with grpcs+unix:"
+        }
         Outcome::ConnectRefused => "is the server running, and are host and port right?",
         Outcome::ConnectTimeout => {
             "is it the right port, and grpc:// (plaintext) or grpcs:// (TLS) as the server speaks? --connect-timeout gives a slow one more time"

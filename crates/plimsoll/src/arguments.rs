@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use clap::builder::BoolishValueParser;
 use clap::error::{ContextKind, ContextValue};
@@ -10,10 +11,13 @@ use clap::{
     ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand,
 };
 
+use plimsoll_engine::Address;
+use plimsoll_model::plan::UnixSocket;
+
 use crate::commands;
 use crate::console;
 use crate::environment::{self, Environment};
-use crate::failure::Exit;
+use crate::failure::{Exit, Failure};
 use crate::progress::Wish;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
@@ -65,6 +69,29 @@ pub(crate) struct Cli {
 /// `1` and `yes` as well as `true`, since flags come from variables too.
 pub(crate) fn boolish() -> BoolishValueParser {
     BoolishValueParser::new()
+}
+
+/// Where to listen, as typed for a flag.
+///
+/// # Errors
+/// When it is no address.
+pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Failure> {
+    let wrong = |problem: String| {
+        Failure::usage(
+            format_args!("{flag}: {problem}"),
+            "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one; or unix:/PATH",
+        )
+    };
+    if let Some(socket) = UnixSocket::parse(typed) {
+        return socket.map(Address::Unix).map_err(wrong);
+    }
+    let addresses = typed
+        .to_socket_addrs()
+        .map_err(|e| wrong(format!("`{typed}`: {e}")))?;
+    // Where a name has both kinds of address, the older one is what others expect.
+    let first = addresses.min_by_key(SocketAddr::is_ipv6);
+    let first = first.ok_or_else(|| wrong(format!("`{typed}` has no address")))?;
+    Ok(Address::Tcp(first))
 }
 
 #[derive(Debug, Subcommand)]

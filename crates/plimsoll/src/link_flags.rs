@@ -8,7 +8,7 @@ use plimsoll_engine::RunError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, Trust};
 use plimsoll_model::spec::{
-    self, GrpcSpec, Spec, TlsSpec, give_addresses, parse_target, section_of,
+    self, GrpcSpec, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, section_of,
 };
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
@@ -36,7 +36,7 @@ pub(crate) enum Unreflected {
 
 #[derive(Debug, Args)]
 pub(crate) struct LinkFlags {
-    /// grpc://HOST:PORT (plaintext) or grpcs://HOST:PORT (TLS 1.3).
+    /// grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH.
     #[arg(value_name = "URL")]
     pub(crate) target: String,
 
@@ -139,6 +139,7 @@ impl LinkFlags {
             || self.insecure
             || self.cert.is_some()
             || self.server_name.is_some();
+        let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {
             return Err(Failure::usage(
                 "TLS flags for a plaintext target",
@@ -206,6 +207,7 @@ fn grpc_target(url: &str) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
     match (section_of(url), url.split_once("://")) {
         (Some("grpc"), _) | (_, None) => Ok((target, secured)),
+        (None, _) if is_bare_socket(url) => Ok((target, secured)),
         (_, Some((scheme, rest))) => Err(format!(
             "scheme `{scheme}` is not one of a gRPC target: write {}://{rest}",
             if secured { "grpcs" } else { "grpc" }
@@ -239,12 +241,8 @@ fn server(
             Some(TlsClient::new(&plan, target, Some(b"h2"))?)
         }
     };
-    let host = match target.host.contains(':') {
-        true => format!("[{}]", target.host),
-        false => target.host.clone(),
-    };
     Ok(Server {
-        authority: authority.unwrap_or_else(|| format!("{host}:{}", target.port)),
+        authority: authority.unwrap_or_else(|| target.authority()),
         addresses: plimsoll_engine::resolve(target)?,
         tls,
         metadata: Vec::new(),
@@ -267,6 +265,7 @@ pub(crate) fn reflected(
     let (mut target, secured) = grpc_target(url).map_err(|e| untold(&e))?;
     let given = spec.load.resolve.as_deref().unwrap_or_default();
     give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| untold(&problem))?;
+    let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let call = spec.call.grpc.as_ref();
     let authority = call.and_then(|call| call.authority.clone());

@@ -28,7 +28,7 @@ pub(crate) type Load<'a> = Box<
 pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
     match &plan.call {
         CallPlan::Grpc(call) => {
-            let authority = authority(plan);
+            let authority = plan.target.authority();
             let protocol = GrpcProtocol::new(&GrpcRequest {
                 call,
                 authority: &authority,
@@ -43,7 +43,7 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
             Ok(driven(plan, trace, protocol))
         }
         CallPlan::Fetch(call) => {
-            let authority = authority(plan);
+            let authority = plan.target.authority();
             let protocol = FetchProtocol::new(&FetchRequest {
                 path: &call.path,
                 host: call.host.as_deref().unwrap_or(&authority),
@@ -146,10 +146,6 @@ fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
 fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
     // A name that does not resolve is told before the load.
     plimsoll_engine::resolve(&call.socket).map_err(could_not_begin)?;
-    let host = |target: &Target| match target.host.contains(':') {
-        true => format!("[{}]:{}", target.host, target.port),
-        false => format!("{}:{}", target.host, target.port),
-    };
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
         None => Ok(None),
         Some(tls) => TlsClient::new(tls, target, None)
@@ -161,8 +157,8 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         socket: call.socket.clone(),
         api_tls: tls(call.api_secured, &plan.target)?,
         socket_tls: tls(call.socket_secured, &call.socket)?,
-        api_host: host(&plan.target),
-        socket_host: host(&call.socket),
+        api_host: plan.target.authority(),
+        socket_host: call.socket.authority(),
         agent: call.agent.clone(),
         queries: call.queries,
         query: call.query.clone(),
@@ -177,16 +173,6 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
     })
 }
 
-/// `:authority` (RFC 9113 §8.3.1): the port is left out where it is the scheme's own.
-fn authority(plan: &Plan) -> String {
-    let host = if plan.target.host.contains(':') {
-        format!("[{}]", plan.target.host)
-    } else {
-        plan.target.host.clone()
-    };
-    format!("{host}:{}", plan.target.port)
-}
-
 /// A load that did not begin, with what to do about it.
 pub(crate) fn could_not_begin(error: RunError) -> Failure {
     let exit = match error {
@@ -195,7 +181,9 @@ pub(crate) fn could_not_begin(error: RunError) -> Failure {
         _ => Exit::Error,
     };
     let help = match &error {
-        RunError::NoConnection { outcome, .. } => Some(advice::on_no_connection(*outcome)),
+        RunError::NoConnection { outcome, url, .. } => {
+            Some(advice::on_no_connection(*outcome, url))
+        }
         RunError::Resolve { .. } => Some("check the host name of the target"),
         _ => None,
     };

@@ -1,4 +1,4 @@
-//! Real TCP sockets under epoll, with waits that are exact to a microsecond.
+//! Real sockets under epoll, with waits that are exact to a microsecond.
 //!
 //! `epoll_pwait2` sleeps until a window before the arrival, then the loop polls without
 //! sleeping until the arrival is due, so that answers that come in the window are seen
@@ -20,6 +20,7 @@ use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Found, Lookup, Network, Ready, Token, Wake, low_water};
+use crate::address::{Address, socket_address};
 use crate::clock::Clock;
 use crate::resolver::Resolver;
 
@@ -205,21 +206,33 @@ impl Network for OsNetwork {
         self.clock.now()
     }
 
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<TcpStream> {
-        let socket = Socket::new(
-            Domain::for_address(to),
-            Type::STREAM.nonblocking().cloexec(),
-            Some(Protocol::TCP),
-        )?;
-        socket.set_tcp_nodelay(true)?;
-        if let Some(source) = self.source(to) {
-            socket.bind(&SocketAddr::new(source, 0).into())?;
-        }
-        match socket.connect(&to.into()) {
-            Ok(()) => {}
-            Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
-            Err(e) => return Err(e),
-        }
+    fn connect(&mut self, to: &Address, token: Token) -> io::Result<TcpStream> {
+        let socket = match to {
+            Address::Tcp(to) => {
+                let socket = Socket::new(
+                    Domain::for_address(*to),
+                    Type::STREAM.nonblocking().cloexec(),
+                    Some(Protocol::TCP),
+                )?;
+                socket.set_tcp_nodelay(true)?;
+                if let Some(source) = self.source(*to) {
+                    socket.bind(&SocketAddr::new(source, 0).into())?;
+                }
+                match socket.connect(&(*to).into()) {
+                    Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+                    begun => begun?,
+                }
+                socket
+            }
+            Address::Unix(to) => {
+                let stream = Type::STREAM.nonblocking().cloexec();
+                let socket = Socket::new(Domain::UNIX, stream, None)?;
+                // Up at once, or not at all; `EAGAIN`: the server's queue is full (unix(7)).
+                socket.connect(&socket_address(to)?)?;
+                socket
+            }
+        };
+        // To what follows, which reads, writes and closes, one stream socket is as another.
         let stream = TcpStream::from(socket);
         self.adopt(&stream, token)?;
         Ok(stream)

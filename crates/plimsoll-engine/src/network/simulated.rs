@@ -16,6 +16,8 @@ use plimsoll_model::Time;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
+use crate::address::Address;
+
 use super::{Found, Lookup, Network, Ready, Token, Wake};
 
 /// What the network does to traffic. Chances are out of a million.
@@ -405,7 +407,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         self.now
     }
 
-    fn connect(&mut self, to: SocketAddr, token: Token) -> io::Result<SimulatedSocket> {
+    fn connect(&mut self, to: &Address, token: Token) -> io::Result<SimulatedSocket> {
         let id = self.next_link;
         self.next_link += 1;
         self.links.insert(
@@ -415,9 +417,10 @@ impl<S: Server> Network for SimulatedNetwork<S> {
                 ..Link::default()
             },
         );
-        let silent = self.silent.contains(&to);
+        let is_among = |those: &[SocketAddr]| those.iter().any(|a| Address::Tcp(*a) == *to);
+        let (silent, refusing) = (is_among(&self.silent), is_among(&self.refusing));
         if !self.happens(self.weather.ignore) && !silent {
-            let refused = self.happens(self.weather.refuse) || self.refusing.contains(&to);
+            let refused = self.happens(self.weather.refuse) || refusing;
             let at = self.now.plus_nanos(2 * self.latency());
             let what = if refused {
                 Happening::Refused
@@ -552,7 +555,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
     fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
         let token = self.resolving.pop_front()?;
         let found = Found {
-            addresses: self.addresses.as_slice().into(),
+            addresses: self.addresses.iter().copied().map(Address::Tcp).collect(),
             may_change: self.addresses.len() > 1,
         };
         Some((token, Ok(found)))

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::target::{parse_target, scheme_for, section_of};
+use super::target::{is_bare_socket, parse_target, path_of, scheme_for, section_of};
 use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec, give_addresses};
-use crate::plan::{Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Target, Watch};
+use crate::plan::{
+    Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Target, TlsPlan, Watch,
+};
 use crate::template::{Render, Rows};
 
 mod bolt;
@@ -121,6 +123,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
         target.as_mut().map(|(target, _)| target),
         call.as_mut(),
     );
+    problems.server_name(tls.as_ref(), target.as_ref(), call.as_ref());
     let load = problems.load(spec);
     let objectives = problems.objectives(spec, load.as_ref());
     let watch = problems.watch(spec);
@@ -179,9 +182,23 @@ impl Problems {
         result.map_err(|message| self.add(key, message)).ok()
     }
 
-    fn target(&mut self, spec: &Spec) -> Option<(crate::plan::Target, bool)> {
+    fn target(&mut self, spec: &Spec) -> Option<(Target, bool)> {
         match &spec.target {
-            Some(url) => self.keep("target", parse_target(url)),
+            Some(url) => {
+                let (target, secured) = self.keep("target", target_of(url, spec))?;
+                if target.socket.is_some()
+                    && spec.call.fetch.is_none()
+                    && let Some(path) = path_of(url)
+                {
+                    self.add(
+                        "target",
+                        format!(
+                            "`:{path}` after the socket is what to fetch, and nothing is fetched"
+                        ),
+                    );
+                }
+                Some((target, secured))
+            }
             None => {
                 self.add(
                     "target",
@@ -189,6 +206,31 @@ impl Problems {
                 );
                 None
             }
+        }
+    }
+
+    /// A certificate is checked against a name.
+    fn server_name(
+        &mut self,
+        tls: Option<&TlsPlan>,
+        target: Option<&(Target, bool)>,
+        call: Option<&CallPlan>,
+    ) {
+        let (Some(tls), Some((target, secured))) = (tls, target) else {
+            return;
+        };
+        let second = match call {
+            Some(CallPlan::Session(call)) => call.socket_secured && tls.lacks_name(&call.socket),
+            _ => false,
+        };
+        if second || *secured && tls.lacks_name(target) {
+            self.0.push(
+                Problem::new(
+                    "tls.server_name",
+                    "missing: a Unix socket has no name for the server's certificate to be checked against",
+                )
+                .help("give the name that the certificate is for, such as localhost"),
+            );
         }
     }
 
@@ -303,6 +345,13 @@ impl Problems {
 
 fn is_printable(text: &str) -> bool {
     text.bytes().all(|b| (0x20..=0x7e).contains(&b)) && text.trim() == text
+}
+
+/// A target and whether it is secured: a socket whose URL does not say so is where the spec
+/// says how.
+pub(super) fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
+    let (target, secured) = parse_target(url)?;
+    Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }
 
 fn is_visible(text: &str) -> bool {

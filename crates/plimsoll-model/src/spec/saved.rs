@@ -189,7 +189,10 @@ impl Spec {
         load.drain = Some(Period(plan.load.drain));
         load.spin = Some(Period(plan.load.spin));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
+        let has_socket = plan.target.socket.is_some();
         spec.watch = Some(match plan.watch {
+            // Found by the socket, again.
+            Watch::TargetPort | Watch::Started if has_socket => WatchSpec::default(),
             // Who runs the plan again has started nothing for it.
             Watch::TargetPort | Watch::Started => WatchSpec {
                 port: Some(plan.target.port),

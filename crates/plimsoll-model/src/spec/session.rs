@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::resolve::{Problems, Surroundings};
-use super::target::parse_target;
+use super::resolve::{Problems, Surroundings, target_of};
+use super::target::is_bare_socket;
 use super::{GoodputSpec, Limit, SessionSpec, Spec};
 use crate::plan::{CallPlan, Goodput, QueryText, SessionCall};
 use crate::template::{self, Moment, Render, Template, Varying};
@@ -61,7 +61,21 @@ pub(super) fn filled_in(call: &SessionCall) -> SessionSpec {
 pub(super) fn has_secured_socket(spec: &Spec) -> bool {
     let session = spec.call.session.as_ref();
     let socket = session.and_then(|session| session.socket.as_deref());
-    socket.is_some_and(|url| url.starts_with("wss://"))
+    socket.is_some_and(|url| match socket_of(url) {
+        Some((_, secured)) => secured || spec.tls.is_some() && is_bare_socket(url),
+        None => false,
+    })
+}
+
+/// What a WebSocket URL is among targets, and whether it is secured.
+fn socket_of(url: &str) -> Option<(String, bool)> {
+    if is_bare_socket(url) {
+        return Some((url.to_owned(), false));
+    }
+    let secured = url.strip_prefix("wss");
+    let rest = secured.or_else(|| url.strip_prefix("ws"))?;
+    let begins = ["://", "+unix"].iter().any(|with| rest.starts_with(with));
+    begins.then(|| (format!("session{rest}"), secured.is_some()))
 }
 
 impl Problems {
@@ -73,21 +87,23 @@ impl Problems {
     ) -> Option<CallPlan> {
         let before = self.0.len();
         let target = spec.target.as_deref().unwrap_or_default();
-        let api = parse_target(target).ok();
+        let api = target_of(target, spec).ok();
         let socket = match &session.socket {
             None => api.clone(),
             Some(url) => {
-                let secured = url.strip_prefix("wss://");
-                let rest = secured.or_else(|| url.strip_prefix("ws://")).ok_or_else(|| {
+                let named = socket_of(url).ok_or_else(|| {
                     format!(
-                        "`{url}` is not the address of WebSockets: write ws://HOST:PORT, or wss://HOST:PORT over TLS"
+                        "`{url}` is not the address of WebSockets: write ws://HOST:PORT, or wss://HOST:PORT over TLS; ws+unix:/PATH or wss+unix:/PATH for a Unix socket"
                     )
                 });
-                let parsed = rest.and_then(|rest| parse_target(&format!("session://{rest}")));
+                let parsed = named.and_then(|(named, secured)| {
+                    let (socket, given) = target_of(&named, spec)?;
+                    Ok((socket, secured || given))
+                });
                 self.keep("call.session.socket", parsed)
-                    .map(|(mut socket, _)| {
+                    .map(|(mut socket, secured)| {
                         socket.url.clone_from(url);
-                        (socket, secured.is_some())
+                        (socket, secured)
                     })
             }
         };

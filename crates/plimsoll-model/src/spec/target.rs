@@ -1,6 +1,6 @@
 //! Target URLs: whose scheme says the protocol and whether the link is secured.
 
-use crate::plan::Target;
+use crate::plan::{Target, UnixSocket};
 
 /// The nearest of `known` to what was typed, where one is near enough to be meant.
 pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
@@ -93,8 +93,37 @@ fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
     })
 }
 
+/// The two ways to name a Unix domain socket.
+const UNIX: [&str; 2] = ["unix", "unix-abstract"];
+
+/// Splits `unix:PATH` and `grpcs+unix:PATH`, and what else may come before the `+`, into that
+/// scheme, where there is one, and the name of the socket; `None`: it is no socket's URL.
+fn unix_of(url: &str) -> Option<(Option<&str>, &str)> {
+    let (scheme, _) = url.split_once(':')?;
+    let (before, kind) = match scheme.split_once('+') {
+        Some((before, kind)) => (Some(before), kind),
+        None => (None, scheme),
+    };
+    let at = before.map_or(0, |before| before.len() + 1);
+    UNIX.contains(&kind).then(|| (before, &url[at..]))
+}
+
+/// Whether a URL means a Unix domain socket.
+pub fn is_socket(url: &str) -> bool {
+    unix_of(url).is_some()
+}
+
+/// Whether a URL means a Unix domain socket without saying what is spoken there, and whether
+/// over TLS.
+pub fn is_bare_socket(url: &str) -> bool {
+    unix_of(url).is_some_and(|(scheme, _)| scheme.is_none())
+}
+
 /// The section of `call` that goes with a target of this URL's scheme.
 pub fn section_of(url: &str) -> Option<&'static str> {
+    if let Some((scheme, _)) = unix_of(url) {
+        return Some(schemes_of(scheme?)?.0.section);
+    }
     let (scheme, _) = url.split_once("://")?;
     Some(schemes_of(scheme)?.0.section)
 }
@@ -109,6 +138,11 @@ pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
 
 /// Path and query of a URL that says what to fetch, where it has one.
 pub(super) fn path_of(url: &str) -> Option<&str> {
+    if let Some((_, socket)) = unix_of(url) {
+        // As nginx has it: unix:/PATH/TO/SOCKET:/WHAT/TO/FETCH.
+        let (_, rest) = socket.split_once(':')?;
+        return rest.find(":/").map(|at| &rest[at + 1..]);
+    }
     let (scheme, rest) = url.split_once("://")?;
     let at = rest.find(['/', '?', '#'])?;
     schemes_of(scheme)?.0.with_path.then_some(&rest[at..])
@@ -120,6 +154,9 @@ pub(super) fn path_of(url: &str) -> Option<&str> {
 /// # Errors
 /// What is wrong with the URL and what would be right.
 pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
+    if let Some((scheme, name)) = unix_of(url) {
+        return unix_target(url, scheme, name);
+    }
     let (scheme, rest) = url.split_once("://").ok_or_else(|| {
         format!("`{url}` has no scheme: write grpc://{url} (plaintext) or grpcs://{url} (TLS), http:// or https:// to fetch files")
     })?;
@@ -206,9 +243,39 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
             host: host.into(),
             port,
             addresses: Vec::new(),
+            socket: None,
         },
         secured,
     ))
+}
+
+/// A socket of this machine. Its peer's certificate is for localhost, where no other name is
+/// given.
+fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, bool), String> {
+    let secured = match scheme.map(|scheme| (scheme, schemes_of(scheme))) {
+        None => false,
+        Some((_, Some((_, secured)))) => secured,
+        Some((scheme, None)) => {
+            let known: Vec<&str> = SCHEMES.iter().map(|s| s.plain).collect();
+            return Err(format!(
+                "unknown scheme `{scheme}` before `+unix`: use {}, or none",
+                known.join(", ")
+            ));
+        }
+    };
+    let name = match path_of(url) {
+        Some(path) => &name[..name.len() - path.len() - 1],
+        None => name,
+    };
+    let socket = UnixSocket::parse(name).unwrap_or_else(|| Err(format!("`{url}` is no socket")))?;
+    let target = Target {
+        url: url.into(),
+        host: "localhost".into(),
+        port: 0,
+        addresses: Vec::new(),
+        socket: Some(socket),
+    };
+    Ok((target, secured))
 }
 
 #[cfg(test)]
@@ -238,6 +305,35 @@ mod tests {
             split("GRPCS://10.0.0.1:1"),
             Ok(("10.0.0.1".into(), 1, true))
         );
+    }
+
+    #[test]
+    fn sockets_are_named_as_grpc_names_them() {
+        let split = |url: &str| {
+            parse_target(url).map(|(t, tls)| (t.socket.map(|s| s.to_string()), t.host, tls))
+        };
+        let socket = |name: &str, tls| Ok((Some(name.to_owned()), "localhost".to_owned(), tls));
+        assert_eq!(split("unix:/run/a.sock"), socket("unix:/run/a.sock", false));
+        assert_eq!(split("unix:///run/a"), socket("unix:/run/a", false));
+        assert_eq!(split("unix:a/b"), socket("unix:a/b", false));
+        assert_eq!(split("unix-abstract:x"), socket("unix-abstract:x", false));
+        assert_eq!(split("grpcs+unix:/a"), socket("unix:/a", true));
+        assert_eq!(split("http+unix:/a:/b?c"), socket("unix:/a", false));
+        assert_eq!(path_of("unix:///a:/b?c"), Some("/b?c"));
+        assert_eq!(path_of("unix:/a"), None);
+        assert_eq!(section_of("tls+unix:/a"), Some("hold"));
+        assert_eq!(section_of("unix:/a"), None);
+        assert!(is_bare_socket("unix:/a") && !is_bare_socket("grpc+unix:/a"));
+        let long = format!("unix:/{}", "x".repeat(107));
+        for (url, needle) in [
+            ("unix://host/a", "write unix:/PATH"),
+            ("unix:", "names no socket"),
+            ("ftp+unix:/a", "unknown scheme `ftp` before `+unix`"),
+            (&long, "may have 107 bytes, and this one has 108"),
+        ] {
+            let error = parse_target(url).expect_err(url);
+            assert!(error.contains(needle), "{url}: {error}");
+        }
     }
 
     #[test]

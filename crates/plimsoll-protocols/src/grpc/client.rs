@@ -6,7 +6,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,9 +14,9 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use plimsoll_engine::ProtocolError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::worker::classify_connect;
+use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
@@ -57,7 +56,7 @@ impl From<ProtocolError> for ConnectError {
 #[derive(Clone, Debug)]
 pub struct Server {
     /// In the order in which they are tried.
-    pub addresses: Arc<[SocketAddr]>,
+    pub addresses: Arc<[Address]>,
     /// Made with ALPN `h2`; `None`: plaintext.
     pub tls: Option<TlsClient>,
     /// `:authority`.
@@ -89,7 +88,7 @@ impl Connection {
         let tcp = within(server, until, "the TCP connection", tcp).await?;
         let tcp = tcp.map_err(|(address, e)| ConnectError::Link {
             outcome: classify_connect(&e),
-            detail: format!("connect to {address}: {e}"),
+            detail: address.unreached(&e),
         })?;
         let sender = match &server.tls {
             None => {

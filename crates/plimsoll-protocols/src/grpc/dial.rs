@@ -1,10 +1,13 @@
-//! A TCP connection to whichever of several addresses answers first (RFC 8305 §5).
+//! A connection to whichever of several addresses answers first (RFC 8305 §5).
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use plimsoll_engine::Address;
+use plimsoll_model::plan::UnixSocket;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
 /// RFC 8305 §8: the recommended Connection Attempt Delay.
@@ -14,14 +17,14 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// When no address can be connected to: the last one, and why.
-pub(super) async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, (SocketAddr, io::Error)> {
-    let mut left = addresses.iter().copied();
+pub(super) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, io::Error)> {
+    let mut left = addresses.iter().cloned();
     let mut attempts = JoinSet::new();
     let mut last = None;
     loop {
         if let Some(address) = left.next() {
             attempts.spawn(async move {
-                let connected = TcpStream::connect(address).await;
+                let connected = connect(&address).await;
                 connected.map_err(|e| (address, e))
             });
         }
@@ -38,6 +41,20 @@ pub(super) async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, (SocketA
     }
     Err(last.unwrap_or_else(|| {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        (nowhere, io::ErrorKind::AddrNotAvailable.into())
+        (nowhere.into(), io::ErrorKind::AddrNotAvailable.into())
     }))
+}
+
+async fn connect(address: &Address) -> io::Result<TcpStream> {
+    match address {
+        Address::Tcp(address) => TcpStream::connect(address).await,
+        Address::Unix(socket) => {
+            let stream = match socket {
+                UnixSocket::Path(path) => UnixStream::connect(path).await?,
+                UnixSocket::Abstract(name) => UnixStream::connect(format!("\0{name}")).await?,
+            };
+            // To who reads and writes one stream socket is as another.
+            TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
+        }
+    }
 }

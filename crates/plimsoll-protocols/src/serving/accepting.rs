@@ -7,7 +7,6 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -15,14 +14,14 @@ use plimsoll_engine::fault;
 use rustix::io::Errno;
 use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::early::{EarlyStream, Link};
-use super::{Bound, ConnectionStats, ServeError};
+use super::{Bound, ConnectionStats, Peer, ServeError};
 
 /// From accept to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -85,11 +84,9 @@ pub(crate) async fn accept(
     server: impl Serve,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError> {
-    let listener = TcpListener::from_std(bound.listener).map_err(|source| ServeError::Io {
-        doing: "handing the listening socket to the runtime",
-        source,
-    })?;
-    let acceptor = bound.tls.map(TlsAcceptor::from);
+    let acceptor = bound.tls.clone().map(TlsAcceptor::from);
+    let drain = bound.drain;
+    let listener = bound.into_listener()?;
     let mut stats = ConnectionStats::default();
     let mut not_accepted = NotAccepted::default();
     let (stop, stopped) = watch::channel(());
@@ -122,7 +119,7 @@ pub(crate) async fn accept(
     drop(listener);
     drop(stopped);
     let _ = stop.send(());
-    let drained = tokio::time::timeout(bound.drain, async {
+    let drained = tokio::time::timeout(drain, async {
         while let Some(ended) = connections.join_next().await {
             tally(&mut stats, ended);
         }
@@ -160,7 +157,7 @@ fn tally(stats: &mut ConnectionStats, ended: Result<Ended, JoinError>) {
 
 async fn connection(
     stream: TcpStream,
-    peer: SocketAddr,
+    peer: Peer,
     acceptor: Option<TlsAcceptor>,
     server: impl Serve,
     mut stopped: watch::Receiver<()>,
@@ -200,7 +197,7 @@ async fn connection(
 /// A connection that is served before its handshake is over, where the client wishes.
 async fn early(
     stream: TcpStream,
-    peer: SocketAddr,
+    peer: Peer,
     acceptor: &TlsAcceptor,
     server: impl Serve,
     mut stopped: watch::Receiver<()>,
@@ -222,7 +219,7 @@ async fn early(
     ended(peer, server.serve(stream, stopped).await)
 }
 
-fn ended(peer: SocketAddr, served: io::Result<()>) -> Ended {
+fn ended(peer: Peer, served: io::Result<()>) -> Ended {
     match served {
         Ok(()) => Ended::Well,
         // A client that hangs up without close_notify while nothing is in progress.

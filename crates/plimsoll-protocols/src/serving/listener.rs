@@ -1,20 +1,25 @@
 //! The listening socket.
 
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use plimsoll_engine::Address;
 use plimsoll_engine::tls::trust::Learned;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
 
+use super::unix::{self, SocketFile};
 use super::{ServeError, TicketSeed, Tls};
 
 /// Where and how a reference server listens.
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// Port 0: any free one; [`Bound::address`] tells which.
-    pub address: SocketAddr,
+    pub address: Address,
     /// `SO_REUSEPORT`: several processes (or listeners) share the port, the kernel
     /// spreads connections over them.
     pub reuse_port: bool,
@@ -59,16 +64,21 @@ impl Listen {
                 (Some(config), clients)
             }
         };
-        let listener = self.socket().map_err(|source| ServeError::Address {
-            address: self.address,
-            problem: explain(&source),
-            source,
-        })?;
-        let address = listener.local_addr().map_err(|source| ServeError::Io {
-            doing: "reading the bound address",
-            source,
-        })?;
+        let (listener, address, file) = match &self.address {
+            Address::Tcp(address) => {
+                let listener = self.listen(*address).map_err(|e| self.unusable(e))?;
+                let address = listener.local_addr().map_err(|e| self.unusable(e))?;
+                (listener, Address::Tcp(address), None)
+            }
+            Address::Unix(_) if self.reuse_port => return Err(unshared()),
+            Address::Unix(socket) => {
+                let listening = unix::listen(socket, self.backlog);
+                let (listener, file) = listening.map_err(|e| self.unusable(e))?;
+                (listener, self.address.clone(), file)
+            }
+        };
         Ok(Bound {
+            file,
             listener,
             address,
             tls,
@@ -84,44 +94,57 @@ impl Listen {
     /// # Errors
     /// When the address can't be had.
     pub fn reserve(&self) -> Result<Reserved, ServeError> {
-        let shared = Listen {
-            reuse_port: true,
-            ..self.clone()
+        let Address::Tcp(wanted) = self.address else {
+            return Err(unshared());
         };
-        let reserved = shared.open().and_then(|socket| {
+        let reserved = open(wanted, true).and_then(|socket| {
             let address = socket.local_addr()?.as_socket();
             Ok(Reserved {
-                address: address.unwrap_or(self.address),
+                address: address.unwrap_or(wanted),
                 _socket: socket,
             })
         });
-        reserved.map_err(|source| ServeError::Address {
-            address: self.address,
-            problem: explain(&source),
-            source,
-        })
+        reserved.map_err(|e| self.unusable(e))
     }
 
-    fn socket(&self) -> io::Result<TcpListener> {
-        let socket = self.open()?;
+    fn unusable(&self, source: io::Error) -> ServeError {
+        ServeError::Address {
+            address: self.address.clone(),
+            problem: match &self.address {
+                Address::Tcp(_) => explain(&source),
+                Address::Unix(socket) => unix::explain(socket, &source),
+            },
+            source,
+        }
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        let socket = open(address, self.reuse_port)?;
         socket.listen(self.backlog.into())?;
         Ok(socket.into())
     }
+}
 
-    fn open(&self) -> io::Result<Socket> {
-        let socket = Socket::new(
-            Domain::for_address(self.address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
-        socket.set_nonblocking(true)?;
-        // A server that is started again must not wait for its old connections' TIME_WAIT.
-        socket.set_reuse_address(true)?;
-        if self.reuse_port {
-            socket.set_reuse_port(true)?;
-        }
-        socket.bind(&self.address.into())?;
-        Ok(socket)
+fn open(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_nonblocking(true)?;
+    // A server that is started again must not wait for its old connections' TIME_WAIT.
+    socket.set_reuse_address(true)?;
+    if reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn unshared() -> ServeError {
+    ServeError::Option {
+        option: "listen",
+        problem: "a Unix socket has no port that several processes could share; use one process, or listen on HOST:PORT".to_owned(),
     }
 }
 
@@ -158,8 +181,11 @@ impl Reserved {
 /// An open port, ready to be served.
 #[derive(Debug)]
 pub struct Bound {
+    /// Of a Unix socket. Before the socket itself, so that it is removed first: a file whose
+    /// socket is closed is anybody's to take over.
+    pub(crate) file: Option<SocketFile>,
     pub(crate) listener: TcpListener,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     /// Of the clients' certificates; `None`: they show none.
     pub(crate) clients: Option<Arc<Learned>>,
@@ -168,9 +194,9 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The address with the port that the system chose.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// With the port that the system chose.
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     pub fn is_tls(&self) -> bool {
@@ -195,10 +221,69 @@ impl Bound {
     ///
     /// # Errors
     /// When the runtime does not take the socket.
-    pub fn into_listener(self) -> Result<tokio::net::TcpListener, ServeError> {
-        tokio::net::TcpListener::from_std(self.listener).map_err(|source| ServeError::Io {
-            doing: "handing the listening socket to the runtime",
-            source,
+    pub fn into_listener(self) -> Result<Listener, ServeError> {
+        let socket = match self.address {
+            Address::Tcp(_) => {
+                tokio::net::TcpListener::from_std(self.listener).map(Listening::Tcp)
+            }
+            Address::Unix(_) => {
+                let listener = OwnedFd::from(self.listener).into();
+                tokio::net::UnixListener::from_std(listener).map(Listening::Unix)
+            }
+        };
+        Ok(Listener {
+            _file: self.file,
+            socket: socket.map_err(|source| ServeError::Io {
+                doing: "handing the listening socket to the runtime",
+                source,
+            })?,
         })
+    }
+}
+
+/// A listening socket of any family, on the runtime.
+#[derive(Debug)]
+pub struct Listener {
+    /// Removed before the socket is closed.
+    _file: Option<SocketFile>,
+    socket: Listening,
+}
+
+#[derive(Debug)]
+enum Listening {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl Listener {
+    /// The next connection, and who made it.
+    ///
+    /// # Errors
+    /// As accept(2).
+    pub async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+        match &self.socket {
+            Listening::Tcp(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok((stream, Peer(Some(peer))))
+            }
+            Listening::Unix(socket) => {
+                let (stream, _) = socket.accept().await?;
+                let stream = OwnedFd::from(stream.into_std()?);
+                Ok((TcpStream::from_std(stream.into())?, Peer(None)))
+            }
+        }
+    }
+}
+
+/// Who connected, for the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub Option<SocketAddr>);
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("a client of the Unix socket"),
+        }
     }
 }

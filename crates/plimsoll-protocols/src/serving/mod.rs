@@ -14,11 +14,14 @@ mod names;
 mod outliving;
 mod tickets;
 mod tls;
+pub mod unix;
 
 use std::io;
 use std::path::PathBuf;
 
-pub use listener::{Bound, Listen, Reserved};
+use plimsoll_engine::Address;
+
+pub use listener::{Bound, Listen, Listener, Peer, Reserved};
 pub use tickets::TicketSeed;
 pub(crate) use tls::Resumption;
 pub use tls::Tls;
@@ -28,7 +31,7 @@ pub use tls::Tls;
 pub enum ServeError {
     #[error("address {address}: {problem}")]
     Address {
-        address: std::net::SocketAddr,
+        address: Address,
         problem: String,
         source: io::Error,
     },

@@ -376,7 +376,7 @@ fn mistakes_in_files_name_the_file() {
 fn mistakes_in_addresses_name_the_address() {
     let taken = listen().bind().unwrap();
     let again = Listen {
-        address: taken.address(),
+        address: taken.address().clone(),
         ..listen()
     };
     let error = again.bind().unwrap_err().to_string();
@@ -401,7 +401,7 @@ fn mistakes_in_addresses_name_the_address() {
     };
     let first = shared.bind().unwrap();
     let second = Listen {
-        address: first.address(),
+        address: first.address().clone(),
         ..shared
     };
     assert_eq!(second.bind().unwrap().address(), first.address());

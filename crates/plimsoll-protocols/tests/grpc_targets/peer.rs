@@ -56,7 +56,7 @@ where
     T: Send + 'static,
 {
     let bound = listen.bind().unwrap();
-    let address = bound.address();
+    let address = bound.address().tcp().unwrap();
     assert_ne!(address.port(), 0);
     let (stop, stopped) = oneshot::channel();
     Running {

@@ -378,6 +378,7 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
         host: "localhost".to_owned(),
         port: 1,
         addresses: Vec::new(),
+        socket: None,
     };
     let client = TlsClient::new(&plan, &target, None).unwrap().for_worker();
     let chain = CertificateDer::pem_file_iter(cert).unwrap();

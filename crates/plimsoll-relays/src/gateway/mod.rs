@@ -15,16 +15,15 @@ mod session;
 mod stream;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_engine::fault;
-use plimsoll_protocols::serving::{Bound, ServeError};
+use plimsoll_protocols::serving::{Bound, Listener, Peer, ServeError};
 use plimsoll_protocols::session::websocket::code;
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use crate::bus::Bus;
 use crate::token::Verifier;
@@ -160,7 +159,7 @@ impl Gateway {
         }
     }
 
-    fn refused(&self, status: Option<u16>, reason: &'static str, peer: SocketAddr) {
+    fn refused(&self, status: Option<u16>, reason: &'static str, peer: Peer) {
         self.metrics.refused(reason);
         self.refusals.add(status, reason, peer);
     }
@@ -177,7 +176,7 @@ impl Gateway {
     }
 }
 
-async fn accept(gateway: &Arc<Gateway>, listener: &TcpListener, tls: Option<Arc<ServerConfig>>) {
+async fn accept(gateway: &Arc<Gateway>, listener: &Listener, tls: Option<Arc<ServerConfig>>) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -196,7 +195,7 @@ async fn serve_connection(
     gateway: Arc<Gateway>,
     stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
-    peer: SocketAddr,
+    peer: Peer,
 ) {
     fault::point("gateway");
     let opening = async {
@@ -239,7 +238,7 @@ async fn serve_connection(
     refuse(&gateway, &mut stream, peer, &answer).await;
 }
 
-async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: SocketAddr, answer: &Answer) {
+async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Peer, answer: &Answer) {
     if !answer.reason.is_empty() {
         gateway.refused(Some(answer.status), answer.reason, peer);
     }

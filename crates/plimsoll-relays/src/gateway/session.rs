@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use plimsoll_protocols::serving::Peer;
 use plimsoll_protocols::session::websocket::{
     Message, Opcode, Reader, Role, close_payload, code, put_frame,
 };
@@ -61,7 +61,7 @@ struct Resume {
 pub(super) async fn admit(
     gateway: &Arc<Gateway>,
     request: &Request,
-    peer: SocketAddr,
+    peer: Peer,
 ) -> Result<Admitted, Answer> {
     let Some(session) = session_of(&request.path) else {
         return Err(Answer::refusal(

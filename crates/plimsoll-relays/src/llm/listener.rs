@@ -1,15 +1,15 @@
 //! The API's port: plain TCP, or TLS 1.3 whose handshakes keep nobody else waiting.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use plimsoll_protocols::serving::{Listener, Peer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -23,24 +23,19 @@ const MOST_WAITING: usize = 64;
 
 /// Hands over connections that are ready for a request.
 pub(super) enum Port {
-    Plain(TcpListener),
+    Plain(Listener),
     Tls {
-        address: SocketAddr,
-        ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+        ready: mpsc::Receiver<(TlsStream<TcpStream>, Peer)>,
         accepting: tokio::task::AbortHandle,
     },
 }
 
 impl Port {
     /// Must be called inside the runtime.
-    ///
-    /// # Errors
-    /// When the listener does not know its own address.
-    pub(super) fn new(listener: TcpListener, tls: Option<Arc<ServerConfig>>) -> io::Result<Port> {
+    pub(super) fn new(listener: Listener, tls: Option<Arc<ServerConfig>>) -> Port {
         let Some(config) = tls else {
-            return Ok(Port::Plain(listener));
+            return Port::Plain(listener);
         };
-        let address = listener.local_addr()?;
         let (tell, ready) = mpsc::channel(MOST_WAITING);
         let acceptor = TlsAcceptor::from(config);
         let accepting = tokio::spawn(async move {
@@ -58,11 +53,10 @@ impl Port {
                 });
             }
         });
-        Ok(Port::Tls {
-            address,
+        Port::Tls {
             ready,
             accepting: accepting.abort_handle(),
-        })
+        }
     }
 }
 
@@ -75,7 +69,7 @@ impl Drop for Port {
 }
 
 /// The next connection that is made.
-async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn next(listener: &Listener) -> (TcpStream, Peer) {
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
@@ -93,9 +87,9 @@ async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 
 impl axum::serve::Listener for Port {
     type Io = Connection;
-    type Addr = SocketAddr;
+    type Addr = Peer;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (Connection, Peer) {
         match self {
             Port::Plain(listener) => {
                 let (tcp, peer) = next(listener).await;
@@ -109,11 +103,9 @@ impl axum::serve::Listener for Port {
         }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        match self {
-            Port::Plain(listener) => listener.local_addr(),
-            Port::Tls { address, .. } => Ok(*address),
-        }
+    /// Whoever bound the port knows it, and nobody asks here.
+    fn local_addr(&self) -> io::Result<Peer> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

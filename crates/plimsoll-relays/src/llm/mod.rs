@@ -112,10 +112,7 @@ impl Llm {
     ) -> Result<LlmStats, ServeError> {
         let drain = bound.drain();
         let tls = bound.tls_for(b"http/1.1");
-        let listener = Port::new(bound.into_listener()?, tls).map_err(|source| ServeError::Io {
-            doing: "reading the bound address",
-            source,
-        })?;
+        let listener = Port::new(bound.into_listener()?, tls);
         let llm = Arc::new(self);
         let router = axum::Router::new()
             .route("/session/create", post(create))

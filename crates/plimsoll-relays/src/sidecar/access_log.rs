@@ -31,7 +31,7 @@ pub(super) struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) client: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) upstream: Option<SocketAddr>,
+    pub(super) upstream: Option<String>,
     /// gRPC: the path. Bolt: the id that the client gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) call: Option<String>,

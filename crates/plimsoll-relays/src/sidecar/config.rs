@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use plimsoll_engine::Address;
 use plimsoll_model::units::Period;
 use serde::Deserialize;
+use serde::de::{self, Deserializer};
 
 use super::SidecarError;
 use super::names::Upstream;
@@ -36,7 +38,9 @@ pub struct Config {
 pub struct Route {
     pub name: String,
     pub protocol: Protocol,
-    pub listen: SocketAddr,
+    /// `IP:PORT`, or `unix:/PATH`.
+    #[serde(deserialize_with = "listen")]
+    pub listen: Address,
     /// Where connections go, in turn; an address that can't be reached is left out for a while.
     pub upstream: Vec<Upstream>,
     /// TLS towards those who connect.
@@ -58,6 +62,11 @@ pub struct Route {
     pub eject_after: Option<u32>,
     /// For how long. Default 10s.
     pub eject_for: Option<Period>,
+}
+
+fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(de::Error::custom)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

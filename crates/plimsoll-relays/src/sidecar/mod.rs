@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use plimsoll_engine::Clock;
+use plimsoll_engine::{Address, Clock};
 
 use access_log::AccessLog;
 use codec::Codec;
@@ -43,10 +43,11 @@ use worker::{Shared, Worker};
 pub enum SidecarError {
     #[error("{key}: {problem}")]
     Config { key: String, problem: String },
-    #[error("route {route}: listening on {address}: {source}")]
+    #[error("route {route}: listening on {address}: {problem}")]
     Listen {
         route: String,
-        address: SocketAddr,
+        address: Address,
+        problem: String,
         source: io::Error,
     },
     #[error("admin: listening on {address}: {source}")]
@@ -160,7 +161,7 @@ pub struct Sidecar {
     stop: Arc<AtomicBool>,
     wakers: Vec<poll::Waker>,
     workers: Vec<JoinHandle<()>>,
-    listening: Vec<(String, SocketAddr)>,
+    listening: Vec<(String, Address)>,
     admin: Option<SocketAddr>,
     counters: Arc<Vec<(String, Counters)>>,
     access_log: Option<access_log::Writer>,
@@ -196,13 +197,12 @@ impl Sidecar {
         let routes = config.route.iter().map(|route| &route.upstream[..]);
         let names = Arc::new(Names::new(routes));
         names.look_up(&counters);
-        let mut listening: Vec<(String, SocketAddr)> = Vec::new();
-        let mut ready = Vec::new();
-        for index in 0..config.workers() {
+        let mut ready: Vec<Worker> = Vec::new();
+        for _ in 0..config.workers() {
             let worker = Worker::new(
                 config,
                 &codecs,
-                &listening,
+                ready.first(),
                 Shared {
                     counters: Arc::clone(&counters),
                     stop: Arc::clone(&stop),
@@ -211,11 +211,9 @@ impl Sidecar {
                     clock,
                 },
             )?;
-            if index == 0 {
-                listening = worker.listening();
-            }
             ready.push(worker);
         }
+        let listening = ready.first().map(Worker::listening).unwrap_or_default();
         let admin = match config.admin {
             Some(address) => Some(admin::start(
                 address,
@@ -242,7 +240,7 @@ impl Sidecar {
     }
 
     /// Each route's name and the address it listens on (port 0 asks for a free one).
-    pub fn listening(&self) -> &[(String, SocketAddr)] {
+    pub fn listening(&self) -> &[(String, Address)] {
         &self.listening
     }
 

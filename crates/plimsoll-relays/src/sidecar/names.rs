@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::defect;
+use plimsoll_engine::{Address, defect};
+use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
 
 use super::{Counters, count};
@@ -23,6 +24,7 @@ const NAP: Duration = Duration::from_millis(200);
 pub enum Upstream {
     Address(SocketAddr),
     Name { host: String, port: u16 },
+    Socket(UnixSocket),
 }
 
 impl TryFrom<String> for Upstream {
@@ -37,6 +39,10 @@ impl FromStr for Upstream {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Upstream, String> {
+        if let Some(socket) = UnixSocket::parse(text) {
+            let socket = socket.map(Upstream::Socket);
+            return socket.map_err(|problem| format!("upstream {problem}"));
+        }
         if let Ok(address) = text.parse() {
             return Ok(Upstream::Address(address));
         }
@@ -68,6 +74,7 @@ impl fmt::Display for Upstream {
         match self {
             Upstream::Address(address) => address.fmt(f),
             Upstream::Name { host, port } => write!(f, "{host}:{port}"),
+            Upstream::Socket(socket) => socket.fmt(f),
         }
     }
 }
@@ -78,6 +85,7 @@ impl Upstream {
         match self {
             Upstream::Address(address) => address.ip().to_string(),
             Upstream::Name { host, .. } => host.clone(),
+            Upstream::Socket(_) => "localhost".to_owned(),
         }
     }
 }
@@ -86,14 +94,14 @@ impl Upstream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) host: Arc<str>,
-    pub(super) address: SocketAddr,
+    pub(super) address: Address,
 }
 
 /// What is known of every route's upstreams, for all workers.
 #[derive(Debug)]
 pub(super) struct Names {
     routes: Vec<Vec<Upstream>>,
-    places: Mutex<Vec<Vec<Vec<SocketAddr>>>>,
+    places: Mutex<Vec<Vec<Vec<Address>>>>,
     /// Moves with every change.
     version: AtomicU64,
 }
@@ -124,7 +132,7 @@ impl Names {
                 let host: Arc<str> = upstream.host().into();
                 addresses.iter().map(move |address| Place {
                     host: Arc::clone(&host),
-                    address: *address,
+                    address: address.clone(),
                 })
             })
             .collect()
@@ -135,9 +143,10 @@ impl Names {
         for (route, upstreams) in self.routes.iter().enumerate() {
             for (place, upstream) in upstreams.iter().enumerate() {
                 let found = match upstream {
-                    Upstream::Address(address) => vec![*address],
+                    Upstream::Address(address) => vec![Address::Tcp(*address)],
+                    Upstream::Socket(socket) => vec![Address::Unix(socket.clone())],
                     Upstream::Name { host, port } => match addresses(host, *port) {
-                        Ok(found) => found,
+                        Ok(found) => found.into_iter().map(Address::Tcp).collect(),
                         Err(problem) => {
                             let (name, counters) = &counters[route];
                             count(&counters.lookup_failures, 1);
@@ -214,6 +223,7 @@ mod tests {
             ("localhost:x", "not a number"),
             ("localhost:70000", "not a number"),
             ("local host:1", "neither an address nor a name"),
+            ("unix:", "names no socket"),
             (":1", "neither"),
             ("a:0", "neither"),
             ("http://a:1", "neither"),

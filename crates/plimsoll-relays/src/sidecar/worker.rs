@@ -12,13 +12,14 @@ mod table;
 mod upstream;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plimsoll_engine::{Clock, defect, fault};
+use plimsoll_engine::{Address, Clock, defect, fault};
 use plimsoll_model::Time;
+use plimsoll_protocols::serving::unix::{self, SocketFile};
 
 use super::access_log::AccessLog;
 use super::calls::Calls;
@@ -127,7 +128,10 @@ struct RouteState {
     route: Route,
     /// `None`: HTTP/2, or a stream of bytes.
     codec: Option<Codec>,
-    address: SocketAddr,
+    address: Address,
+    /// Of the first worker's Unix socket, which the others share; before the socket itself, so
+    /// that it is removed first.
+    file: Option<SocketFile>,
     listener: Option<TcpListener>,
     listen_tls: Option<Identity>,
     upstream_tls: Option<Identity>,
@@ -175,12 +179,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// `codecs`: one a route. `taken`: the addresses of the first worker, whose ports the
-    /// others share.
+    /// `codecs`: one a route. `first`: the worker whose ports and sockets this one shares.
     pub(super) fn new(
         config: &Config,
         codecs: &[Option<Codec>],
-        taken: &[(String, SocketAddr)],
+        first: Option<&Worker>,
         shared: Shared,
     ) -> Result<Worker, SidecarError> {
         let failed = |source| SidecarError::Io {
@@ -190,18 +193,32 @@ impl Worker {
         let poll = Poll::new().map_err(failed)?;
         let mut routes = Vec::new();
         for (place, route) in config.route.iter().enumerate() {
-            let wanted = taken
-                .get(place)
-                .map_or(route.listen, |(_, address)| *address);
-            let listen = |wanted| -> io::Result<(TcpListener, SocketAddr)> {
-                let listener = sockets::listen(wanted)?;
+            let first = first.map(|worker| &worker.routes[place]);
+            let wanted = first.map_or(&route.listen, |first| &first.address);
+            let listener = first.and_then(|first| first.listener.as_ref());
+            let listen = || -> io::Result<(TcpListener, Address, Option<SocketFile>)> {
+                let (listener, address, file) = match (wanted, listener) {
+                    (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),
+                    (Address::Unix(socket), None) => {
+                        let (listener, file) = unix::listen(socket, sockets::BACKLOG)?;
+                        (listener, wanted.clone(), file)
+                    }
+                    (Address::Tcp(address), _) => {
+                        let listener = sockets::listen(*address)?;
+                        let address = Address::Tcp(listener.local_addr()?);
+                        (listener, address, None)
+                    }
+                };
                 poll.add(&listener, LISTENER | place as u64, true, false)?;
-                let address = listener.local_addr()?;
-                Ok((listener, address))
+                Ok((listener, address, file))
             };
-            let (listener, address) = listen(wanted).map_err(|source| SidecarError::Listen {
+            let (listener, address, file) = listen().map_err(|source| SidecarError::Listen {
                 route: route.name.clone(),
-                address: wanted,
+                address: wanted.clone(),
+                problem: match wanted {
+                    Address::Tcp(_) => source.to_string(),
+                    Address::Unix(socket) => unix::explain(socket, &source),
+                },
                 source,
             })?;
             let codec = codecs.get(place).cloned().flatten();
@@ -210,6 +227,7 @@ impl Worker {
             let alpn = route.protocol.alpn();
             routes.push(RouteState {
                 address,
+                file,
                 listener: Some(listener),
                 listen_tls: route
                     .listen_tls
@@ -245,10 +263,10 @@ impl Worker {
         })
     }
 
-    pub(super) fn listening(&self) -> Vec<(String, SocketAddr)> {
+    pub(super) fn listening(&self) -> Vec<(String, Address)> {
         self.routes
             .iter()
-            .map(|state| (state.route.name.clone(), state.address))
+            .map(|state| (state.route.name.clone(), state.address.clone()))
             .collect()
     }
 
@@ -298,6 +316,7 @@ impl Worker {
             if drain_until.is_none() && self.shared.stop.load(Ordering::Relaxed) {
                 drain_until = Some(now + self.drain);
                 for state in &mut self.routes {
+                    state.file = None;
                     state.listener = None;
                 }
                 self.say_goodbyes();

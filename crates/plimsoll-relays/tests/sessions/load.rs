@@ -28,6 +28,7 @@ fn target(address: SocketAddr) -> Target {
         host: address.ip().to_string(),
         port: address.port(),
         addresses: Vec::new(),
+        socket: None,
     }
 }
 

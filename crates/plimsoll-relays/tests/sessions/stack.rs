@@ -45,7 +45,7 @@ impl GatewayProcess {
         let verifier = Verifier::new(&[secret.to_vec()]).unwrap();
         let gateway = Gateway::new(bus.clone(), verifier, options);
         let bound = listen().bind().unwrap();
-        let address = bound.address();
+        let address = bound.address().tcp().unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let stopped = async {
@@ -81,7 +81,7 @@ impl Stack {
     pub(crate) fn on(bus: Bus, llm: LlmOptions, gateway: GatewayOptions) -> Stack {
         let llm = Llm::new(bus.clone(), Signer::new(SECRET).unwrap(), llm);
         let bound = listen().bind().unwrap();
-        let api = bound.address();
+        let api = bound.address().tcp().unwrap();
         let (stop, stopped) = oneshot::channel();
         tokio::spawn(async move {
             let stopped = async {

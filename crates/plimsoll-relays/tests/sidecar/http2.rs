@@ -36,7 +36,7 @@ fn echo_server() -> SocketAddr {
         ..Listen::default()
     };
     let bound = listen.bind().unwrap();
-    let address = bound.address();
+    let address = bound.address().tcp().unwrap();
     thread::spawn(move || {
         let serving = echo::serve(bound, echo::EchoOptions::default(), std::future::pending());
         runtime(Some(1)).unwrap().block_on(serving).unwrap();
@@ -61,7 +61,7 @@ fn every_kind_of_call_passes_through_one_sidecar_and_two() {
     for address in [plain, pair] {
         runtime(Some(1)).unwrap().block_on(async {
             let server = Server {
-                addresses: [address].into(),
+                addresses: [address.into()].into(),
                 tls: None,
                 authority: "localhost".to_owned(),
                 metadata: Vec::new(),

@@ -31,7 +31,7 @@ fn echo_server() -> SocketAddr {
         ..Listen::default()
     };
     let bound = listen.bind().unwrap();
-    let address = bound.address();
+    let address = bound.address().tcp().unwrap();
     thread::spawn(move || {
         let serving = async { serve(bound, BoltOptions::default(), std::future::pending()).await };
         runtime(Some(1)).unwrap().block_on(serving).unwrap();

@@ -19,7 +19,7 @@ pub(crate) fn certificates() -> tempfile::TempDir {
 
 pub(crate) fn sidecar(text: &str) -> (Sidecar, SocketAddr) {
     let sidecar = Sidecar::start(&Config::read(text).unwrap()).unwrap();
-    let address = sidecar.listening()[0].1;
+    let address = sidecar.listening()[0].1.tcp().unwrap();
     (sidecar, address)
 }
 

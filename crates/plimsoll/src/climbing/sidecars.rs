@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use plimsoll_engine::Address;
 use plimsoll_engine::resources::{Usage, Watched};
 use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, give_addresses, parse_target};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
@@ -177,9 +178,9 @@ impl Target {
         // A sidecar's upstream is one address: the first.
         let address = plimsoll_engine::resolve(&target)
             .map_err(|e| wrong(e.to_string()))?
-            .first()
-            .copied()
-            .ok_or_else(|| wrong("it has no address".to_owned()))?;
+            .iter()
+            .find_map(Address::tcp)
+            .ok_or_else(|| wrong("it is a Unix socket, which no port leads to: give HOST:PORT".to_owned()))?;
         Ok(Target {
             address,
             host: target.host,

@@ -33,7 +33,7 @@ Example: raw SOFABolt in version 2 with a checksum, over TLS
     mut_arg("duration", |arg| arg.short('d')),
     mut_arg("calls", |arg| arg.short('n')))]
 pub(crate) struct Arguments {
-    /// sofa://HOST:PORT (plaintext) or sofas://HOST:PORT (TLS 1.3).
+    /// sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS 1.3), or unix:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 

@@ -36,7 +36,7 @@ Example: bulk over four kept connections; 200 new connections a second
   plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode new --rate 200/s --duration 10s",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
-    /// http://HOST:PORT/PATH (plaintext) or https://HOST:PORT/PATH (TLS 1.3).
+    /// http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     question: Option<Question>,
 
-    /// grpc://HOST:PORT (plaintext) or grpcs://HOST:PORT (TLS 1.3).
+    /// grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS 1.3), or unix:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 

@@ -20,7 +20,7 @@ Example: 18,000 TLS connections at rest, then with a byte a second on each
   plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s --keepalive 1s",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
-    /// tcp://HOST:PORT (plaintext) or tls://HOST:PORT (TLS 1.3; mutual with --cert and --key).
+    /// tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS 1.3; mutual with --cert and --key), or unix:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 

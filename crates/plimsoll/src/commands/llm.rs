@@ -13,9 +13,9 @@ use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
 use plimsoll_relays::token::{Signer, Verifier};
 use tokio::time::Instant;
 
-use super::relay::{BusFlags, SecretFlags, WAIT_FOR_BUS, address, gateway_counts};
+use super::relay::{BusFlags, SecretFlags, WAIT_FOR_BUS, gateway_counts};
 use super::tls_flags::ServerTlsFlags;
-use crate::arguments::{Json, boolish};
+use crate::arguments::{Json, boolish, listening_address};
 use crate::console;
 use crate::defects;
 use crate::descriptors;
@@ -36,7 +36,7 @@ const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
     after_help = crate::environment::HELP
 )]
 pub(crate) struct Arguments {
-    /// Where to listen; port 0 for any free one.
+    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
     #[arg(
         long,
         env = "PLIMSOLL_LISTEN",
@@ -110,7 +110,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     descriptors::raise_limit()?;
     let bind = |flag: &str, listen: &str| -> Result<Bound, Failure> {
         Listen {
-            address: address(flag, listen)?,
+            address: listening_address(flag, listen)?,
             reuse_port: arguments.reuse_port,
             tls: arguments.tls.tls(),
             drain: arguments.drain.0,

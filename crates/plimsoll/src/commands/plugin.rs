@@ -30,7 +30,7 @@ Example: a whole request from a file; 50 clients, each waiting for its answer
     mut_arg("calls", |arg| arg.short('n'))
 )]
 pub(crate) struct Arguments {
-    /// plugin://HOST:PORT (plaintext) or plugins://HOST:PORT (TLS 1.3).
+    /// plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS 1.3), or unix:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 

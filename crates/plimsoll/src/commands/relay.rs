@@ -1,7 +1,6 @@
 //! `plimsoll relay`: what carries a service's traffic. `gateway`: WebSocket clients on one
 //! side, the bus on the other; `sidecar`: an application's connections.
 
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -18,7 +17,7 @@ use plimsoll_relays::token::{SHORTEST_SECRET, Verifier};
 
 use super::llm::conclude;
 use super::tls_flags::ServerTlsFlags;
-use crate::arguments::{Json, boolish};
+use crate::arguments::{Json, boolish, listening_address};
 use crate::console;
 use crate::descriptors;
 use crate::environment::Environment;
@@ -80,7 +79,7 @@ struct SidecarArguments {
     after_help = crate::environment::HELP
 )]
 struct GatewayArguments {
-    /// Where to listen; port 0 for any free one.
+    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
     #[arg(
         long,
         env = "PLIMSOLL_LISTEN",
@@ -334,7 +333,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     let secrets = arguments.secret.read(environment, arguments.echo)?;
     let verifier = Verifier::new(&secrets).map_err(Failure::error)?;
     let bound = Listen {
-        address: address("--listen", &arguments.listen)?,
+        address: listening_address("--listen", &arguments.listen)?,
         reuse_port: arguments.reuse_port,
         tls: arguments.tls.tls(),
         drain: arguments.drain.0,
@@ -401,22 +400,4 @@ pub(super) fn gateway_counts(metrics: &Metrics) -> [(&'static str, u64); 5] {
         ("slow readers", value(&metrics.slow)),
         ("gaps told", value(&metrics.gaps)),
     ]
-}
-
-/// A listening address as typed.
-pub(super) fn address(flag: &str, typed: &str) -> Result<SocketAddr, Failure> {
-    let wrong = |problem: String| {
-        Failure::usage(
-            format_args!("{flag}: {problem}"),
-            "write HOST:PORT, such as 127.0.0.1:4040 or [::]:4040; port 0 takes any free one",
-        )
-    };
-    let addresses = typed
-        .to_socket_addrs()
-        .map_err(|e| wrong(format!("`{typed}`: {e}")))?;
-    // Where a name has both kinds of address, the older one is what others expect.
-    let mut addresses: Vec<SocketAddr> = addresses.collect();
-    addresses.sort_by_key(SocketAddr::is_ipv6);
-    let first = addresses.into_iter().next();
-    first.ok_or_else(|| wrong(format!("`{typed}` has no address")))
 }

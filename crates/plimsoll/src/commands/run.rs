@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "PLAN", required = true)]
     plans: Vec<PathBuf>,
 
-    /// Another target than the plan's: grpc://HOST:PORT or grpcs://HOST:PORT.
+    /// Another target than the plan's: grpc://HOST:PORT, grpcs://HOST:PORT or unix:/PATH.
     #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
     target: Option<String>,
 

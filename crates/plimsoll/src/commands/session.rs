@@ -30,12 +30,12 @@ Example: questions of a file, to a service that sends 200 tokens for each and do
       --rows questions.csv --query '{{row.question}}' --expect-tokens 200",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
-    /// The HTTP API: session://HOST:PORT, or sessions://HOST:PORT over TLS 1.3.
+    /// The HTTP API: session://HOST:PORT, sessions://HOST:PORT over TLS 1.3, or unix:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 
-    /// Where the WebSockets are: ws://HOST:PORT, or wss://HOST:PORT over TLS 1.3 [default: host
-    /// and port of the API].
+    /// Where the WebSockets are: ws://HOST:PORT, wss://HOST:PORT over TLS 1.3, or unix:/PATH
+    /// [default: host and port of the API].
     #[arg(
         long,
         env = "PLIMSOLL_SOCKET",

@@ -12,6 +12,7 @@ pub(crate) mod wire;
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 
+use plimsoll_engine::Address;
 use plimsoll_model::Plan;
 
 use crate::descriptors;
@@ -71,7 +72,7 @@ impl Spread {
         let resolve = || {
             let addresses = plimsoll_engine::resolve(&plan.target);
             let addresses = addresses.map_err(protocols::could_not_begin)?;
-            let mut hosts = addresses.iter().map(|address| address.ip());
+            let mut hosts = addresses.iter().filter_map(Address::ip);
             let first = hosts.next();
             // The family that has addresses to connect from, where there is a choice.
             let first = hosts.find(IpAddr::is_ipv4).or(first);
@@ -198,6 +199,10 @@ fn sources(
             ));
         }
         return Ok(given.clone());
+    }
+    // A socket without a network has no ports.
+    if plan.target.socket.is_some() {
+        return Ok(Vec::new());
     }
     // Nearly all ports of an address are slow to find.
     if wanted <= ports * 3 / 4 {

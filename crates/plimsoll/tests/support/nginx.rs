@@ -9,6 +9,15 @@ use super::Place;
 
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// nginx, wherever it is installed.
+pub(crate) fn command() -> Command {
+    let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
+        .into_iter()
+        .find(|path| fs::exists(path).unwrap_or(false))
+        .expect("nginx is missing: run `make setup`, which installs it");
+    Command::new(program)
+}
+
 /// nginx in one process, in the foreground.
 pub(crate) struct Nginx {
     child: Child,
@@ -35,11 +44,7 @@ impl Nginx {
             dir.display()
         );
         fs::write(place.path("nginx.conf"), config).expect("a file");
-        let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
-            .into_iter()
-            .find(|path| fs::exists(path).unwrap_or(false))
-            .expect("nginx is missing: run `make setup`, which installs it");
-        let child = Command::new(program)
+        let child = command()
             .arg("-p")
             .arg(&dir)
             .args(["-c", "nginx.conf", "-e", "stderr"])

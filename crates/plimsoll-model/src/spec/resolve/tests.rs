@@ -182,6 +182,7 @@ fn the_defaults_are_those_documented() {
             host: "localhost".into(),
             port: 50051,
             addresses: vec![],
+            socket: None,
         }
     );
     assert_eq!(

@@ -17,11 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
-
 use self::worker::{Mailbox, Worker};
 use crate::grpc::canned::{Canned, CannedOptions};
-use crate::serving::{Bound, ConnectionStats, ServeError};
+use crate::serving::{Bound, ConnectionStats, Listener, ServeError};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
 const MOST_OUT: usize = 1 << 20;
@@ -112,8 +110,7 @@ pub async fn serve(
         threads.push(thread);
     }
 
-    let listener = TcpListener::from_std(bound.listener)
-        .map_err(failed("handing the listening socket over"))?;
+    let listener = bound.into_listener()?;
     let accepted = deal(&listener, &mailboxes, shutdown).await;
     drop(listener);
     // Workers end when nobody can send them connections any more.
@@ -146,7 +143,7 @@ pub async fn serve(
 /// Accepts connections and gives them to the workers in turn, until `shutdown`
 /// completes. Returns how many there were.
 async fn deal(
-    listener: &TcpListener,
+    listener: &Listener,
     mailboxes: &[Mailbox],
     shutdown: impl Future<Output = ()>,
 ) -> u64 {

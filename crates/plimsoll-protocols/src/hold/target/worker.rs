@@ -21,6 +21,7 @@ use plimsoll_model::Time;
 use rustix::io::Errno;
 
 use super::Counters;
+use crate::serving::unix;
 
 /// Not a connection's: those have 63 bits.
 const LISTENER: Token = Token(u64::MAX - 1);
@@ -163,7 +164,7 @@ impl Worker {
 
     fn accept(&mut self) -> io::Result<()> {
         for _ in 0..ACCEPT_AT_ONCE {
-            match self.listener.accept() {
+            match unix::accept(&self.listener) {
                 Ok((socket, _)) => {
                     if let Err(e) = self.welcome(socket) {
                         tracing::warn!("taking a connection: {e}");
@@ -192,8 +193,8 @@ impl Worker {
 
     fn welcome(&mut self, socket: TcpStream) -> io::Result<()> {
         count(&self.counters.accepted);
-        socket.set_nonblocking(true)?;
-        socket.set_nodelay(true)?;
+        // A socket without a network delays nothing, and has no such option.
+        let _ = socket.set_nodelay(true);
         let link = match &self.sessions {
             None => Link::Plain(Vec::new()),
             Some(sessions) => Link::Tls(sessions.session().map_err(io::Error::other)?),

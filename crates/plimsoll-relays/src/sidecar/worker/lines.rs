@@ -39,7 +39,7 @@ impl Worker {
             time: Timestamp::now(),
             route: state.route.name.clone(),
             client: told.client,
-            upstream: upstream.map(|endpoint| endpoint.address()),
+            upstream: upstream.map(|endpoint| endpoint.address().to_string()),
             call: told.call,
             status: told.status,
             by_sidecar: told.by_sidecar,

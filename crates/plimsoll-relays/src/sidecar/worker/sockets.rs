@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use plimsoll_engine::tls::validity;
 use plimsoll_model::Time;
+use plimsoll_protocols::serving::unix;
 use socket2::{Domain, Socket, Type};
 
 use super::super::config::Protocol;
@@ -15,7 +16,7 @@ use super::http2::Http2;
 use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
 
 const MOST_ACCEPTED: usize = 64;
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: u16 = 4096;
 
 impl Worker {
     pub(super) fn serve(&mut self, event: Ready, now: Time) {
@@ -148,7 +149,7 @@ impl Worker {
             let Some(listener) = &state.listener else {
                 return;
             };
-            let socket = match listener.accept() {
+            let socket = match unix::accept(listener) {
                 Ok((socket, _)) => socket,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => {
@@ -156,15 +157,14 @@ impl Worker {
                     return;
                 }
             };
-            let taken = socket
-                .set_nonblocking(true)
-                .and_then(|()| socket.set_nodelay(true));
+            // A socket without a network delays nothing, and has no such option.
+            let _ = socket.set_nodelay(true);
             let tls = state
                 .listen_tls
                 .as_ref()
                 .map(|identity| identity.connection(""))
                 .transpose();
-            let (Ok(()), Ok(tls)) = (taken, tls) else {
+            let Ok(tls) = tls else {
                 continue;
             };
             let protocol = state.route.protocol;
@@ -277,6 +277,6 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
+    socket.listen(BACKLOG.into())?;
     Ok(socket.into())
 }

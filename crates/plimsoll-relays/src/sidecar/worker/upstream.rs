@@ -1,9 +1,11 @@
 //! Connections towards a route's upstreams: which one is next, and when it may be tried.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
+use plimsoll_engine::Address;
+use plimsoll_engine::address::socket_address;
 use plimsoll_model::Time;
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
@@ -30,8 +32,8 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn address(&self) -> SocketAddr {
-        self.place.address
+    pub(super) fn address(&self) -> &Address {
+        &self.place.address
     }
 
     fn is_usable(&self, now: Time) -> bool {
@@ -106,7 +108,7 @@ impl Worker {
         if failed.bad_calls < after || !failed.is_usable(now) {
             return;
         }
-        let address = failed.address();
+        let address = failed.address().clone();
         let others = state.endpoints.iter().enumerate();
         if !others
             .into_iter()
@@ -163,7 +165,7 @@ impl Worker {
                 Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
                 None => None,
             };
-            Ok((begin(address)?, tls))
+            Ok((begin(&address)?, tls))
         })();
         count(&self.counters(route).upstream_connects, 1);
         let adopted = begun
@@ -180,17 +182,24 @@ impl Worker {
 }
 
 /// A connection that is being made.
-fn begin(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM.nonblocking().cloexec(),
-        None,
-    )?;
-    socket.set_tcp_nodelay(true)?;
-    match socket.connect(&address.into()) {
-        Ok(()) => {}
-        Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
-        Err(e) => return Err(e),
-    }
+fn begin(address: &Address) -> io::Result<TcpStream> {
+    let stream = Type::STREAM.nonblocking().cloexec();
+    let socket = match address {
+        Address::Tcp(address) => {
+            let socket = Socket::new(Domain::for_address(*address), stream, None)?;
+            socket.set_tcp_nodelay(true)?;
+            match socket.connect(&(*address).into()) {
+                Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+                begun => begun?,
+            }
+            socket
+        }
+        Address::Unix(at) => {
+            let socket = Socket::new(Domain::UNIX, stream, None)?;
+            socket.connect(&socket_address(at)?)?;
+            socket
+        }
+    };
+    // To who reads and writes, one stream socket is as another.
     Ok(socket.into())
 }

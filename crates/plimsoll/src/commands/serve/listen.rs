@@ -2,18 +2,17 @@
 //! what it tells.
 
 use std::io::{self, Read as _};
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::Args;
-use plimsoll_engine::defect;
+use plimsoll_engine::{Address, defect};
 use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed, runtime};
 
 use super::Counted;
-use crate::arguments::{Json, boolish};
+use crate::arguments::{Json, boolish, listening_address};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::defects;
@@ -23,7 +22,7 @@ use crate::stopping::{self, Wish};
 
 #[derive(Debug, Args)]
 pub(super) struct ListenFlags {
-    /// Where to listen; port 0 for any free one.
+    /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
     #[arg(
         long,
         env = "PLIMSOLL_LISTEN",
@@ -91,7 +90,7 @@ impl ListenFlags {
 
     fn plan(&self) -> Result<Listen, Failure> {
         Ok(Listen {
-            address: self.address()?,
+            address: listening_address("--listen", &self.listen)?,
             reuse_port: self.reuse_port,
             tls: self.tls.tls(),
             tickets: self.tickets()?,
@@ -113,32 +112,12 @@ impl ListenFlags {
         Ok(Some(seed.into()))
     }
 
-    pub(super) fn address(&self) -> Result<SocketAddr, Failure> {
-        let wrong = |problem: String| {
-            Failure::usage(
-                format_args!("--listen: {problem}"),
-                "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one",
-            )
-        };
-        let addresses = self
-            .listen
-            .to_socket_addrs()
-            .map_err(|e| wrong(format!("`{}`: {e}", self.listen)))?;
-        // Where a name has both kinds of address, the older one is what others expect.
-        let mut addresses: Vec<SocketAddr> = addresses.collect();
-        addresses.sort_by_key(SocketAddr::is_ipv6);
-        addresses
-            .into_iter()
-            .next()
-            .ok_or_else(|| wrong(format!("`{}` has no address", self.listen)))
-    }
-
     /// Tells, on stdout and before the first connection, where the server can be reached.
     pub(super) fn announce(&self, name: &str, bound: &Bound) -> Result<(), Failure> {
         self.announce_at(name, bound.address())
     }
 
-    pub(super) fn announce_at(&self, name: &str, address: SocketAddr) -> Result<(), Failure> {
+    pub(super) fn announce_at(&self, name: &str, address: &Address) -> Result<(), Failure> {
         if self.json.json {
             return console::result(format_args!(
                 "{}\n",

@@ -1,0 +1,100 @@
+//! Where a connection goes: an address of a network, or a socket of this machine.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use plimsoll_model::plan::UnixSocket;
+use rustix::io::Errno;
+use socket2::SockAddr;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(UnixSocket),
+}
+
+impl Address {
+    /// `None`: it is in no network.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Tcp(address) => Some(*address),
+            Address::Unix(_) => None,
+        }
+    }
+
+    /// `None`: of a socket that is in no network.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.tcp().map(|address| address.ip())
+    }
+
+    /// Why there is no connection to it, in a sentence.
+    pub fn unreached(&self, error: &io::Error) -> String {
+        let why = match self {
+            Address::Tcp(_) => None,
+            Address::Unix(_) => match Errno::from_io_error(error) {
+                Some(Errno::NOENT) => Some("there is no such file; a server makes it when it starts"),
+                Some(Errno::NOTDIR) => Some("its folder is none"),
+                Some(Errno::ACCESS) => Some(
+                    "not permitted; it takes write permission on the file, and search permission on its folders",
+                ),
+                Some(Errno::CONNREFUSED) => {
+                    Some("nobody listens on it; a server that was killed leaves its file")
+                }
+                Some(Errno::AGAIN) => Some("the server's queue of connections is full"),
+                Some(Errno::PROTOTYPE) => Some("it is no stream socket"),
+                _ => None,
+            },
+        };
+        match why {
+            Some(why) => format!("connect to {self}: {why}"),
+            None => format!("connect to {self}: {error}"),
+        }
+    }
+
+    /// On this machine, for sure.
+    pub fn is_local(&self) -> bool {
+        self.ip().is_none_or(|ip| ip.is_loopback())
+    }
+}
+
+impl<T: Into<SocketAddr>> From<T> for Address {
+    fn from(address: T) -> Address {
+        Address::Tcp(address.into())
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(socket) => socket.fmt(f),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Address, String> {
+        match UnixSocket::parse(text) {
+            Some(socket) => socket.map(Address::Unix),
+            None => text.parse().map(Address::Tcp).map_err(|_| {
+                format!("`{text}` is no address: write IP:PORT, or unix:/PATH for a socket of this machine")
+            }),
+        }
+    }
+}
+
+/// As the system has it.
+///
+/// # Errors
+/// When the path or the name is too long.
+pub fn socket_address(socket: &UnixSocket) -> io::Result<SockAddr> {
+    match socket {
+        UnixSocket::Path(path) => SockAddr::unix(path),
+        // A name that begins with a zero byte (unix(7)).
+        UnixSocket::Abstract(name) => SockAddr::unix(format!("\0{name}")),
+    }
+}

@@ -1,0 +1,152 @@
+//! Listening on a Unix domain socket: its file is made, taken over where nobody listens any
+//! more, and removed at the end.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use plimsoll_engine::address::socket_address;
+use plimsoll_model::plan::UnixSocket;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use socket2::{Domain, Socket, Type};
+
+use super::listener::Peer;
+
+/// A socket's file, removed when dropped, unless another has taken its place.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // Whoever starts next takes over what could not be removed.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Listens. Who may connect is for the permissions of the file's folder and the umask to say.
+///
+/// # Errors
+/// When the socket can't be made, another process listens on it, or its path is taken by
+/// something else.
+pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<SocketFile>)> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    let address = socket_address(at)?;
+    match (socket.bind(&address), at) {
+        (Err(e), UnixSocket::Path(path)) if e.kind() == io::ErrorKind::AddrInUse => {
+            take_over(at, path)?;
+            socket.bind(&address)?;
+        }
+        (bound, _) => bound?,
+    }
+    let file = match at {
+        UnixSocket::Path(path) => Some(SocketFile {
+            path: std::path::absolute(path)?,
+            identity: identity(path)?,
+        }),
+        UnixSocket::Abstract(_) => None,
+    };
+    socket.listen(backlog.into())?;
+    // Only its descriptor is used: see `accept`.
+    Ok((socket.into(), file))
+}
+
+/// Removes the file of a socket that nobody listens on: its server was killed.
+fn take_over(at: &UnixSocket, path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    match probe.connect(&socket_address(at)?) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}
+
+/// Why a socket can't be listened on, and what to do.
+pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
+    let folder = match at {
+        UnixSocket::Path(path) => path.parent().filter(|folder| !folder.as_os_str().is_empty()),
+        UnixSocket::Abstract(_) => None,
+    };
+    let folder = folder.unwrap_or(Path::new(".")).display();
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "a server listens on it; stop that one, or choose another path".to_owned()
+        }
+        io::ErrorKind::AlreadyExists => {
+            "there is something that is no socket; move it away, or choose another path".to_owned()
+        }
+        io::ErrorKind::NotFound => {
+            format!("there is no folder {folder}; make it, or choose another path")
+        }
+        io::ErrorKind::NotADirectory => {
+            format!("{folder} is not a folder; choose another path")
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            format!("not permitted to make a file in {folder}; choose a folder that this user may write to")
+        }
+        _ => format!("can't listen: {error}"),
+    }
+}
+
+/// Takes a connection from a listening socket of any family. The standard library's own
+/// `accept` refuses peers without a network address; to who reads and writes, one stream
+/// socket is as another.
+///
+/// # Errors
+/// As accept(2); `WouldBlock`: there is none.
+pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, Peer)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (accepted, peer) = acceptfrom_with(listener, flags)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    Ok((accepted.into(), Peer(peer)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    #[test]
+    fn a_stale_socket_is_taken_over_and_one_in_use_or_a_file_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let at = UnixSocket::Path(path.clone());
+        // Its file outlives it.
+        drop(UnixListener::bind(&path).unwrap());
+        let (listener, file) = listen(&at, 8).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"x").unwrap();
+        let (mut accepted, peer) = accept(&listener).unwrap();
+        assert_eq!(peer.0, None);
+        accepted.set_nonblocking(false).unwrap();
+        accepted.read_exact(&mut [0]).unwrap();
+        assert_eq!(
+            accept(&listener).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
+        let second = listen(&at, 8).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        drop((file, listener));
+        assert!(!path.exists(), "removed at the end");
+        fs::write(&path, "text").unwrap();
+        let taken = listen(&at, 8).unwrap_err();
+        assert!(explain(&at, &taken).contains("no socket"), "{taken}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+    }
+}
