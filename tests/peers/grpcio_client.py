@@ -41,6 +41,8 @@ def channel_to(args):
         options.append(("grpc.default_compression_algorithm", grpc.Compression.Gzip.value))
     if args.server_name:
         options.append(("grpc.ssl_target_name_override", args.server_name))
+    if args.authority:
+        options.append(("grpc.default_authority", args.authority))
     if not args.ca:
         return grpc.insecure_channel(args.address, options)
     credentials = grpc.ssl_channel_credentials(
@@ -119,6 +121,7 @@ def main():
     parser.add_argument("--ca", help="trusted CA (PEM); without it: plaintext")
     parser.add_argument("--cert", help="client certificate chain (PEM)")
     parser.add_argument("--key", help="its key (PEM)")
+    parser.add_argument("--authority", help=":authority to send [default: the channel's own]")
     parser.add_argument("--server-name", help="name to check the certificate against")
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--gzip", action="store_true", help="pack requests, which asks for packed answers")

@@ -1,8 +1,10 @@
 //! Where a connection goes: an address of a network, or a socket of this machine.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::FileTypeExt;
 use std::str::FromStr;
 
 use plimsoll_model::plan::UnixSocket;
@@ -33,12 +35,15 @@ impl Address {
     pub fn unreached(&self, error: &io::Error) -> String {
         let why = match self {
             Address::Tcp(_) => None,
-            Address::Unix(_) => match Errno::from_io_error(error) {
-                Some(Errno::NOENT) => Some("there is no such file; a server makes it when it starts"),
-                Some(Errno::NOTDIR) => Some("its folder is none"),
+            Address::Unix(socket) => match Errno::from_io_error(error) {
+                Some(Errno::NOENT) => {
+                    Some("there is no such file; a server makes it when it starts")
+                }
+                Some(Errno::NOTDIR) => Some("a part of its path is no folder"),
                 Some(Errno::ACCESS) => Some(
                     "not permitted; it takes write permission on the file, and search permission on its folders",
                 ),
+                Some(Errno::CONNREFUSED) if !is_socket(socket) => Some("it is no socket"),
                 Some(Errno::CONNREFUSED) => {
                     Some("nobody listens on it; a server that was killed leaves its file")
                 }
@@ -56,6 +61,16 @@ impl Address {
     /// On this machine, for sure.
     pub fn is_local(&self) -> bool {
         self.ip().is_none_or(|ip| ip.is_loopback())
+    }
+}
+
+/// As far as it can be seen.
+fn is_socket(socket: &UnixSocket) -> bool {
+    match socket {
+        UnixSocket::Path(path) => {
+            fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())
+        }
+        UnixSocket::Abstract(_) => true,
     }
 }
 
@@ -96,5 +111,39 @@ pub fn socket_address(socket: &UnixSocket) -> io::Result<SockAddr> {
         UnixSocket::Path(path) => SockAddr::unix(path),
         // A name that begins with a zero byte (unix(7)).
         UnixSocket::Abstract(name) => SockAddr::unix(format!("\0{name}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_socket_is_not_reached_is_said_and_never_as_a_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let at = |path: &std::path::Path| Address::Unix(UnixSocket::Path(path.into()));
+        let said = |address: &Address, errno: Errno| address.unreached(&errno.into());
+        assert!(said(&at(&file), Errno::CONNREFUSED).ends_with("it is no socket"));
+        for (errno, needle) in [
+            (Errno::ACCESS, "not permitted"),
+            (Errno::NOENT, "no such file"),
+            (Errno::NOTDIR, "no folder"),
+            (Errno::AGAIN, "queue of connections is full"),
+            (Errno::PROTOTYPE, "no stream socket"),
+        ] {
+            let text = said(&at(&file), errno);
+            assert!(
+                text.contains(needle) && !text.contains("os error"),
+                "{text}"
+            );
+        }
+        let abstract_one = Address::Unix(UnixSocket::Abstract("x".to_owned()));
+        let text = said(&abstract_one, Errno::CONNREFUSED);
+        assert!(
+            text.starts_with("connect to unix-abstract:x: nobody listens"),
+            "{text}"
+        );
     }
 }

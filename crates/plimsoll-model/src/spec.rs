@@ -44,7 +44,7 @@ pub use resolve::{
     suite_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
-pub use target::{is_bare_socket, is_socket, parse_target, section_of, suggest};
+pub use target::{is_bare_socket, is_socket, parse_target, scheme_of, section_of, suggest};
 
 /// Something wrong with a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]

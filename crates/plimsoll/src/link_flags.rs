@@ -8,7 +8,8 @@ use plimsoll_engine::RunError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, Trust};
 use plimsoll_model::spec::{
-    self, GrpcSpec, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, section_of,
+    self, GrpcSpec, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, scheme_of,
+    section_of,
 };
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::client::{ConnectError, Connection, Server};
@@ -205,11 +206,10 @@ fn no_way(url: &str, error: ConnectError) -> Failure {
 /// [`parse_target`] for the schemes of gRPC alone.
 fn grpc_target(url: &str) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
-    match (section_of(url), url.split_once("://")) {
+    match (section_of(url), scheme_of(url)) {
         (Some("grpc"), _) | (_, None) => Ok((target, secured)),
-        (None, _) if is_bare_socket(url) => Ok((target, secured)),
         (_, Some((scheme, rest))) => Err(format!(
-            "scheme `{scheme}` is not one of a gRPC target: write {}://{rest}",
+            "scheme `{scheme}` is not one of a gRPC target: write {}{rest}",
             if secured { "grpcs" } else { "grpc" }
         )),
     }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+#[path = "../../plimsoll-plugin/tests/built/mod.rs"]
+mod built;
 mod support;
 
 use std::fs;
@@ -15,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use support::nginx;
 use support::peers::{python, succeeds, tool};
-use support::{CLIENT_TLS, ORDER, Place, SCORE, SERVER_TLS, signal, text, told, wait};
+use support::{
+    CLIENT_MTLS, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, signal, text, told, wait,
+};
 
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -69,42 +73,66 @@ impl Drop for Served {
     }
 }
 
+/// The server's certificate is held to the CA and, since a socket has none, to this name.
+const NAMED: [&str; 4] = ["--ca", "certs/ca.crt", "--server-name", "localhost"];
+const CALLS: [&str; 6] = ["--calls", "60", "--clients", "3", "--connections", "3"];
+
+/// Makes a load of 60 calls, all of which succeed, and returns its `run.json`.
+#[track_caller]
+fn load(place: &Place, command: &[&str], more: &[&str]) -> serde_json::Value {
+    let _ = fs::remove_dir_all(place.path("run"));
+    let fixed = ["-q", "--out", "run"];
+    place.expect(0, &[command, &fixed, &CALLS[..], more].concat());
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["ok"], 60, "{command:?} {more:?}: {run}");
+    run
+}
+
 #[test]
 fn every_protocol_is_spoken_over_a_socket_with_and_without_tls() {
     let place = Place::new();
     place.certificates();
-    let calls = ["--calls", "60", "--clients", "3", "--connections", "3"];
-    let loads: [(&[&str], &str, &[&str]); 5] = [
+    let codec = built::c_example(&place.path("."));
+    let codec = codec.to_str().unwrap();
+    let loads: [(&[&str], &str, &[&str]); 6] = [
         (&["score"], "grpc", &SCORE),
         (&["orders"], "grpc", &ORDER),
         (&["fast"], "grpc", &ORDER),
         (&["bolt"], "bolt", &[]),
         (&["files"], "fetch", &[]),
+        (
+            &["plugin", codec],
+            "plugin",
+            &["--codec", codec, "--data", "x"],
+        ),
     ];
     for (server, command, call) in loads {
         for secured in [false, true] {
             let (serve, tls): (&[&str], &[&str]) = match secured {
-                true => (&SERVER_TLS, &CLIENT_TLS),
+                true => (&SERVER_TLS, &NAMED),
                 false => (&[], &[]),
             };
-            let server = [server, serve].concat();
-            let served = Served::ours(&place, &server);
+            let served = Served::ours(&place, &[server, serve].concat());
             let url = match command {
                 "fetch" => "unix:s.sock:/bytes/1KiB",
                 _ => "unix:s.sock",
             };
-            let _ = fs::remove_dir_all(place.path("run"));
-            let fixed = [command, url, "-q", "--out", "run"];
-            place.expect(0, &[&fixed, &calls[..], tls, call].concat());
-            let run = place.run_json("run");
-            assert_eq!(run["total"]["ok"], 60, "{server:?}: {run}");
+            let run = load(&place, &[command, url], &[tls, call].concat());
             let security = if secured { "tls" } else { "plaintext" };
             assert_eq!(run["security"], security, "{server:?}");
+            assert_eq!(run["target"], url);
+            let report = place.expect(0, &["report", "run"]);
+            assert!(report.contains(url), "{report}");
             let rss = run["total"]["server"]["rss_bytes_max"].as_u64();
             assert!(
                 rss.is_some_and(|bytes| bytes > 100_000),
                 "{server:?}: {run}"
             );
+            // The plan that was kept is the same load again.
+            let plan = ["run", "run/plan.toml", "-q", "--out", "again"];
+            place.expect(0, &plan);
+            assert_eq!(place.run_json("again")["total"]["ok"], 60, "{server:?}");
+            fs::remove_dir_all(place.path("again")).unwrap();
             served.stop();
             assert!(!place.path("s.sock").exists(), "{server:?} leaves its file");
         }
@@ -112,56 +140,83 @@ fn every_protocol_is_spoken_over_a_socket_with_and_without_tls() {
 }
 
 #[test]
-fn connections_are_held_over_a_socket() {
+fn sessions_go_over_two_sockets() {
     let place = Place::new();
     place.certificates();
-    let served = Served::ours(&place, &[&["hold"], &SERVER_TLS[..]].concat());
-    let hold = [
-        "hold",
-        "tls+unix:s.sock",
-        "-q",
-        "--out",
-        "run",
-        "--connections",
-        "20",
-    ];
-    let more = ["--duration", "1s"];
-    place.expect(0, &[&hold, &more[..], &CLIENT_TLS].concat());
+    for secured in [false, true] {
+        let (serve, tls): (&[&str], &[&str]) = match secured {
+            true => (&SERVER_TLS, &NAMED),
+            false => (&[], &[]),
+        };
+        let served = Served::ours(
+            &place,
+            &[&["llm", "--with-gateway", "unix:ws.sock"], serve].concat(),
+        );
+        let fast = ["session", "unix:s.sock", "--socket", "unix:ws.sock"];
+        let load = [&fast, &["-q", "--out", "run", "--clients", "4"][..], tls].concat();
+        let _ = fs::remove_dir_all(place.path("run"));
+        place.expect(0, &load);
+        assert_eq!(place.run_json("run")["total"]["ok"], 4);
+        served.stop();
+        assert!(!place.path("s.sock").exists() && !place.path("ws.sock").exists());
+    }
+    let gateway = Served::new(
+        &place,
+        &mut place.command(&["relay", "gateway", "--echo", "--listen", "unix:s.sock"]),
+    );
+    let health = curl(&place, "http://localhost/health");
+    assert!(text(&health).contains("healthy"), "{}", text(&health));
+    gateway.stop();
+    assert!(!place.path("s.sock").exists());
+}
+
+#[test]
+fn connections_are_held_over_a_socket_with_mutual_tls() {
+    let place = Place::new();
+    place.certificates();
+    let served = Served::ours(&place, &[&["hold"], &SERVER_MTLS[..]].concat());
+    let hold = ["hold", "tls+unix:s.sock", "-q", "--out", "run"];
+    let more = ["--connections", "20", "--duration", "1s"];
+    let name = ["--server-name", "localhost"];
+    place.expect(0, &[&hold, &more[..], &CLIENT_MTLS, &name].concat());
     assert_eq!(place.run_json("run")["total"]["connections_full"], 20);
     served.stop();
 }
 
 #[test]
-fn sidecars_listen_on_sockets_and_lead_to_them() {
+fn a_pair_of_sidecars_carries_mutual_tls_from_socket_to_socket() {
     let place = Place::new();
-    let served = Served::ours(&place, &["score"]);
-    for protocol in ["grpc", "tcp"] {
-        let route = format!(
-            "workers = 2\n[[route]]\nname = \"r\"\nprotocol = \"{protocol}\"\n\
-             listen = \"unix:in.sock\"\nupstream = [\"unix:s.sock\"]\n"
-        );
-        fs::write(place.path("relay.toml"), route).unwrap();
-        let relay = Served::at(
-            &place.path("in.sock"),
-            &mut place.command(&["relay", "sidecar", "relay.toml"]),
-        );
-        let _ = fs::remove_dir_all(place.path("run"));
-        let load = [
-            "grpc",
-            "unix:in.sock",
-            "-q",
-            "--out",
-            "run",
-            "--calls",
-            "60",
-        ];
-        let more = ["--clients", "4", "--connections", "4"];
-        place.expect(0, &[&load, &more[..], &SCORE].concat());
-        assert_eq!(place.run_json("run")["total"]["ok"], 60, "{protocol}");
-        relay.stop();
-        assert!(!place.path("in.sock").exists(), "{protocol}");
+    place.certificates();
+    let tls = "{ ca = \"certs/ca.crt\", cert = \"certs/client.crt\", key = \"certs/client.key\", server_name = \"localhost\" }";
+    let listen_tls =
+        "{ ca = \"certs/ca.crt\", cert = \"certs/server.crt\", key = \"certs/server.key\" }";
+    for (server, protocol, command) in [
+        ("score", "grpc", "grpc"),
+        ("score", "tcp", "grpc"),
+        ("bolt", "bolt", "bolt"),
+    ] {
+        let served = Served::ours(&place, &[server]);
+        let route = |name: &str, listen: &str, upstream: &str, tls: &str| {
+            let text = format!(
+                "workers = 2\n[[route]]\nname = \"r\"\nprotocol = \"{protocol}\"\n\
+                 listen = \"unix:{listen}\"\nupstream = [\"unix:{upstream}\"]\n{tls}\n"
+            );
+            fs::write(place.path(name), text).unwrap();
+            let mut command = place.command(&["relay", "sidecar", name]);
+            Served::at(&place.path(listen), &mut command)
+        };
+        let near = format!("listen_tls = {listen_tls}");
+        let inner = route("inner.toml", "mid.sock", "s.sock", &near);
+        let outer = format!("upstream_tls = {tls}");
+        let outer = route("outer.toml", "in.sock", "mid.sock", &outer);
+        let call: &[&str] = if command == "grpc" { &SCORE } else { &[] };
+        load(&place, &[command, "unix:in.sock"], call);
+        for (relay, file) in [(outer, "in.sock"), (inner, "mid.sock")] {
+            relay.stop();
+            assert!(!place.path(file).exists(), "{protocol}: {file}");
+        }
+        served.stop();
     }
-    served.stop();
 }
 
 #[test]
@@ -173,7 +228,7 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     let output = place.run(&second);
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     assert!(
-        told(&output).contains("already in use"),
+        told(&output).contains("a server listens on it"),
         "{}",
         told(&output)
     );
@@ -181,7 +236,7 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     fs::write(place.path("s.sock"), "mine").unwrap();
     let output = place.run(&second);
     assert!(
-        told(&output).contains("a file that is no socket"),
+        told(&output).contains("something that is no socket"),
         "{}",
         told(&output)
     );
@@ -191,71 +246,127 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
 #[test]
 fn what_is_wrong_with_a_socket_is_said() {
     let place = Place::new();
+    place.certificates();
     let long = format!("unix:/{}", "x".repeat(120));
-    let score = |url: &str| {
-        [&["grpc", url, "-q", "--calls", "1"], &SCORE[..]]
-            .concat()
-            .join("\n")
+    fs::write(place.path("file"), "").unwrap();
+    drop(UnixListener::bind(place.path("stale.sock")).unwrap());
+    let sidecar = |tls: &str| {
+        format!(
+            "[[route]]\nname = \"r\"\nprotocol = \"tcp\"\nlisten = \"unix:none/in.sock\"\n\
+             upstream = [\"unix:s.sock\"]\n{tls}"
+        )
     };
+    fs::write(place.path("relay.toml"), sidecar("")).unwrap();
+    let nameless = "upstream_tls = { ca = \"certs/ca.crt\", cert = \"certs/client.crt\", key = \"certs/client.key\" }";
+    fs::write(place.path("nameless.toml"), sidecar(nameless)).unwrap();
+    let grpc =
+        |url: &str| format!("grpc {url} -q --clients 1 --calls 1 -m score.ScoreService/GetScore");
     for (command, needle) in [
         (
-            score(&long),
+            grpc(&long),
             "a socket's path may have 107 bytes, and this one has 121",
         ),
         (
-            score("unix:no.sock"),
+            grpc("unix:no.sock"),
             "connect to unix:no.sock: there is no such file",
         ),
+        (grpc("unix:file"), "connect to unix:file: it is no socket"),
+        (grpc("unix:file/x"), "a part of its path is no folder"),
         (
-            format!("serve\nscore\n--listen\n{long}"),
-            "may have 107 bytes",
+            grpc("unix:stale.sock"),
+            "connect to unix:stale.sock: nobody listens on it",
         ),
         (
-            "serve\nscore\n--listen\nunix:s.sock\n--processes\n2".to_owned(),
+            grpc("http+unix:a.sock"),
+            "goes with [call.fetch], and [call.grpc] is given: write grpc+unix:a.sock",
+        ),
+        (
+            grpc("grpcs+unix:a.sock"),
+            "`--server-name`: missing: a Unix socket has no name",
+        ),
+        (
+            grpc("unix:a.sock --ca certs/ca.crt"),
+            "`--server-name`: missing: a Unix socket has no name",
+        ),
+        (
+            "grpc list grpcs+unix:a.sock".to_owned(),
+            "give the one that it is for with --server-name",
+        ),
+        (
+            "grpc list sofa+unix:a.sock".to_owned(),
+            "write grpc+unix:a.sock",
+        ),
+        (format!("serve score --listen {long}"), "may have 107 bytes"),
+        (
+            "serve score --listen unix:none/a.sock".to_owned(),
+            "there is no folder none",
+        ),
+        (
+            "serve score --listen unix:a.sock --processes 2".to_owned(),
             "no port that several processes could share",
         ),
+        (
+            "relay gateway --echo --listen unix:a.sock --reuse-port".to_owned(),
+            "no port that several processes could share",
+        ),
+        (
+            "relay sidecar relay.toml".to_owned(),
+            "listening on unix:none/in.sock: there is no folder none",
+        ),
+        (
+            "relay sidecar nameless.toml".to_owned(),
+            "route r: upstream_tls.server_name: missing",
+        ),
     ] {
-        let output = place.run(&command.split('\n').collect::<Vec<_>>());
-        assert!(!output.status.success());
-        assert!(told(&output).contains(needle), "{}", told(&output));
+        let output = place.run(&command.split(' ').collect::<Vec<_>>());
+        assert!(!output.status.success(), "{command}");
+        let words = told(&output);
+        assert!(words.contains(needle), "{command}: {words}");
     }
 }
 
 #[test]
-fn grpcio_is_understood_at_either_end_of_a_socket() {
+fn grpcio_is_understood_at_either_end_of_a_socket_with_and_without_tls() {
     let place = Place::new();
+    place.certificates();
     let path = format!("unix:{}", place.path("s.sock").display());
-    let mut theirs = python(&place, "grpcio_server.py");
-    let served = Served::new(&place, theirs.args(["--listen", &path]));
-    let load = [
-        &["grpc", &path, "-q", "--out", "run", "--calls", "50"],
-        &SCORE[..],
-    ];
-    place.expect(0, &load.concat());
-    assert_eq!(place.run_json("run")["total"]["ok"], 50);
-    let listed = place.expect(0, &["grpc", "list", &path]);
-    assert!(listed.contains("score.ScoreService"), "{listed}");
-    drop(served);
-    // It was killed: its file is stale.
-    let served = Served::ours(&place, &["score"]);
-    let mut theirs = python(&place, "grpcio_client.py");
-    succeeds(theirs.args(["score", &path]));
-    served.stop();
+    for secured in [false, true] {
+        let (serve, tls): (&[&str], &[&str]) = match secured {
+            true => (&SERVER_TLS, &NAMED),
+            false => (&[], &[]),
+        };
+        let mut theirs = python(&place, "grpcio_server.py");
+        let theirs = theirs.args(["--listen", &path]).args(serve);
+        let served = Served::new(&place, theirs);
+        load(&place, &["grpc", &path], &[tls, &SCORE].concat());
+        let listed = place.expect(0, &[&["grpc", "list", &path], tls].concat());
+        assert!(listed.contains("score.ScoreService"), "{listed}");
+        drop(served);
+        // It was killed: its file is stale, and taken over.
+        let served = Served::ours(&place, &[&["score"], serve].concat());
+        let mut theirs = python(&place, "grpcio_client.py");
+        // By itself it sends the socket's path, which is no authority of HTTP/2's.
+        let authority = ["--authority", "localhost"];
+        let theirs = theirs.args(["score", &path, "--calls", "20"]);
+        succeeds(theirs.args(tls).args(authority));
+        served.stop();
+    }
+}
+
+/// What curl gets from `s.sock`.
+#[track_caller]
+fn curl(place: &Place, url: &str) -> Vec<u8> {
+    let mut curl = tool("curl");
+    curl.current_dir(place.path(""));
+    let flags = ["-sS", "--fail", "--unix-socket", "s.sock", url];
+    succeeds(curl.args(flags)).stdout
 }
 
 #[test]
 fn curl_and_nginx_are_understood_at_either_end_of_a_socket() {
     let place = Place::new();
     let served = Served::ours(&place, &["files"]);
-    let mut curl = tool("curl");
-    curl.current_dir(place.path("")).args([
-        "-sS",
-        "--fail",
-        "--unix-socket",
-        "s.sock",
-        "http://localhost/bytes/1KiB",
-    ]);
-    assert_eq!(succeeds(&mut curl).stdout.len(), 1024);
+    assert_eq!(curl(&place, "http://localhost/bytes/1KiB").len(), 1024);
     served.stop();
 
     fs::write(place.path("file.bin"), vec![7; 3000]).unwrap();
@@ -271,18 +382,7 @@ fn curl_and_nginx_are_understood_at_either_end_of_a_socket() {
     let mut nginx = nginx::command();
     nginx.arg("-p").arg(place.path(""));
     let served = Served::new(&place, nginx.args(["-c", "nginx.conf", "-e", "stderr"]));
-    let load = [
-        "fetch",
-        "unix:s.sock:/file.bin",
-        "-q",
-        "--out",
-        "run",
-        "--calls",
-        "70",
-    ];
-    let output = place.run(&load);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(place.run_json("run")["total"]["ok"], 70);
-    assert_eq!(place.read("access.log").lines().count(), 70);
+    load(&place, &["fetch", "unix:s.sock:/file.bin"], &[]);
+    assert_eq!(place.read("access.log").lines().count(), 60);
     drop(served);
 }

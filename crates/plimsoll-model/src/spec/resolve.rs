@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::target::{is_bare_socket, parse_target, path_of, scheme_for, section_of};
+use super::target::{is_bare_socket, parse_target, path_of, scheme_for, scheme_of, section_of};
 use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec, give_addresses};
 use crate::plan::{
     Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Target, TlsPlan, Watch,
@@ -282,13 +282,13 @@ impl Problems {
             [section] => {
                 if let (Some(wanted), Some(url)) = (wanted, &spec.target)
                     && wanted != *section
-                    && let Some((scheme, rest)) = url.split_once("://")
+                    && let Some((scheme, rest)) = scheme_of(url)
                 {
                     let secured = scheme.ends_with(['s', 'S']);
                     self.add(
                         "target",
                         format!(
-                            "scheme `{scheme}` goes with [call.{wanted}], and [call.{section}] is given: write {}://{rest}",
+                            "scheme `{scheme}` goes with [call.{wanted}], and [call.{section}] is given: write {}{rest}",
                             scheme_for(section, secured)
                         ),
                     );

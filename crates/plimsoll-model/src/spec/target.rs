@@ -119,13 +119,17 @@ pub fn is_bare_socket(url: &str) -> bool {
     unix_of(url).is_some_and(|(scheme, _)| scheme.is_none())
 }
 
+/// The scheme of a URL that has one, and what follows it: `://…`, or `+unix:…`.
+pub fn scheme_of(url: &str) -> Option<(&str, &str)> {
+    match unix_of(url) {
+        Some((scheme, _)) => url.split_at_checked(scheme?.len()),
+        None => url.split_at_checked(url.find("://")?),
+    }
+}
+
 /// The section of `call` that goes with a target of this URL's scheme.
 pub fn section_of(url: &str) -> Option<&'static str> {
-    if let Some((scheme, _)) = unix_of(url) {
-        return Some(schemes_of(scheme?)?.0.section);
-    }
-    let (scheme, _) = url.split_once("://")?;
-    Some(schemes_of(scheme)?.0.section)
+    Some(schemes_of(scheme_of(url)?.0)?.0.section)
 }
 
 /// The scheme to write for `section`, plaintext or secured.
@@ -323,6 +327,8 @@ mod tests {
         assert_eq!(path_of("unix:/a"), None);
         assert_eq!(section_of("tls+unix:/a"), Some("hold"));
         assert_eq!(section_of("unix:/a"), None);
+        assert_eq!(scheme_of("tls+unix:/a"), Some(("tls", "+unix:/a")));
+        assert_eq!((scheme_of("unix:///a"), scheme_of("a:1")), (None, None));
         assert!(is_bare_socket("unix:/a") && !is_bare_socket("grpc+unix:/a"));
         let long = format!("unix:/{}", "x".repeat(107));
         for (url, needle) in [

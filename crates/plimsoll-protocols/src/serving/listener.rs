@@ -223,9 +223,7 @@ impl Bound {
     /// When the runtime does not take the socket.
     pub fn into_listener(self) -> Result<Listener, ServeError> {
         let socket = match self.address {
-            Address::Tcp(_) => {
-                tokio::net::TcpListener::from_std(self.listener).map(Listening::Tcp)
-            }
+            Address::Tcp(_) => tokio::net::TcpListener::from_std(self.listener).map(Listening::Tcp),
             Address::Unix(_) => {
                 let listener = OwnedFd::from(self.listener).into();
                 tokio::net::UnixListener::from_std(listener).map(Listening::Unix)

@@ -79,7 +79,9 @@ fn take_over(at: &UnixSocket, path: &Path) -> io::Result<()> {
 /// Why a socket can't be listened on, and what to do.
 pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
     let folder = match at {
-        UnixSocket::Path(path) => path.parent().filter(|folder| !folder.as_os_str().is_empty()),
+        UnixSocket::Path(path) => path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty()),
         UnixSocket::Abstract(_) => None,
     };
     let folder = folder.unwrap_or(Path::new(".")).display();
@@ -97,7 +99,9 @@ pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
             format!("{folder} is not a folder; choose another path")
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            format!("not permitted to make a file in {folder}; choose a folder that this user may write to")
+            format!(
+                "not permitted to make a file in {folder}; choose a folder that this user may write to"
+            )
         }
         _ => format!("can't listen: {error}"),
     }
@@ -148,5 +152,22 @@ mod tests {
         let taken = listen(&at, 8).unwrap_err();
         assert!(explain(&at, &taken).contains("no socket"), "{taken}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+    }
+
+    #[test]
+    fn what_can_not_be_listened_on_is_said_with_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |path: &Path| {
+            let at = UnixSocket::Path(path.into());
+            explain(&at, &listen(&at, 8).unwrap_err())
+        };
+        assert!(said(&dir.path().join("none/a.sock")).contains("there is no folder /"));
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(said(&file.join("a.sock")).contains("is not a folder"));
+        assert!(said(dir.path()).contains("no socket"));
+        let denied = io::ErrorKind::PermissionDenied.into();
+        let at = UnixSocket::Path("a.sock".into());
+        assert!(explain(&at, &denied).contains("make a file in .;"));
     }
 }

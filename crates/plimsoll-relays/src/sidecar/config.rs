@@ -172,6 +172,16 @@ impl Config {
                     "empty: name at least one address, such as \"127.0.0.1:12200\"",
                 );
             }
+            let to_socket = route.upstream.iter().any(Upstream::is_socket);
+            if let Some(tls) = &route.upstream_tls
+                && to_socket
+                && tls.server_name.is_none()
+            {
+                return wrong(
+                    key("upstream_tls.server_name"),
+                    "missing: a Unix socket has no name for the upstream's certificate to be checked against; give the one that it is for, such as \"localhost\"",
+                );
+            }
             if route.protocol == Protocol::Tcp {
                 for (name, given) in [
                     ("connections", route.connections.is_some()),
@@ -282,6 +292,17 @@ mod tests {
             (format!("{route}eject_after = 0\n"), "use 1 or more"),
             (format!("lookup = \"1ms\"\n{route}"), "too often"),
             (route.replace(":1\"", "\""), "the port is missing"),
+            (
+                route.replace("127.0.0.1:0", "nowhere"),
+                "`nowhere` is no address: write IP:PORT, or unix:/PATH",
+            ),
+            (
+                format!(
+                    "{}upstream_tls = {{ ca = \"a\", cert = \"b\", key = \"c\" }}\n",
+                    route.replace("127.0.0.1:1", "unix:/a")
+                ),
+                "route a: upstream_tls.server_name: missing: a Unix socket has no name",
+            ),
             (route.replace("bolt", "http3"), "unknown variant `http3`"),
             (route.replace("bolt", "plugin"), "needs the shared object"),
             (

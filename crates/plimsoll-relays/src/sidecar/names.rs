@@ -80,6 +80,10 @@ impl fmt::Display for Upstream {
 }
 
 impl Upstream {
+    pub(super) fn is_socket(&self) -> bool {
+        matches!(self, Upstream::Socket(_))
+    }
+
     /// What the upstream's certificate must be for.
     pub(super) fn host(&self) -> String {
         match self {

@@ -147,7 +147,11 @@ fn the_access_log_has_a_line_for_every_call() {
         route("gone", "bolt", format!("127.0.0.1:{closed}")),
     );
     let (relay, _) = sidecar(&text);
-    let at: Vec<SocketAddr> = relay.listening().iter().map(|(_, at)| at.tcp().unwrap()).collect();
+    let at: Vec<SocketAddr> = relay
+        .listening()
+        .iter()
+        .map(|(_, at)| at.tcp().unwrap())
+        .collect();
     let mut grpc = client(at[0]);
     grpc.call(1, &[], false);
     grpc.data(1, b"hello", true);

@@ -180,7 +180,9 @@ impl Target {
             .map_err(|e| wrong(e.to_string()))?
             .iter()
             .find_map(Address::tcp)
-            .ok_or_else(|| wrong("it is a Unix socket, which no port leads to: give HOST:PORT".to_owned()))?;
+            .ok_or_else(|| {
+                wrong("it is a Unix socket, which no port leads to: give HOST:PORT".to_owned())
+            })?;
         Ok(Target {
             address,
             host: target.host,

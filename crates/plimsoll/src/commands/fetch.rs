@@ -1,7 +1,7 @@
 //! `plimsoll fetch`: files over HTTP/1.1, to measure TLS itself.
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::spec::{CallSpec, FetchSpec, LadderSpec, Spec, TlsSpec};
+use plimsoll_model::spec::{CallSpec, FetchSpec, LadderSpec, Spec, TlsSpec, scheme_of};
 use plimsoll_model::units::{Period, Size};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -183,7 +183,8 @@ impl Arguments {
         let plaintext = spec
             .target
             .as_deref()
-            .is_some_and(|url| url.starts_with("http://"));
+            .and_then(scheme_of)
+            .is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
         if plaintext && mode != Mode::New {
             return Err(Failure::usage(
                 format!("--mode {name} resumes TLS sessions, and an http:// target has none"),
