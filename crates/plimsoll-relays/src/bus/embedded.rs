@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::channels::{Channels, NoUpstream};
 use super::{
-    BeginError, Begun, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Way, channel,
+    BeginError, Begun, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped, Way, channel,
 };
 
 /// How long the log of a closed session stays.
@@ -34,6 +34,7 @@ struct Session {
     expires: Instant,
     running: bool,
     log: Vec<Bytes>,
+    stopped: Option<Stopped>,
 }
 
 impl Embedded {
@@ -69,6 +70,7 @@ impl Embedded {
                 expires: now + self.ttl,
                 running: false,
                 log: Vec::new(),
+                stopped: None,
             },
         );
     }
@@ -134,6 +136,13 @@ impl Embedded {
         }
     }
 
+    pub(super) fn note_stopped(&self, session: &str, at: Stopped) {
+        if let Some(session) = self.lock().map.get_mut(session) {
+            let goes_back = |old: &Stopped| old.epoch == at.epoch && old.seq > at.seq;
+            session.stopped = session.stopped.filter(goes_back).or(Some(at));
+        }
+    }
+
     pub(super) fn standing(&self, session: &str) -> Standing {
         let sessions = self.lock();
         let Some(session) = sessions.map.get(session) else {
@@ -143,6 +152,7 @@ impl Embedded {
         Standing {
             open: session.open && session.expires > Instant::now(),
             gone: false,
+            stopped: session.stopped,
             newest: newest.unwrap_or(Stamp {
                 seq: None,
                 epoch: Some(session.epoch),

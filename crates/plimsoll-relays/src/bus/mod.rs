@@ -66,6 +66,17 @@ pub struct Standing {
     pub newest: Stamp,
     /// The log was lost, and that frame with it.
     pub gone: bool,
+    /// The last frame that was sent to a socket of the session; `None`: no socket of its has
+    /// ended yet, or none had a frame.
+    pub stopped: Option<Stopped>,
+}
+
+/// Where a session's socket stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// 0: of a backend that names none.
+    pub epoch: u64,
+    pub seq: u64,
 }
 
 /// Which frame of a run it is.
@@ -299,7 +310,22 @@ impl Bus {
         }
     }
 
-    /// Whether the session is open, and its newest frame.
+    /// Notes where a session's socket stopped, for the next one. Within an epoch it never
+    /// goes back.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
+        match self {
+            Bus::Embedded(bus) => {
+                bus.note_stopped(session, at);
+                Ok(())
+            }
+            Bus::Redis(redis) => redis.note_stopped(session, at).await,
+        }
+    }
+
+    /// Whether the session is open, its newest frame, and where its last socket stopped.
     ///
     /// # Errors
     /// When the bus can't be reached.

@@ -19,7 +19,7 @@ pub(super) enum Verdict {
 }
 
 /// How far a client is in its session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delivery {
     /// The last number sent; `None`: whatever comes first is the beginning.
     pub(super) last: Option<u64>,
@@ -50,6 +50,18 @@ impl Delivery {
             Some(last) if seq <= last => Verdict::Drop,
             Some(_) => Verdict::ReadLog,
         }
+    }
+
+    /// A live frame of a session without a log, which is sent whatever its number: how many
+    /// before it are gone.
+    pub(super) fn unlogged(&mut self, stamp: Stamp) -> u64 {
+        let Some(seq) = stamp.seq else {
+            return 0;
+        };
+        let next = self.last.unwrap_or(0) + 1;
+        // A lower number: they begin anew.
+        self.last = Some(seq);
+        seq.saturating_sub(next)
     }
 
     /// Begins with the log of another epoch.
@@ -115,6 +127,15 @@ mod tests {
         assert_eq!(delivery.live(stamp(8, 2)), Verdict::NewEpoch);
         delivery.begin_epoch(Some(2));
         assert_eq!(delivery.live(stamp(1, 2)), Verdict::Send);
+    }
+
+    #[test]
+    fn frames_of_no_log_are_counted_where_they_are_numbered() {
+        let mut delivery = Delivery::default();
+        let of = |seq| Stamp { seq, epoch: None };
+        let gone = [None, Some(3), Some(4), Some(9), Some(1), None, Some(2)];
+        let gone = gone.map(|seq| delivery.unlogged(of(seq)));
+        assert_eq!(gone, [0, 2, 0, 4, 0, 0, 0]);
     }
 
     #[test]

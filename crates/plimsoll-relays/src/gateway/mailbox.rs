@@ -9,12 +9,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use crate::bus::Sink;
 
 pub(super) struct Mailbox {
     most_bytes: usize,
     inner: Mutex<Inner>,
+    /// The session's socket takes nothing more, and the bus knows where it stopped.
+    stopped: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -43,6 +46,7 @@ impl Mailbox {
         Mailbox {
             most_bytes,
             inner: Mutex::default(),
+            stopped: watch::Sender::new(false),
         }
     }
 
@@ -66,6 +70,17 @@ impl Mailbox {
         self.change(|inner| {
             inner.close.get_or_insert(code);
         });
+    }
+
+    pub(super) fn has_stopped(&self) {
+        self.stopped.send_replace(true);
+    }
+
+    /// Waits for [`Mailbox::has_stopped`].
+    pub(super) async fn stopped(&self) {
+        let mut stopped = self.stopped.subscribe();
+        // The sender is this mailbox's own.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
     /// Takes what there is.

@@ -25,6 +25,8 @@ pub struct Metrics {
     pub log_reads: AtomicU64,
     /// Times a client was told that frames can't be had any more.
     pub gaps: AtomicU64,
+    /// Frames that no socket was sent and no log has: of a backend without one, or lost.
+    pub gone: AtomicU64,
     /// Times a client's queue was full.
     pub slow: AtomicU64,
     refused: Mutex<BTreeMap<&'static str, u64>>,
@@ -43,6 +45,7 @@ impl Clone for Metrics {
             duplicates: copy(&self.duplicates),
             log_reads: copy(&self.log_reads),
             gaps: copy(&self.gaps),
+            gone: copy(&self.gone),
             slow: copy(&self.slow),
             refused: Mutex::new(self.refusals()),
             closed: Mutex::new(self.closes()),
@@ -114,6 +117,11 @@ impl Metrics {
                 "gaps",
                 "Times a client was told that frames can't be had any more.",
                 &self.gaps,
+            ),
+            (
+                "frames_gone",
+                "Frames that no socket was sent and no log has: of a backend without one, or lost.",
+                &self.gone,
             ),
             (
                 "slow_readers",

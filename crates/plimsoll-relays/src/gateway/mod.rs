@@ -3,6 +3,8 @@
 //! Invariant: a client is answered 101 only when its session's channel is subscribed, so
 //! no frame published after that passes it by; and a client whose log is complete gets
 //! every frame once, in order, whatever happens to the bus in between ([`delivery`]).
+//! A session's first socket begins with the session's first frame, every later one where the
+//! last one stopped, whichever gateway had that.
 //! A session is one task that owns its socket; what it holds is bounded.
 
 mod delivery;
@@ -39,6 +41,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take to answer our Close.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
+/// How long a new socket waits for the one it replaces to say where it stopped.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(2);
 /// How often stopping looks whether all sessions have ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
 
@@ -266,6 +270,13 @@ impl Registry {
         if let Some((_, old)) = replaced {
             old.close(code::REPLACED);
         }
+    }
+
+    /// The session's socket, which is to be closed with 4001: another one is coming.
+    fn retire(&self, session: &str) -> Option<Arc<Mailbox>> {
+        let old = self.lock().get(session).map(|(_, old)| Arc::clone(old))?;
+        old.close(code::REPLACED);
+        Some(old)
     }
 
     fn leave(&self, session: &str, generation: u64) {

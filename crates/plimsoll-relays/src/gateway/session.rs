@@ -27,8 +27,8 @@ use super::mailbox::Mailbox;
 use super::metrics::Metrics;
 use super::request::{Answer, Request};
 use super::stream::Stream;
-use super::{GOODBYE_LIMIT, Gateway};
-use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Way, new_epoch};
+use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
+use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Standing, Stopped, Way, new_epoch};
 use crate::llm::is_session_id;
 
 const READ_AT_ONCE: usize = 16 * 1024;
@@ -116,6 +116,10 @@ pub(super) async fn admit(
         .listen(session, Way::Down, Arc::clone(&mailbox) as _)
         .await
         .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
+    // The new socket goes on where the old one stops.
+    if let Some(old) = gateway.registry.retire(session) {
+        let _: Result<(), _> = timeout(HAND_OVER_LIMIT, old.stopped()).await;
+    }
     let standing = gateway
         .bus
         .standing(session)
@@ -135,10 +139,12 @@ pub(super) async fn admit(
         mailbox,
         _listening: listening,
         reader: Reader::new(Role::Server, gateway.options.max_message),
-        delivery: Delivery {
-            last: standing.newest.seq,
-            epoch: standing.newest.epoch,
-        },
+        delivery: place_of_a_new_socket(&standing),
+        written_up_to: Delivery::default(),
+        noted: standing.stopped,
+        joins_late: standing.gone,
+        fresh: resume.is_none(),
+        logged: standing.open || standing.newest.seq.is_some(),
         open: standing.open,
         losses,
         missed: false,
@@ -150,13 +156,31 @@ pub(super) async fn admit(
         heard: Instant::now(),
         closing: None,
     };
-    if let Some(resume) = resume {
-        socket.resume(resume, standing.newest);
+    match resume {
+        Some(resume) => socket.resume(resume, standing.newest),
+        None => socket.needs_log = socket.logged && standing.newest.seq > socket.delivery.last,
     }
+    socket.written_up_to = socket.delivery;
     Ok(Admitted {
         answer: std::mem::take(&mut socket.out),
         socket,
     })
+}
+
+/// Where a socket begins whose client does not say what it has: after what the last one of
+/// the session was sent, or at the session's beginning. What the log has lost is not waited for.
+fn place_of_a_new_socket(standing: &Standing) -> Delivery {
+    let (newest, stopped) = (standing.newest, standing.stopped);
+    let is_of_log = |at: &Stopped| newest.epoch.is_none_or(|epoch| epoch == at.epoch);
+    let stopped = stopped.filter(is_of_log).map_or(0, |at| at.seq);
+    Delivery {
+        last: if standing.gone {
+            newest.seq
+        } else {
+            Some(stopped)
+        },
+        epoch: newest.epoch,
+    }
 }
 
 /// `/{agent}/ws/{session}`
@@ -193,6 +217,16 @@ struct Socket {
     _listening: Listening,
     reader: Reader,
     delivery: Delivery,
+    /// The same, as far as the frames were handed to the system.
+    written_up_to: Delivery,
+    /// Of that, what the bus knows.
+    noted: Option<Stopped>,
+    /// The log was lost: what comes first is the beginning.
+    joins_late: bool,
+    /// The client did not say where it was, and was sent nothing yet.
+    fresh: bool,
+    /// The session has a log. Frames of one that has none are passed on as they come.
+    logged: bool,
     /// The session was known to the bus when the socket was opened.
     open: bool,
     /// [`crate::bus::Bus::losses`], as far as they are made good.
@@ -215,6 +249,7 @@ struct Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
+        self.mailbox.has_stopped();
         self.gateway.registry.leave(&self.session, self.generation);
         self.gateway.open.fetch_sub(1, Ordering::AcqRel);
     }
@@ -243,6 +278,9 @@ impl Socket {
         } else {
             // What there is of the new log comes from its beginning.
             self.delivery.begin_epoch(newest.epoch);
+            if !self.logged {
+                self.delivery.last = Some(resume.after);
+            }
             self.needs_log = newest.seq.is_some();
             self.tell_resumed(false, resume.after);
         }
@@ -268,6 +306,7 @@ impl Socket {
         let early = self.mailbox.take();
         if let Some(first) = early.frames.front().and_then(|f| Stamp::of(f).seq)
             && let Some(last) = self.delivery.last
+            && self.joins_late
             && !self.needs_log
         {
             self.delivery.last = Some(last.min(first.saturating_sub(1)));
@@ -278,15 +317,16 @@ impl Socket {
         let mut timer = pin!(sleep(self.gateway.options.ping_interval));
         loop {
             if self.flush(stream).is_err() {
-                return LOST;
+                return self.lost().await;
             }
             self.restore_if_lost().await;
             if let Some((close_code, reason)) = self.closing {
                 if close_code == code::PING_TIMEOUT && !self.out.is_empty() {
                     // It reads nothing: a Close would not reach it either.
+                    self.stop().await;
                     return close_code;
                 }
-                return self.goodbye(stream, close_code, reason).await;
+                return self.goodbye(stream, close_code, reason, None).await;
             }
             if self.needs_log && self.out.is_empty() {
                 self.read_log(timer.as_mut()).await;
@@ -300,12 +340,48 @@ impl Socket {
                 Event::Mail => self.take_mail(),
                 Event::Readable => match self.receive(stream).await {
                     Ok(()) => {}
-                    Err(Ended::ByClient(code)) => return self.goodbye(stream, code, "").await,
-                    Err(Ended::Lost) => return LOST,
+                    Err(Ended::ByClient(code)) => {
+                        // What is left goes out, but is not taken any more.
+                        let before = self.written_up_to;
+                        return self.goodbye(stream, code, "", Some(before)).await;
+                    }
+                    Err(Ended::Lost) => return self.lost().await,
                 },
                 Event::Writable => {}
-                Event::Timer => self.tick(timer.as_mut()),
+                Event::Timer => {
+                    self.tick(timer.as_mut());
+                    // Should this gateway be killed, little is sent twice.
+                    self.note_stopped().await;
+                }
             }
+        }
+    }
+
+    async fn lost(&mut self) -> u16 {
+        self.stop().await;
+        LOST
+    }
+
+    /// No frame is sent from here on: the next socket goes on from there.
+    async fn stop(&mut self) {
+        self.note_stopped().await;
+        self.mailbox.has_stopped();
+    }
+
+    /// Lets the bus know how far this socket has come.
+    async fn note_stopped(&mut self) {
+        let Some(seq) = self.written_up_to.last.filter(|seq| *seq > 0) else {
+            return;
+        };
+        let epoch = self.written_up_to.epoch.unwrap_or(0);
+        let at = Stopped { epoch, seq };
+        if self.noted == Some(at) {
+            return;
+        }
+        let note = self.gateway.bus.note_stopped(&self.session, at);
+        // A bus that is away is told when this happens next.
+        if matches!(timeout(GOODBYE_LIMIT, note).await, Ok(Ok(()))) {
+            self.noted = Some(at);
         }
     }
 
@@ -348,6 +424,7 @@ impl Socket {
                 Err(e) => return Err(e),
             }
         }
+        self.written_up_to = self.delivery;
         // An idle session keeps no buffer.
         self.out = Vec::new();
         self.written = 0;
@@ -359,8 +436,10 @@ impl Socket {
     fn take_mail(&mut self) {
         let mail = self.mailbox.take();
         if let Some(code) = mail.close {
-            // Frames that came before it go before it.
-            self.deliver(mail.frames);
+            // Frames that came before it go before it, unless another socket has them.
+            if code != code::REPLACED {
+                self.deliver(mail.frames);
+            }
             let reason = match code {
                 code::REPLACED => "another connection took the session over",
                 code::RESTART => "the gateway restarts",
@@ -390,6 +469,12 @@ impl Socket {
                 return;
             }
             let stamp = Stamp::of(&frame);
+            if !self.logged && stamp.epoch.is_none() {
+                let gone = self.delivery.unlogged(stamp);
+                Metrics::add(&self.gateway.metrics.gone, gone);
+                self.put(&frame);
+                continue;
+            }
             let mut verdict = self.delivery.live(stamp);
             if verdict == Verdict::NewEpoch {
                 let after = self.delivery.last.unwrap_or(0);
@@ -406,6 +491,7 @@ impl Socket {
     }
 
     fn put(&mut self, frame: &Bytes) {
+        self.fresh = false;
         put_frame(&mut self.out, Opcode::Text, frame);
         let metrics = &self.gateway.metrics;
         Metrics::add(&metrics.frames, 1);
@@ -433,6 +519,9 @@ impl Socket {
                     // Frames were lost from the log, so they stand earlier than they did.
                     from_the_start = true;
                     position = 0;
+                    continue;
+                }
+                if std::mem::take(&mut self.fresh) && self.skip_what_is_gone(&page) {
                     continue;
                 }
                 return self.history_gone();
@@ -484,6 +573,18 @@ impl Socket {
         if !self.open || bus.restore(&self.session, begun, false).await.is_ok() {
             self.losses = losses;
         }
+    }
+
+    /// The beginning of the log is lost: begins with what there is.
+    fn skip_what_is_gone(&mut self, page: &[Bytes]) -> bool {
+        let first = page.iter().find_map(|frame| Stamp::of(frame).seq);
+        let last = self.delivery.last.unwrap_or(0);
+        let Some(first) = first.filter(|first| *first > last + 1) else {
+            return false;
+        };
+        Metrics::add(&self.gateway.metrics.gone, first - last - 1);
+        self.delivery.last = Some(first - 1);
+        true
     }
 
     fn history_gone(&mut self) {
@@ -603,16 +704,27 @@ impl Socket {
     }
 
     /// The closing handshake, within a bound (RFC 6455 §7.1).
-    async fn goodbye(&mut self, stream: &mut Stream, close_code: u16, reason: &str) -> u16 {
+    /// `taken`: how far the client takes frames, where that is not to the last of them.
+    async fn goodbye(
+        &mut self,
+        stream: &mut Stream,
+        close_code: u16,
+        reason: &str,
+        taken: Option<Delivery>,
+    ) -> u16 {
         // The channel's frames are nobody's from here on.
-        put_frame(
-            &mut self.out,
-            Opcode::Close,
-            &close_payload(close_code, reason),
-        );
         let rest = self.out.split_off(self.written);
+        let wrote = timeout(GOODBYE_LIMIT, stream.write_all(&rest)).await;
+        if matches!(wrote, Ok(Ok(()))) {
+            self.written_up_to = taken.unwrap_or(self.delivery);
+        }
+        // Before the client knows: it may be back at once.
+        self.stop().await;
+        let mut goodbye = Vec::new();
+        let payload = close_payload(close_code, reason);
+        put_frame(&mut goodbye, Opcode::Close, &payload);
         let farewell = async {
-            stream.write_all(&rest).await?;
+            stream.write_all(&goodbye).await?;
             stream.shutdown().await?;
             // Read to the end: closing with bytes unread would reset the connection, and
             // the client might lose our Close.

@@ -11,6 +11,7 @@ mod client;
 mod conformance;
 mod flow;
 mod killing;
+mod late;
 mod load;
 mod redis;
 mod refusals;

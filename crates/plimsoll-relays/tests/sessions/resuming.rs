@@ -55,7 +55,7 @@ async fn a_client_goes_on_where_it_was() {
             (1..=19).collect::<Vec<u64>>()
         );
     }
-    // One that says nothing gets what comes, as from a gateway without a log.
+    // One that says nothing goes on where the last one stopped.
     let mut client = Client::open(gateway, &session, &token, "")
         .await
         .ok()

@@ -20,7 +20,8 @@ pub use address::RedisAddress;
 
 use super::channels::{Channels, Upstream};
 use super::{
-    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Way, channel,
+    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped,
+    Way, channel,
 };
 use line::{Line, Traffic};
 use resp::{Reply, put_command};
@@ -29,6 +30,14 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Channels in one SUBSCRIBE.
 const SUBSCRIBE_AT_ONCE: usize = 512;
 const AFTER_CLOSE_SECONDS: &str = "60";
+/// Sets KEYS[1] to "EPOCH SEQ", for ARGV[3] seconds; not to a lower number of the same epoch.
+const NOTE_STOPPED: &[u8] = b"local old = redis.call('GET', KEYS[1]) \
+    if old then \
+      local epoch, seq = string.match(old, '^(%d+) (%d+)$') \
+      if epoch == ARGV[1] and tonumber(seq) > tonumber(ARGV[2]) then return 0 end \
+    end \
+    redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'EX', ARGV[3]) \
+    return 1";
 /// Whoever makes this key names the data that Redis holds from then on: under another name
 /// all the sessions are gone.
 const DATA_KEY: &[u8] = b"session:data";
@@ -270,6 +279,7 @@ impl Redis {
     async fn try_to_begin(&self, session: &str) -> Result<Begun, BeginError> {
         let up = channel(session, Way::Up);
         let (epoch, log, lock) = (epoch_key(session), log_key(session), run_key(session));
+        let stopped = stopped_key(session);
         let ttl = self.ttl_seconds.as_bytes();
         let replies = self
             .ask(&[
@@ -278,6 +288,7 @@ impl Redis {
                 &[b"LINDEX", log.as_bytes(), b"-1"],
                 &[b"PUBSUB", self.words.count, up.as_bytes()],
                 &[b"EXPIRE", epoch.as_bytes(), ttl],
+                &[b"EXPIRE", stopped.as_bytes(), ttl],
             ])
             .await?;
         let Some(known) = as_begun(replies.first()) else {
@@ -344,11 +355,13 @@ impl Redis {
 
     pub(super) async fn close(&self, session: &str) -> Result<bool, BusError> {
         let (epoch, log) = (epoch_key(session), log_key(session));
+        let stopped = stopped_key(session);
         let later = AFTER_CLOSE_SECONDS.as_bytes();
         let replies = self
             .ask(&[
                 &[b"DEL", epoch.as_bytes()],
                 &[b"EXPIRE", log.as_bytes(), later],
+                &[b"EXPIRE", stopped.as_bytes(), later],
             ])
             .await?;
         Ok(as_number(replies.first()) == Some(1))
@@ -411,12 +424,29 @@ impl Redis {
         }
     }
 
+    pub(super) async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
+        let key = stopped_key(session);
+        let (epoch, seq) = (at.epoch.to_string(), at.seq.to_string());
+        let command: &[&[u8]] = &[
+            b"EVAL",
+            NOTE_STOPPED,
+            b"1",
+            key.as_bytes(),
+            epoch.as_bytes(),
+            seq.as_bytes(),
+            self.ttl_seconds.as_bytes(),
+        ];
+        self.ask(&[command]).await.map(|_| ())
+    }
+
     pub(super) async fn standing(&self, session: &str) -> Result<Standing, BusError> {
         let (log, epoch) = (log_key(session), epoch_key(session));
+        let stopped = stopped_key(session);
         let replies = self
             .ask(&[
                 &[b"LINDEX", log.as_bytes(), b"-1"],
                 &[b"GET", epoch.as_bytes()],
+                &[b"GET", stopped.as_bytes()],
             ])
             .await?;
         let known = as_begun(replies.get(1));
@@ -434,8 +464,16 @@ impl Redis {
             open: known.is_some(),
             newest,
             gone: !logged && newest.seq.is_some(),
+            stopped: as_begun(replies.get(2)).map(|at| Stopped {
+                epoch: at.epoch,
+                seq: at.last,
+            }),
         })
     }
+}
+
+fn stopped_key(session: &str) -> String {
+    format!("session:{session}:stopped")
 }
 
 fn epoch_key(session: &str) -> String {

@@ -1,0 +1,138 @@
+//! Clients that open their socket when the run has begun, or ended, and never say what they
+//! have: each gets every frame once.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use plimsoll_protocols::session::websocket::Opcode;
+use plimsoll_relays::bus::{Bus, Part};
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+use plimsoll_relays::token::Signer;
+
+use crate::client::{Came, Client, LIMIT, http, numbers};
+use crate::redis::Server;
+use crate::stack::{GatewayProcess, SECRET, Stack, quick};
+
+/// Waits until no run goes on.
+async fn runs_are_over(api: SocketAddr) {
+    let limit = tokio::time::Instant::now() + 2 * LIMIT;
+    let request = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    while !http(api, request).await.2.contains("\"runs\":0") {
+        assert!(tokio::time::Instant::now() < limit, "a run does not end");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn open(gateway: SocketAddr, session: &str, token: &str) -> Client {
+    Client::open(gateway, session, token, "")
+        .await
+        .ok()
+        .unwrap()
+}
+
+/// Says goodbye, and waits for the gateway's.
+async fn close(mut client: Client) {
+    client.send(Opcode::Close, &1000u16.to_be_bytes()).await;
+    assert_eq!(client.close_code().await, 1000);
+}
+
+/// A socket when the session is made, which is closed; then for each query one after `/run`.
+async fn each_query_has_a_socket_of_its_own(stack: &Stack, gateways: &[SocketAddr], over: bool) {
+    let (session, token) = stack.session().await;
+    close(open(gateways[0], &session, &token).await).await;
+    for query in 0..4u64 {
+        assert_eq!(stack.run(&session).await, 200);
+        if over {
+            runs_are_over(stack.api).await;
+        }
+        let gateway = gateways[query as usize % gateways.len()];
+        let mut client = open(gateway, &session, &token).await;
+        let expected: Vec<u64> = (query * 19 + 1..=query * 19 + 19).collect();
+        assert_eq!(
+            numbers(&client.until_done().await),
+            expected,
+            "query {query}"
+        );
+        close(client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_socket_that_comes_after_the_run_gets_all_of_it() {
+    let stack = Stack::start(quick(), GatewayOptions::default());
+    let gateway = [stack.gateway.address];
+    each_query_has_a_socket_of_its_own(&stack, &gateway, false).await;
+    each_query_has_a_socket_of_its_own(&stack, &gateway, true).await;
+    assert_eq!(stack.gateway.stop().await.duplicates.into_inner(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_redis_gateways_know_where_the_others_stopped() {
+    let server = Server::start();
+    let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
+    let other = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
+    let gateways = [stack.gateway.address, other.address];
+    each_query_has_a_socket_of_its_own(&stack, &gateways, false).await;
+    each_query_has_a_socket_of_its_own(&stack, &gateways, true).await;
+}
+
+#[tokio::test]
+async fn a_socket_that_takes_over_goes_on_where_the_old_one_stopped() {
+    let slow = LlmOptions {
+        token_delay: Duration::from_millis(5),
+        tokens: Some(300),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::start(slow, GatewayOptions::default());
+    let (session, token) = stack.session().await;
+    assert_eq!(stack.run(&session).await, 200);
+    let mut seen = Vec::new();
+    let mut old = open(stack.gateway.address, &session, &token).await;
+    loop {
+        // Each is replaced in mid-run by the next, and read to its end.
+        for _ in 0..20 {
+            let frame = old.frame().await;
+            seen.push(frame["seq"].as_u64().unwrap());
+            if frame["type"] == "done" {
+                assert_eq!(seen, (1..=301).collect::<Vec<u64>>());
+                return;
+            }
+        }
+        let new = open(stack.gateway.address, &session, &token).await;
+        loop {
+            match old.next().await {
+                Came::Frame(frame) => seen.push(frame["seq"].as_u64().unwrap()),
+                Came::Close(code) => {
+                    assert_eq!(code, 4001);
+                    break;
+                }
+                Came::End => panic!("no Close"),
+            }
+        }
+        old = new;
+    }
+}
+
+#[tokio::test]
+async fn what_no_log_has_is_passed_on_and_what_is_gone_is_counted() {
+    let bus = Bus::embedded(Duration::from_secs(60));
+    let stack = Stack::on(bus, quick(), GatewayOptions::default());
+    // A backend that only publishes: the bus knows nothing of its sessions.
+    let token = Signer::new(SECRET).unwrap().sign("foreign").unwrap();
+    let publish = |text: String| stack.bus.post("foreign", &Bytes::from(text), Part::Middle);
+    let mut client = open(stack.gateway.address, "foreign", &token).await;
+    // Numbered for each query anew.
+    for seq in [5, 6, 9, 1, 2] {
+        publish(format!(r#"{{"type":"token","content":"x","seq":{seq}}}"#));
+    }
+    publish(r#"{"type":"done"}"#.to_owned());
+    assert_eq!(numbers(&client.until_done().await), [5, 6, 9, 1, 2]);
+    close(client).await;
+    let (_, _, text) = http(stack.gateway.address, "GET /metrics HTTP/1.1\r\n\r\n").await;
+    assert!(
+        text.contains("plimsoll_gateway_frames_gone_total 6\n"),
+        "{text}"
+    );
+}
