@@ -1,0 +1,336 @@
+//! Peers that send without end and read nothing, at every server of ours, at the sidecar's two
+//! sides and at the client: what they are owed is bounded, and once they read it comes.
+//!
+//! How much a process holds is its own peak in /proc; what kernels hold of a connection is not
+//! in it.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_protocols::bolt::{Form, Frame};
+use plimsoll_protocols::grpc::h2::{self, kind, write};
+use support::{Place, SCORE, Server, wait};
+
+/// Bytes of a flood, where everything is taken.
+const FLOOD: usize = 160 << 20;
+/// What a process may hold over what it held before. KiB.
+const ROOM: u64 = 64 << 10;
+/// A peer that takes nothing for so long has stopped reading.
+const STANDSTILL: Duration = Duration::from_secs(2);
+/// No answer takes longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// What is sent again and again, and how long the answer to it is.
+struct Flood {
+    name: &'static str,
+    greeting: Vec<u8>,
+    unit: Vec<u8>,
+    answer: usize,
+}
+
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write::head(&mut out, payload.len(), kind, 0, 0);
+    out.extend_from_slice(payload);
+    out
+}
+
+fn settings() -> Vec<u8> {
+    let mut out = Vec::new();
+    write::settings(&mut out, &[]);
+    out
+}
+
+/// Of HTTP/2, from a client or a server.
+fn http2(from_client: bool) -> [Flood; 2] {
+    let preface: &[u8] = if from_client { h2::PREFACE } else { b"" };
+    let greeting = [preface, &settings()].concat();
+    [
+        Flood {
+            name: "PING",
+            greeting: greeting.clone(),
+            unit: frame(kind::PING, &[7; 8]),
+            answer: 17,
+        },
+        Flood {
+            name: "SETTINGS",
+            greeting,
+            unit: settings(),
+            answer: 9,
+        },
+    ]
+}
+
+fn heartbeats() -> Flood {
+    let (mut unit, mut answer) = (Vec::new(), Vec::new());
+    Frame::heartbeat(Form::V1, 7).write(&mut unit);
+    Frame::heartbeat_ack(Form::V1, 7).write(&mut answer);
+    Flood {
+        name: "heartbeats",
+        greeting: Vec::new(),
+        unit,
+        answer: answer.len(),
+    }
+}
+
+impl Flood {
+    /// Sends until everything has gone, or the peer takes no more; how many bytes went.
+    fn send(&self, mut stream: &TcpStream) -> usize {
+        stream.write_all(&self.greeting).expect("a peer");
+        stream.set_write_timeout(Some(STANDSTILL)).expect("a time");
+        let chunk = self.unit.repeat(16 * 1024 / self.unit.len());
+        let mut sent = 0;
+        while sent < FLOOD {
+            match stream.write(&chunk[sent % chunk.len()..]) {
+                Ok(n) => sent += n,
+                Err(_) => break,
+            }
+        }
+        sent
+    }
+
+    /// Reads what is owed for so many bytes.
+    #[track_caller]
+    fn collect(&self, mut stream: &TcpStream, sent: usize) {
+        stream.set_read_timeout(Some(LONGEST)).expect("a time");
+        let owed = sent / self.unit.len() * self.answer;
+        let (mut came, mut buffer) = (0, vec![0; 64 << 10]);
+        while came < owed {
+            match stream.read(&mut buffer) {
+                Ok(n @ 1..) => came += n,
+                other => panic!("{}: {came} of {owed} bytes, then {other:?}", self.name),
+            }
+        }
+    }
+}
+
+/// A figure of /proc/PID/status. KiB.
+fn status(pid: u32, key: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let figure = line.and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
+    figure.unwrap_or_else(|| panic!("no {key} in {text}"))
+}
+
+/// How much it may come to hold.
+fn limit(pid: u32) -> u64 {
+    status(pid, "VmRSS") + ROOM
+}
+
+#[track_caller]
+fn is_within(pid: u32, limit: u64, what: &str) {
+    let peak = status(pid, "VmHWM");
+    assert!(
+        peak <= limit,
+        "{what}: {peak} KiB at most, where {limit} are allowed"
+    );
+}
+
+/// Floods a server over one connection, and sees that it answers all the same.
+#[track_caller]
+fn at_server(server: &Server, flood: &Flood, what: &str) {
+    let (pid, what) = (server.child.id(), format!("{} at {what}", flood.name));
+    let limit = limit(pid);
+    let stream = TcpStream::connect(server.address()).expect("a server");
+    let sent = flood.send(&stream);
+    is_within(pid, limit, &what);
+    flood.collect(&stream, sent);
+    is_within(pid, limit, &what);
+}
+
+fn sidecar(place: &Place, protocol: &str, upstream: u16) -> Server {
+    let file = format!("{protocol}-{upstream}.toml");
+    let text = format!(
+        "[[route]]\nname = \"{protocol}\"\nprotocol = \"{protocol}\"\nlisten = \"127.0.0.1:0\"\n\
+         upstream = [\"127.0.0.1:{upstream}\"]\nheartbeat = \"10m\"\n"
+    );
+    fs::write(place.path(&file), text).expect("writable");
+    Server::start(&mut place.command(&["relay", "sidecar", &file]))
+}
+
+#[test]
+fn servers_stay_small_whoever_does_not_read() {
+    let place = Place::new();
+    for name in ["fast", "score"] {
+        for flood in http2(true) {
+            at_server(&place.serve(&[name]), &flood, &format!("serve {name}"));
+        }
+    }
+    at_server(&place.serve(&["bolt"]), &heartbeats(), "serve bolt");
+    let echo = Flood {
+        name: "messages",
+        greeting: Vec::new(),
+        unit: b"...............\n".to_vec(),
+        answer: 16,
+    };
+    at_server(&place.serve(&["hold"]), &echo, "serve hold");
+    let requests = Flood {
+        name: "requests",
+        greeting: Vec::new(),
+        unit: b"GET /bytes/100 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        answer: 100,
+    };
+    at_server(&place.serve(&["files"]), &requests, "serve files");
+}
+
+#[test]
+fn a_sidecar_stays_small_whichever_side_does_not_read() {
+    let place = Place::new();
+    let bolt = place.serve(&["bolt"]);
+    at_server(
+        &sidecar(&place, "bolt", bolt.port),
+        &heartbeats(),
+        "a sidecar's Bolt",
+    );
+    let score = place.serve(&["score"]);
+    for flood in http2(true) {
+        let sidecar = sidecar(&place, "grpc", score.port);
+        at_server(&sidecar, &flood, "a sidecar's HTTP/2");
+    }
+    for flood in http2(false) {
+        let (upstream, port) = listener();
+        let sidecar = sidecar(&place, "grpc", port);
+        let client = Load::begin(&place, &grpc(&sidecar.plaintext()));
+        at_client(
+            &upstream,
+            sidecar.child.id(),
+            &flood,
+            "a sidecar's upstream",
+        );
+        client.end();
+    }
+    let (upstream, port) = listener();
+    let sidecar = sidecar(&place, "bolt", port);
+    let client = Load::begin(&place, &sofa(sidecar.port));
+    let pid = sidecar.child.id();
+    at_client(&upstream, pid, &heartbeats(), "a sidecar's Bolt upstream");
+    client.end();
+}
+
+fn listener() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    (listener, port)
+}
+
+const LOAD: [&str; 9] = [
+    "--rate",
+    "10/s",
+    "--duration",
+    "5m",
+    "--deadline",
+    "1s",
+    "--connections",
+    "1",
+    "-q",
+];
+
+fn grpc(url: &str) -> Vec<String> {
+    let flags = [&["grpc", url], &SCORE[..], &LOAD].concat();
+    flags.into_iter().map(str::to_owned).collect()
+}
+
+fn sofa(port: u16) -> Vec<String> {
+    let url = format!("sofa://127.0.0.1:{port}");
+    let flags = [&["bolt", &url], &LOAD[..]].concat();
+    flags.into_iter().map(str::to_owned).collect()
+}
+
+/// `plimsoll` under way.
+struct Load(Child);
+
+impl Load {
+    fn begin(place: &Place, arguments: &[String]) -> Load {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut command = place.command(&arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Load(command.spawn().expect("plimsoll"))
+    }
+
+    /// Asked to, it ends by itself.
+    fn end(mut self) {
+        support::signal(&self.0, rustix::process::Signal::INT);
+        wait(&mut self.0);
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Floods the connection that a process makes, and sees that it goes on.
+#[track_caller]
+fn at_client(listener: &TcpListener, pid: u32, flood: &Flood, what: &str) {
+    let (stream, _) = listener.accept().expect("a client");
+    let limit = limit(pid);
+    let what = format!("{} at {what}", flood.name);
+    let sent = flood.send(&stream);
+    is_within(pid, limit, &what);
+    flood.collect(&stream, sent);
+    is_within(pid, limit, &what);
+}
+
+#[test]
+fn clients_stay_small_whichever_server_does_not_read() {
+    let place = Place::new();
+    for flood in http2(false) {
+        let (server, port) = listener();
+        let client = Load::begin(&place, &grpc(&format!("grpc://127.0.0.1:{port}")));
+        at_client(&server, client.0.id(), &flood, "plimsoll grpc");
+        client.end();
+    }
+    let (server, port) = listener();
+    let client = Load::begin(&place, &sofa(port));
+    at_client(&server, client.0.id(), &heartbeats(), "plimsoll bolt");
+    client.end();
+}
+
+/// Many connections that come to nothing are neither many nor kept secret.
+#[test]
+fn connections_that_end_young_are_few_and_told_of() {
+    let place = Place::new();
+    let (listener, port) = listener();
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let greeting = settings();
+        let mut goaway = Vec::new();
+        write::goaway(&mut goaway, 0, h2::ErrorCode::NO_ERROR, b"");
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(&[&greeting[..], &goaway].concat());
+            let _ = tell.send(());
+            // Until the client has said goodbye.
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}
+            });
+        }
+    });
+    let url = format!("grpc://127.0.0.1:{port}");
+    let load = ["--rate", "20/s", "--duration", "3s", "--connections", "1"];
+    let more = ["--out", "run", "--deadline", "1s"];
+    let arguments = [&["grpc", &url], &SCORE[..], &load, &more].concat();
+    let output = place.run(&arguments);
+    let screen = support::told(&output) + &support::text(&output.stdout);
+    let connections = told.try_iter().count();
+    assert!(connections <= 30, "{connections} connections for 60 calls");
+    let run = place.run_json("run");
+    let unused = run["total"]["connections_unused"].as_u64().unwrap_or(0);
+    assert!(unused >= 3 && unused <= connections as u64, "{run}");
+    let sentence = "connections ended without carrying a call";
+    assert!(screen.contains(sentence), "{screen}");
+    for report in [place.read("run/report.html"), {
+        place.expect(0, &["report", "run", "--markdown", "-"])
+    }] {
+        assert!(report.contains(sentence), "{report}");
+    }
+}
