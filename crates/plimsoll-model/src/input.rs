@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -78,7 +79,8 @@ pub fn file_to_string(path: &Path) -> io::Result<String> {
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_fifo() || kind.is_char_device() {
-        return read_stream(path, what(kind), PATIENCE, MOST);
+        let path = path.to_owned();
+        return read_stream(|| File::open(path), what(kind), PATIENCE, MOST);
     }
     let mut content = Vec::new();
     open_file(path)?.read_to_end(&mut content)?;
@@ -90,24 +92,41 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`], and when it is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    let content = read(path)?;
+    text_of(read(path)?)
+}
+
+/// Standard input as a text: as much as a [`read`] of what it is takes.
+///
+/// # Errors
+/// As [`read_to_string`].
+pub fn stdin_to_string() -> io::Result<String> {
+    let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let kind = stdin.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(other("a folder, not a file".to_owned()));
+    }
+    let most = if kind.is_file() { u64::MAX } else { MOST };
+    let content = read_stream(|| Ok(io::stdin()), what(kind), PATIENCE, most)?;
+    text_of(content)
+}
+
+fn text_of(content: Vec<u8>) -> io::Result<String> {
     String::from_utf8(content)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-fn read_stream(
-    path: &Path,
+fn read_stream<R: Read>(
+    open: impl FnOnce() -> io::Result<R> + Send + 'static,
     what: &'static str,
     patience: Duration,
     most: u64,
 ) -> io::Result<Vec<u8>> {
     let (tell, told) = mpsc::channel();
-    let path = path.to_owned();
     // Where it waits for ever, it does so with nobody waiting for it.
     thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
-            if let Err(e) = pass_on(&path, &tell) {
+            if let Err(e) = open().and_then(|stream| pass_on(stream, &tell)) {
                 let _ = tell.send(Err(e));
             }
         })?;
@@ -137,11 +156,10 @@ fn read_stream(
 }
 
 /// Until the end, or nobody listens.
-fn pass_on(path: &Path, tell: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
-    let mut file = File::open(path)?;
+fn pass_on(mut stream: impl Read, tell: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     loop {
-        match file.read(&mut block) {
+        match stream.read(&mut block) {
             Ok(0) => return Ok(()),
             Ok(n) if tell.send(Ok(block[..n].to_vec())).is_err() => return Ok(()),
             Ok(_) => {}
@@ -196,9 +214,10 @@ mod tests {
     fn what_does_not_begin_or_does_not_end_is_given_up() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
-        let error = read_stream(&path, "a FIFO", Duration::from_millis(20), 10).unwrap_err();
+        let short = Duration::from_millis(20);
+        let error = read_stream(|| File::open(path), "a FIFO", short, 10).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        let zero = Path::new("/dev/zero");
+        let zero = || File::open("/dev/zero");
         let error = read_stream(zero, "a device", PATIENCE, 3 << 20).unwrap_err();
         let told = "it is a device, and has no end within 3 MiB";
         assert_eq!(error.to_string(), told);

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 pub use balancer::Balancer;
 pub use limits::Limits;
+use plimsoll_model::input;
 pub use process::{Process, ProcessError};
 use serde::{Deserialize, Serialize};
 
@@ -343,8 +344,8 @@ impl Stack {
     /// # Errors
     /// When there is none.
     pub fn load(dir: &Path) -> Result<Stack, StackError> {
-        let text =
-            fs::read_to_string(dir.join(STATE)).map_err(|_| StackError::NoStack(dir.to_owned()))?;
+        let text = input::file_to_string(&dir.join(STATE))
+            .map_err(|_| StackError::NoStack(dir.to_owned()))?;
         serde_json::from_str(&text).map_err(|_| StackError::NoStack(dir.to_owned()))
     }
 

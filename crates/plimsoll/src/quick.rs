@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use plimsoll_model::input;
 use plimsoll_model::spec::{CallSpec, MetadataSpec, Spec};
 
 use crate::arguments::Origins;
@@ -56,7 +57,7 @@ pub(crate) fn text_or_file(
 ) -> Result<(Option<String>, Option<PathBuf>), Failure> {
     match typed.map(|text| (text, text.strip_prefix('@'))) {
         None => Ok((None, None)),
-        Some((_, Some("-"))) => match std::io::read_to_string(std::io::stdin()) {
+        Some((_, Some("-"))) => match input::stdin_to_string() {
             Ok(text) => Ok((Some(text), None)),
             Err(e) => Err(Failure::usage(
                 format_args!("@-: can't read stdin: {e}"),

@@ -10,9 +10,10 @@ mod built;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use support::{Place, SCORE, SERVER_TLS, signal, text, told, wait};
+use support::{Place, SCORE, SERVER_TLS, output_of_reader, signal, text, told, wait};
 
 /// All files below a folder, as one text.
 fn everything_in(dir: &Path) -> String {
@@ -584,4 +585,52 @@ fn a_fleet_reports_its_progress_by_calls() {
         (&run["total"]["ok"], &run["connections"], &run["clients"]),
         (&5000.into(), &50.into(), &50.into())
     );
+}
+
+#[test]
+fn what_is_no_file_is_called_what_it_is_and_not_waited_for() {
+    let place = Place::new();
+    fs::create_dir(place.path("folder")).expect("a folder");
+    let fifo = place.path("fifo.proto");
+    let made = Command::new("mkfifo").arg(fifo).status();
+    assert!(made.expect("mkfifo is there").success());
+    let imports = "syntax = \"proto3\";\nimport \"fifo.proto\";\n";
+    fs::write(place.path("imports.proto"), imports).expect("writable");
+    let load = ["--clients", "1", "--calls", "1", "-q"];
+    let grpc = ["grpc", "grpc://127.0.0.1:1", "-m", "a.B/C"];
+    let bolt = ["bolt", "sofa://127.0.0.1:1"];
+    for (command, flags, problem) in [
+        (
+            &bolt[..],
+            ["--data", "@folder"],
+            "--data: can't read folder: a folder, not a file",
+        ),
+        (&bolt, ["--content", "@folder"], "a folder, not a file"),
+        (&grpc, ["--data", "@folder"], "a folder, not a file"),
+        (&grpc, ["--proto", "imports.proto"], "a FIFO, not a file"),
+        (
+            &grpc,
+            ["--data", "@-"],
+            "@-: can't read stdin: a folder, not a file",
+        ),
+        (
+            &bolt,
+            ["--data", "@-"],
+            "@-: can't read stdin: a folder, not a file",
+        ),
+    ] {
+        let class: &[&str] = match flags[0] {
+            "--content" => &["--class", "a.B"],
+            _ => &[],
+        };
+        let mut command = place.command(&[command, &flags, class, &load].concat());
+        command.stdin(fs::File::open(place.path("folder")).expect("a folder"));
+        let output = output_of_reader(&mut command, Duration::from_secs(30));
+        let said = told(&output);
+        assert!(
+            !output.status.success() && said.contains(problem),
+            "{flags:?}: {said}"
+        );
+        assert!(!said.contains("os error"), "{said}");
+    }
 }

@@ -1,6 +1,7 @@
 //! `plimsoll bolt`: the quick form of a plan, for one SOFARPC or SOFABolt call.
 
 use clap::Args;
+use plimsoll_model::input;
 use plimsoll_model::spec::{BoltSpec, CallSpec, Limit};
 use plimsoll_model::units::Size;
 
@@ -184,7 +185,7 @@ impl Arguments {
         };
         (call.content, call.content_file) = quick::text_or_file(self.content.as_deref())?;
         call.arguments = match quick::text_or_file(self.data.as_deref())? {
-            (_, Some(path)) => Some(std::fs::read_to_string(&path).map_err(|e| {
+            (_, Some(path)) => Some(input::read_to_string(&path).map_err(|e| {
                 Failure::usage(
                     format_args!("--data: can't read {}: {e}", path.display()),
                     "give the file that holds the JSON array, or the array itself",

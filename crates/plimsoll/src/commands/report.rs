@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use plimsoll_model::input;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::run::{Run, RunError};
 use plimsoll_model::search::SearchRecord;
@@ -226,7 +227,7 @@ pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
     let unreadable = |e: RunError| Failure::error(chain(&e));
     if let [dir] = dirs {
         let plan = || {
-            std::fs::read_to_string(dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
+            input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
         };
         if SearchRecord::is_in(dir) {
             let record = SearchRecord::load(dir).map_err(unreadable)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{CallSpec, SessionSpec, Spec};
 use plimsoll_model::units::Period;
@@ -386,7 +387,7 @@ fn logs(arguments: &LogsArguments) -> Result<Exit, Failure> {
     loop {
         for (process, read) in stack.processes.iter().zip(&mut read) {
             let mut text = String::new();
-            let opened = std::fs::File::open(&process.log).and_then(|mut file| {
+            let opened = input::open_file(&process.log).and_then(|mut file| {
                 file.seek(SeekFrom::Start(*read))?;
                 file.read_to_string(&mut text)
             });

@@ -271,8 +271,13 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
 /// Runs a command to its end, which has to come within `longest`.
 #[track_caller]
 pub(crate) fn output(command: &mut Command, longest: Duration) -> Output {
+    output_of_reader(command.stdin(Stdio::null()), longest)
+}
+
+/// The same of one that has a standard input.
+#[track_caller]
+pub(crate) fn output_of_reader(command: &mut Command, longest: Duration) -> Output {
     let mut child = command
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

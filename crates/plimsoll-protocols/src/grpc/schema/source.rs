@@ -6,10 +6,12 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use plimsoll_model::input;
 use prost_reflect::prost_types::FileDescriptorProto;
 use protox::file::{
     ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
@@ -60,13 +62,20 @@ impl FileResolver for Folder {
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        let text = std::fs::read_to_string(self.path.join(name)).ok();
-        let Some(source) = text.as_deref().and_then(Source::of_an_edition) else {
-            return self.known.open_file(name);
-        };
         let refused = |problem| {
             let name = name.to_owned();
             protox::Error::new(Refused { name, problem })
+        };
+        let text = match input::file_to_string(&self.path.join(name)) {
+            Ok(text) => text,
+            // The library opens it itself, and would wait for who writes to it.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                return Err(refused(e.to_string()));
+            }
+            Err(_) => return self.known.open_file(name),
+        };
+        let Some(source) = Source::of_an_edition(&text) else {
+            return self.known.open_file(name);
         };
         let edition = edition_named(&source.edition).map_err(refused)?;
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
