@@ -288,7 +288,11 @@ pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     provider
 }
 
-fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
+/// What a plan holds the server's certificate to, its files read.
+///
+/// # Errors
+/// When a file can't be used, or the system trusts nothing.
+pub fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
     Ok(match plan {
         plan::Trust::System => {
             Trust::Anchors(Anchors::of_system().ok_or(TlsSetupError::NoSystemRoots)?)

@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::peers::{peer, python, succeeds};
-use support::{ORDER, Place, SCORE, Server};
+use support::peers::{peer, python, succeeds, tool};
+use support::{ORDER, Place, SCORE, Server, text};
 
 /// Sidecars on the way to a service; the outermost first.
 struct Way(Vec<Server>);
@@ -231,6 +231,91 @@ fn metric(admin: &str, name: &str) -> u64 {
         .find(|line| line.contains(name) && !line.starts_with('#'));
     let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in {said}"))
+}
+
+/// A sidecar to a TLS upstream; what it says goes to `relay.log`, its admin page comes second.
+fn towards(place: &Place, upstream: u16, tls: &str) -> (Server, String) {
+    let text = format!(
+        "admin = \"127.0.0.1:0\"\n[[route]]\nname = \"r\"\nprotocol = \"grpc\"\n\
+         listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{upstream}\"]\nupstream_tls = {{ {tls} }}\n"
+    );
+    fs::write(place.path("relay.toml"), text).expect("writable");
+    let log = fs::File::create(place.path("relay.log")).expect("a log");
+    let mut command = place.command(&["relay", "sidecar", "relay.toml"]);
+    let mut relay = Server::start(command.stderr(log));
+    let admin = relay.next_address();
+    (relay, admin)
+}
+
+#[test]
+fn an_upstream_s_certificate_is_held_to_what_a_load_could_hold_it_to() {
+    let place = Place::new();
+    // Its issuer is in no file here, and its name is another.
+    let mut make = tool("openssl");
+    make.current_dir(place.path(""));
+    succeeds(make.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        "/CN=elsewhere.test",
+        "-days",
+        "30",
+        "-keyout",
+        "s.key",
+        "-out",
+        "s.crt",
+    ]));
+    let mut show = tool("openssl");
+    show.current_dir(place.path(""));
+    let shown = succeeds(show.args(["x509", "-in", "s.crt", "-noout", "-fingerprint", "-sha256"]));
+    let shown = text(&shown.stdout);
+    let pin = shown.split('=').nth(1).expect("a fingerprint").trim();
+    // A server that others wrote.
+    let mut theirs = python(&place, "grpcio_server.py");
+    let theirs = Server::start(theirs.args(["--tls-cert", "s.crt", "--tls-key", "s.key"]));
+    let zeros = "0".repeat(64);
+    let pinned = format!("pin = [\"sha256:{pin}\"]");
+    let other = format!("pin = [\"sha256:{zeros}\"]");
+    for (tls, passes) in [
+        (pinned.as_str(), true),
+        ("insecure = true", true),
+        ("ca = \"s.crt\"", true),
+        (other.as_str(), false),
+    ] {
+        let (relay, admin) = towards(&place, theirs.port, tls);
+        let _ = fs::remove_dir_all(place.path("run"));
+        let url = relay.plaintext();
+        let load = [
+            "grpc",
+            &url,
+            "-q",
+            "--out",
+            "run",
+            "--clients",
+            "2",
+            "--calls",
+            "20",
+        ];
+        let output = place.run(&[&load[..], &SCORE].concat());
+        assert_eq!(
+            output.status.success(),
+            passes,
+            "{tls}: {}",
+            place.read("relay.log")
+        );
+        let insecure = tls.starts_with("insecure");
+        assert_eq!(metric(&admin, "upstream_insecure"), u64::from(insecure));
+        assert_eq!(relay.stop().0, 0);
+        let log = place.read("relay.log");
+        let warned = "INSECURE: route r: the upstream's certificate is not checked";
+        assert_eq!(log.contains(warned), insecure, "{log}");
+        assert_eq!(log.contains("and that is not pinned"), !passes, "{log}");
+    }
 }
 
 #[test]

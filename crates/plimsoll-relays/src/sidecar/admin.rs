@@ -57,7 +57,7 @@ fn answer(mut stream: TcpStream, counters: &[(String, Counters)], stopping: bool
 }
 
 /// What the counters are, in the order of [`Counters::all`].
-const HELP: [&str; 24] = [
+const HELP: [&str; 25] = [
     "Connections taken from clients.",
     "Connections of clients that are open.",
     "Connections made to upstreams.",
@@ -82,6 +82,7 @@ const HELP: [&str; 24] = [
     "Lines that the access log had no room for.",
     "Certificates that were loaded anew.",
     "Certificates that could not be loaded anew.",
+    "1: the upstream's certificate is not checked.",
 ];
 
 fn metrics(counters: &[(String, Counters)]) -> String {

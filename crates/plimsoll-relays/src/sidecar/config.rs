@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
+use plimsoll_model::plan::Trust;
+use plimsoll_model::spec::{self, TlsSpec};
 use plimsoll_model::units::Period;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -46,7 +48,7 @@ pub struct Route {
     /// TLS towards those who connect.
     pub listen_tls: Option<TlsFiles>,
     /// TLS towards the upstream.
-    pub upstream_tls: Option<TlsFiles>,
+    pub upstream_tls: Option<UpstreamTls>,
     /// The shared object that brings the protocol; for `protocol = "plugin"`.
     pub plugin: Option<PathBuf>,
     /// Connections a worker keeps to the upstream, with Bolt for each layout. Default 1.
@@ -92,16 +94,53 @@ impl Protocol {
     }
 }
 
-/// Certificates (PEM), looked at again every two seconds.
+/// What those who connect are shown, and held to: files that are looked at again every two
+/// seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// What the other side's certificate must be signed by.
+    /// What the clients' certificates must be signed by.
     pub ca: PathBuf,
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Upstream: the name its certificate must have. Default: the upstream's IP address.
+    /// Taken since files have it, and without a meaning: clients' names are not checked.
     pub server_name: Option<String>,
+}
+
+/// What the upstream is held to, and shown: the choices of a load's `[tls]`. Files are looked
+/// at again every two seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamTls {
+    /// Certificates that one must sign the upstream's, or be it. Default: the system's.
+    pub ca: Option<PathBuf>,
+    /// In place of `ca`: fingerprints of certificates, `sha256:…`.
+    pub pin: Option<Vec<String>>,
+    /// In place of both: any certificate will do.
+    pub insecure: Option<bool>,
+    /// What is shown to an upstream that asks. Default: nothing.
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    /// The name its certificate must be for. Default: the upstream's name, or IP address.
+    pub server_name: Option<String>,
+}
+
+impl UpstreamTls {
+    /// # Errors
+    /// The key that is wrong, and why.
+    pub(super) fn trust(&self) -> Result<Trust, (String, String)> {
+        let spec = TlsSpec {
+            ca: self.ca.clone(),
+            pin: self.pin.clone(),
+            insecure: self.insecure,
+            ..TlsSpec::default()
+        };
+        spec::trust(&spec).map_err(|problems| {
+            let first = problems.into_iter().next();
+            let (key, message) = first.map_or_else(Default::default, |p| (p.key, p.message));
+            (key.replace("tls.", "upstream_tls."), message)
+        })
+    }
 }
 
 impl Config {
@@ -122,6 +161,15 @@ impl Config {
     pub fn uses_tls(&self) -> bool {
         let mut routes = self.route.iter();
         routes.any(|route| route.listen_tls.is_some() || route.upstream_tls.is_some())
+    }
+
+    /// The routes whose upstreams' certificates are not checked.
+    pub fn insecure_routes(&self) -> impl Iterator<Item = &str> {
+        let insecure = |route: &&Route| {
+            let tls = route.upstream_tls.as_ref();
+            tls.is_some_and(|tls| tls.insecure == Some(true))
+        };
+        self.route.iter().filter(insecure).map(|route| &*route.name)
     }
 
     pub(super) fn workers(&self) -> usize {
@@ -172,15 +220,37 @@ impl Config {
                     "empty: name at least one address, such as \"127.0.0.1:12200\"",
                 );
             }
-            let to_socket = route.upstream.iter().any(Upstream::is_socket);
-            if let Some(tls) = &route.upstream_tls
-                && to_socket
-                && tls.server_name.is_none()
-            {
-                return wrong(
-                    key("upstream_tls.server_name"),
-                    "missing: a Unix socket has no name for the upstream's certificate to be checked against; give the one that it is for, such as \"localhost\"",
-                );
+            if let Some(tls) = &route.upstream_tls {
+                let trust = tls
+                    .trust()
+                    .map_err(|(name, problem)| SidecarError::Config {
+                        key: key(&name),
+                        problem,
+                    })?;
+                let is_named = tls.server_name.is_some()
+                    || !matches!(trust, Trust::System | Trust::Ca(_))
+                    || !route.upstream.iter().any(Upstream::is_socket);
+                match (&tls.cert, &tls.key) {
+                    (Some(_), None) => {
+                        return wrong(
+                            key("upstream_tls.key"),
+                            "missing: a certificate (cert) needs its private key",
+                        );
+                    }
+                    (None, Some(_)) => {
+                        return wrong(
+                            key("upstream_tls.cert"),
+                            "missing: a private key (key) needs its certificate",
+                        );
+                    }
+                    _ if is_named => {}
+                    _ => {
+                        return wrong(
+                            key("upstream_tls.server_name"),
+                            "missing: a Unix socket has no name for the upstream's certificate to be checked against; give the one that it is for, such as \"localhost\"",
+                        );
+                    }
+                }
             }
             if route.protocol == Protocol::Tcp {
                 for (name, given) in [
@@ -302,6 +372,24 @@ mod tests {
                     route.replace("127.0.0.1:1", "unix:/a")
                 ),
                 "route a: upstream_tls.server_name: missing: a Unix socket has no name",
+            ),
+            (
+                format!("{route}upstream_tls = {{ pin = [\"sha1:00\"] }}\n"),
+                "route a: upstream_tls.pin: ",
+            ),
+            (
+                format!("{route}upstream_tls = {{ ca = \"a\", insecure = true }}\n"),
+                "route a: upstream_tls.insecure: with it no certificate is held to anything",
+            ),
+            (
+                format!("{route}upstream_tls = {{ cert = \"a\" }}\n"),
+                "route a: upstream_tls.key: missing",
+            ),
+            (
+                format!(
+                    "{route}listen_tls = {{ ca = \"a\", cert = \"b\", key = \"c\", insecure = true }}\n"
+                ),
+                "unknown field `insecure`",
             ),
             (route.replace("bolt", "http3"), "unknown variant `http3`"),
             (route.replace("bolt", "plugin"), "needs the shared object"),

@@ -33,7 +33,7 @@ use plimsoll_engine::{Address, Clock};
 
 use access_log::AccessLog;
 use codec::Codec;
-pub use config::{Config, Protocol, Route, TlsFiles};
+pub use config::{Config, Protocol, Route, TlsFiles, UpstreamTls};
 use names::Names;
 pub use names::Upstream;
 use worker::{Shared, Worker};
@@ -108,11 +108,13 @@ pub(crate) struct Counters {
     pub(crate) lines_lost: AtomicU64,
     pub(crate) reloads: AtomicU64,
     pub(crate) reload_failures: AtomicU64,
+    /// 1: the upstream's certificate is not checked.
+    pub(crate) insecure: AtomicU64,
 }
 
 impl Counters {
     /// Names as the admin page shows them.
-    pub(crate) fn all(&self) -> [(&'static str, u64); 24] {
+    pub(crate) fn all(&self) -> [(&'static str, u64); 25] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [
             ("connections_accepted_total", read(&self.accepted)),
@@ -148,6 +150,7 @@ impl Counters {
                 "certificate_reload_failures_total",
                 read(&self.reload_failures),
             ),
+            ("upstream_insecure", read(&self.insecure)),
         ]
     }
 }
@@ -181,6 +184,11 @@ impl Sidecar {
                 .map(|route| (route.name.clone(), Counters::default()))
                 .collect(),
         );
+        for (name, counters) in counters.iter() {
+            if config.insecure_routes().any(|insecure| insecure == name) {
+                counters.insecure.store(1, Ordering::Relaxed);
+            }
+        }
         let codecs = config
             .route
             .iter()

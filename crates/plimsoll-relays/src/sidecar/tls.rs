@@ -10,24 +10,54 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use plimsoll_engine::tls::files::{self, FileError, Named};
-use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned, ServerCheck, Trust};
+use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned, ServerCheck};
 use plimsoll_engine::tls::validity;
+use plimsoll_engine::tls::{self, TlsSetupError};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::SidecarError;
-use super::config::TlsFiles;
+use super::config::{TlsFiles, UpstreamTls};
 
 /// The files' times and sizes: a change of either is a change.
 type Stamp = [Option<(SystemTime, u64)>; 3];
 
-fn stamp(files: &TlsFiles) -> Stamp {
-    [&files.ca, &files.cert, &files.key].map(|path| {
-        let found = fs::metadata(path).ok()?;
-        Some((found.modified().ok()?, found.len()))
-    })
+/// What a side is told of TLS.
+#[derive(Clone)]
+enum Told {
+    /// Towards those who connect.
+    Listen(TlsFiles),
+    Upstream(UpstreamTls),
+}
+
+impl Told {
+    fn stamp(&self) -> Stamp {
+        let files = match self {
+            Told::Listen(tls) => [Some(&tls.ca), Some(&tls.cert), Some(&tls.key)],
+            Told::Upstream(tls) => [tls.ca.as_ref(), tls.cert.as_ref(), tls.key.as_ref()],
+        };
+        files.map(|path| {
+            let found = fs::metadata(path?).ok()?;
+            Some((found.modified().ok()?, found.len()))
+        })
+    }
+
+    /// The file of the certificate that is shown.
+    fn cert(&self) -> Option<&Path> {
+        match self {
+            Told::Listen(tls) => Some(&tls.cert),
+            Told::Upstream(tls) => tls.cert.as_deref(),
+        }
+    }
+
+    fn make(&self, alpn: Alpn) -> Result<Made, Bad> {
+        match self {
+            Told::Listen(tls) => server(tls, alpn),
+            Told::Upstream(tls) => client(tls, alpn),
+        }
+    }
 }
 
 struct Made {
@@ -47,7 +77,7 @@ enum Config {
 pub(super) struct Identity {
     route: String,
     alpn: Alpn,
-    files: TlsFiles,
+    told: Told,
     stamp: Stamp,
     made: Made,
     expiry_told: bool,
@@ -60,47 +90,38 @@ impl Identity {
         files: &TlsFiles,
         alpn: Alpn,
     ) -> Result<Identity, SidecarError> {
-        Identity::new(route, files, alpn, server)
+        Identity::new(route, Told::Listen(files.clone()), alpn)
     }
 
     /// Towards the upstream.
     pub(super) fn client(
         route: &str,
-        files: &TlsFiles,
+        tls: &UpstreamTls,
         alpn: Alpn,
     ) -> Result<Identity, SidecarError> {
-        Identity::new(route, files, alpn, client)
+        Identity::new(route, Told::Upstream(tls.clone()), alpn)
     }
 
-    fn new(
-        route: &str,
-        files: &TlsFiles,
-        alpn: Alpn,
-        make: Make,
-    ) -> Result<Identity, SidecarError> {
+    fn new(route: &str, told: Told, alpn: Alpn) -> Result<Identity, SidecarError> {
         // Taken first: a change while reading shows as a change afterwards.
-        let stamp = stamp(files);
+        let stamp = told.stamp();
         Ok(Identity {
             route: route.to_owned(),
-            files: files.clone(),
+            made: told.make(alpn).map_err(|bad| bad.told(route))?,
+            told,
             alpn,
             stamp,
-            made: make(files, alpn).map_err(|bad| bad.told(route))?,
             expiry_told: false,
         })
     }
 
     /// Reads the files again where they have changed. `Some(false)`: they can't be used.
     pub(super) fn reload(&mut self) -> Option<bool> {
-        let seen = stamp(&self.files);
+        let seen = self.told.stamp();
         if seen == self.stamp {
             return None;
         }
-        let make = match self.made.config {
-            Config::Server(_) => server,
-            Config::Client(_) => client,
-        };
-        match make(&self.files, self.alpn) {
+        match self.told.make(self.alpn) {
             Ok(made) => {
                 self.made = made;
                 self.stamp = seen;
@@ -124,12 +145,13 @@ impl Identity {
         if !self.expiry_told
             && let Some(last) = self.made.not_after
             && last < validity::now()
+            && let Some(cert) = self.told.cert()
         {
             self.expiry_told = true;
             tracing::warn!(
                 "route {}: the certificate {} expired at {}: new connections will be refused until the file is replaced",
                 self.route,
-                self.files.cert.display(),
+                cert.display(),
                 validity::told(last)
             );
         }
@@ -144,9 +166,9 @@ impl Identity {
         }
     }
 
-    /// The file of the certificate that is shown.
-    pub(super) fn certificate(&self) -> &Path {
-        &self.files.cert
+    /// The file of the certificate that is shown; `None`: none is.
+    pub(super) fn certificate(&self) -> Option<&Path> {
+        self.told.cert()
     }
 
     /// `name` is what the upstream's certificate must be for, unless the file says another.
@@ -154,7 +176,11 @@ impl Identity {
         match &self.made.config {
             Config::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
             Config::Client(config) => {
-                let name = self.files.server_name.as_deref().unwrap_or(name);
+                let given = match &self.told {
+                    Told::Listen(_) => None,
+                    Told::Upstream(tls) => tls.server_name.as_deref(),
+                };
+                let name = given.unwrap_or(name);
                 let name = ServerName::try_from(name.to_owned()).map_err(|_| {
                     rustls::Error::General(format!(
                         "server name {name:?} is neither a DNS name nor an IP address"
@@ -168,8 +194,6 @@ impl Identity {
 
 /// The protocol that TLS agrees on (RFC 7301), where it is asked for.
 pub(super) type Alpn = Option<&'static [u8]>;
-
-type Make = fn(&TlsFiles, Alpn) -> Result<Made, Bad>;
 
 /// What of the files can't be used.
 struct Bad {
@@ -197,6 +221,15 @@ impl Bad {
     }
 }
 
+impl From<TlsSetupError> for Bad {
+    fn from(error: TlsSetupError) -> Bad {
+        match error {
+            TlsSetupError::File(error) => error.into(),
+            other => Bad::new("trust in", Path::new("the upstream"), other),
+        }
+    }
+}
+
 impl From<FileError> for Bad {
     fn from(error: FileError) -> Bad {
         match error {
@@ -213,11 +246,12 @@ impl From<FileError> for Bad {
 
 /// The chain to show with its key, and when the first of it ends.
 fn shown(
-    files: &TlsFiles,
+    cert: &Path,
+    key: &Path,
     provider: &CryptoProvider,
 ) -> Result<(Arc<SingleCertAndKey>, Option<u64>), Bad> {
-    let cert = Named("certificate", &files.cert);
-    let identity = files::identity(cert, Named("key", &files.key), provider)?;
+    let cert = Named("certificate", cert);
+    let identity = files::identity(cert, Named("key", key), provider)?;
     let chain = identity.cert.iter();
     let not_after = chain.filter_map(|c| validity::not_after(c)).min();
     Ok((Arc::new(SingleCertAndKey::from(identity)), not_after))
@@ -229,7 +263,7 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     let anchors = Anchors::read(Named("CA", &files.ca))?;
     let check = ClientCheck::new(anchors, &provider, Arc::clone(&learned))
         .map_err(|e| Bad::new("CA", &files.ca, e))?;
-    let (shown, not_after) = shown(files, &provider)?;
+    let (shown, not_after) = shown(&files.cert, &files.key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| Bad::new("certificate", &files.cert, e))?
@@ -243,18 +277,26 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
     })
 }
 
-fn client(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
+fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, Bad> {
+    let wrong = |problem: String| Bad::new("trust in", Path::new("the upstream"), problem);
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
-    let (shown, not_after) = shown(files, &provider)?;
+    let shown = match (&tls.cert, &tls.key) {
+        (Some(cert), Some(key)) => Some(shown(cert, key, &provider)?),
+        _ => None,
+    };
     let learned = Arc::<Learned>::default();
-    let trust = Trust::Anchors(Anchors::read(Named("CA", &files.ca))?);
-    let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let trust = tls.trust().map_err(|(_, problem)| wrong(problem))?;
+    let check = ServerCheck::new(tls::trust(&trust)?, &provider, Arc::clone(&learned));
+    let builder = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| Bad::new("certificate", &files.cert, e))?
+        .map_err(|e| wrong(e.to_string()))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(check))
-        .with_client_cert_resolver(shown);
+        .with_custom_certificate_verifier(Arc::new(check));
+    let not_after = shown.as_ref().and_then(|(_, not_after)| *not_after);
+    let mut config = match shown {
+        Some((shown, _)) => builder.with_client_cert_resolver(shown),
+        None => builder.with_no_client_auth(),
+    };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Ok(Made {
         config: Config::Client(Arc::new(config)),

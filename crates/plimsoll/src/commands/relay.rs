@@ -310,8 +310,17 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         }
     })?;
     let sidecar = Sidecar::start(&config).map_err(Failure::error)?;
+    for route in config.insecure_routes() {
+        console::tell(format_args!(
+            "INSECURE: route {route}: the upstream's certificate is not checked"
+        ));
+    }
     for (route, address) in sidecar.listening() {
-        console::result(format_args!("sidecar: {route}: listening on {address}\n"))?;
+        let insecure = config.insecure_routes().any(|insecure| insecure == route);
+        let held = if insecure { " (INSECURE)" } else { "" };
+        console::result(format_args!(
+            "sidecar: {route}: listening on {address}{held}\n"
+        ))?;
     }
     if let Some(address) = sidecar.admin() {
         console::result(format_args!("sidecar: admin: listening on {address}\n"))?;

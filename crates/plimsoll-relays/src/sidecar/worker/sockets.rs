@@ -126,10 +126,14 @@ impl Worker {
             None => ("client", &state.listen_tls),
         };
         let why = match (tls, identity) {
-            (Some(rustls::Error::AlertReceived(alert)), Some(identity)) => format!(
-                "it answered {alert:?} (it was shown {})",
-                identity.certificate().display()
-            ),
+            (Some(rustls::Error::AlertReceived(alert)), Some(identity)) => {
+                match identity.certificate() {
+                    Some(file) => {
+                        format!("it answered {alert:?} (it was shown {})", file.display())
+                    }
+                    None => format!("it answered {alert:?} (it was shown no certificate)"),
+                }
+            }
             (Some(tls), Some(identity)) => identity.failure(tls),
             (Some(tls), None) => validity::failure(tls),
             (None, _) => error.to_string(),
