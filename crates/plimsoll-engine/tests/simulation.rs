@@ -647,6 +647,8 @@ fn a_deadline_counts_from_when_the_call_was_due() {
     assert!(slowest < 201 * MS, "ok after {slowest} ns");
     let expired = record.outcomes.of(Outcome::DeadlineExceeded);
     assert_eq!(record.ok() + expired, 400, "{record:?}");
+    assert!(record.waited_for_stream > 150, "{record:?}");
+    assert_eq!(record.waited_for_connection, 0);
     // Most of them were never sent, and none of them for the generator.
     assert!(record.expired_unsent > 150, "{}", record.expired_unsent);
     assert!(record.expired_unsent <= expired && record.not_started == 0);
@@ -693,6 +695,8 @@ fn calls_that_waited_for_the_generator_are_given_up_and_nobodys_failure() {
     let pause = (Time(6_000_000_000), Duration::from_millis(500));
     let record = simulate_stopped(load, Weather::calm(1), echo(5), vec![pause]);
     accounted(&record);
+    // What was due in the last 200 ms found eight streams.
+    assert!((150..=220).contains(&record.waited_for_stream), "{record:?}");
     // Due in the first 300 of 500 ms.
     assert!((299..=302).contains(&record.not_started), "{record:?}");
     assert_eq!(record.expired_unsent, 0);

@@ -272,6 +272,11 @@ pub struct StageRecord {
     /// Of the `DEADLINE_EXCEEDED` ones: not sent, since the deadline passed while they waited for
     /// a connection or a stream.
     pub expired_unsent: u64,
+    /// Open loop: calls that found every connection that was up at the most calls that it takes
+    /// at once, and waited.
+    pub waited_for_stream: u64,
+    /// Open loop: calls that found no connection up, and waited.
+    pub waited_for_connection: u64,
     /// Answers that came after the call's deadline; these calls are among the
     /// `DEADLINE_EXCEEDED` ones.
     pub late: u64,
@@ -424,6 +429,8 @@ impl StageRecord {
         self.due += other.due;
         self.not_started += other.not_started;
         self.expired_unsent += other.expired_unsent;
+        self.waited_for_stream += other.waited_for_stream;
+        self.waited_for_connection += other.waited_for_connection;
         self.late += other.late;
         self.outcomes.merge(&other.outcomes);
         self.connections_full += other.connections_full;
@@ -477,6 +484,8 @@ impl StageRecord {
         self.due = 0;
         self.not_started = 0;
         self.expired_unsent = 0;
+        self.waited_for_stream = 0;
+        self.waited_for_connection = 0;
         self.late = 0;
         self.outcomes.clear();
         self.connections_full = 0;

@@ -189,6 +189,16 @@ impl Recorder {
         self.current.stage_mut(stage).expired_unsent += 1;
     }
 
+    /// A call has to wait before it can be sent: for a stream on one of the connections that are
+    /// up, or, where none is, for a connection.
+    pub fn waited(&mut self, stage: u8, is_any_up: bool) {
+        let record = self.current.stage_mut(stage);
+        match is_any_up {
+            true => record.waited_for_stream += 1,
+            false => record.waited_for_connection += 1,
+        }
+    }
+
     /// An answer came after its call's deadline.
     pub fn late(&mut self, stage: u8) {
         self.current.stage_mut(stage).late += 1;

@@ -100,6 +100,8 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         if i == 0 {
             recorder.delayed(stage, 2 * MS, 3);
             recorder.expired_unsent(stage);
+            recorder.waited(stage, true);
+            recorder.waited(stage, false);
             recorder.connection_unused(stage);
             recorder.due(stage, 1);
             recorder.cut_off(stage, MS);

@@ -127,18 +127,26 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.recorder.not_started(arrival.stage, 1);
                 continue;
             }
-            match &mut self.backlog {
-                Some(backlog) => backlog.length += 1,
-                None => {
-                    if !self.try_start(arrival, now) {
-                        self.backlog = self.arrivals.clone().map(|rest| Backlog {
-                            head: arrival,
-                            second: self.next,
-                            rest,
-                            length: 1,
-                        });
-                    }
-                }
+            if self.backlog.is_some() || !self.try_start(arrival, now) {
+                self.wait(arrival);
+            }
+        }
+    }
+
+    /// The call cannot be sent yet.
+    #[cold]
+    fn wait(&mut self, arrival: Arrival) {
+        let is_any_up = self.open_connections > 0;
+        self.recorder.waited(arrival.stage, is_any_up);
+        match &mut self.backlog {
+            Some(backlog) => backlog.length += 1,
+            None => {
+                self.backlog = self.arrivals.clone().map(|rest| Backlog {
+                    head: arrival,
+                    second: self.next,
+                    rest,
+                    length: 1,
+                });
             }
         }
     }

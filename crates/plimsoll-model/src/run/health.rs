@@ -237,8 +237,8 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
         .response
         .histogram()
         .map(|h| h.value_at_quantile(0.5));
-    let high_pacing = high(&record.pacing);
-    if let (true, Some((name, pacing)), Some(response)) = (open, high_pacing, response_p50)
+    if let (true, Some((name, pacing)), Some(response)) =
+        (open, high(&record.pacing), response_p50)
         && pacing > response / 10
     {
         say(
@@ -298,19 +298,8 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
             ),
         );
     }
-    if let (true, Some((name, lag)), Some(response)) = (open, high(&record.lag), response_p50) {
-        let pacing = high_pacing.map_or(0, |(_, ns)| ns);
-        if lag > response / 10 && lag > pacing.saturating_mul(10) {
-            say(
-                ProblemKind::WaitedForConnection,
-                false,
-                format!(
-                    "calls waited for a free stream (lag {name} {}; the generator's own share {}): the target is slow, or more connections are needed",
-                    Ns(lag),
-                    Ns(pacing)
-                ),
-            );
-        }
+    if open && let Some(text) = waited(record, response_p50) {
+        say(ProblemKind::WaitedForConnection, false, text);
     }
     if record.connections_unused > 0 {
         say(
@@ -360,6 +349,30 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
     problems
 }
 
+/// What calls waited for before they could be sent. `None` where so few waited, or for so
+/// short a time, that the percentiles up to p99 hardly show it.
+fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<String> {
+    let (for_stream, for_connection) = (record.waited_for_stream, record.waited_for_connection);
+    let (name, lag) = high(&record.lag)?;
+    let waited = for_stream + for_connection;
+    if waited == 0 || waited.saturating_mul(100) < record.due || lag <= response_p50? / 10 {
+        return None;
+    }
+    let due = record.due;
+    let what = match (for_stream, for_connection) {
+        (n, 0) => format!("{n} of {due} calls waited for a free stream"),
+        (0, n) => format!("{n} of {due} calls waited for a connection to come up"),
+        (n, m) => format!(
+            "{n} of {due} calls waited for a free stream and {m} for a connection to come up"
+        ),
+    };
+    Some(format!(
+        "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
+        Ns(lag),
+        Ns(high(&record.pacing).map_or(0, |(_, ns)| ns))
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,9 +399,27 @@ mod tests {
             kinds(&health(&record(600, 620), true, &calm)),
             [(ProblemKind::PacingLate, true)]
         );
+        // A lag alone does not say what was waited for.
+        assert_eq!(health(&record(20, 90_000), true, &calm), []);
+        let mut waited = record(20, 90_000);
+        (waited.due, waited.waited_for_stream) = (1_000, 9);
+        assert_eq!(health(&waited, true, &calm), []);
+        waited.waited_for_connection = 2;
+        let problems = health(&waited, true, &calm);
+        assert_eq!(kinds(&problems), [(ProblemKind::WaitedForConnection, false)]);
+        let text = &problems[0].text;
+        assert!(
+            text.starts_with("9 of 1000 calls waited for a free stream and 2 for a connection to come up (lag p99"),
+            "{text}"
+        );
+        // A generator that was late does not hide it.
+        waited.pacing = record(60_000, 0).pacing;
         assert_eq!(
-            kinds(&health(&record(20, 90_000), true, &calm)),
-            [(ProblemKind::WaitedForConnection, false)]
+            kinds(&health(&waited, true, &calm)),
+            [
+                (ProblemKind::PacingLate, true),
+                (ProblemKind::WaitedForConnection, false)
+            ]
         );
         assert_eq!(health(&record(600, 620), false, &calm), []);
     }

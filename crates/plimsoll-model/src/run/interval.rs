@@ -92,6 +92,10 @@ struct StageLine {
     /// Left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expired_unsent: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waited_for_stream: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waited_for_connection: Option<u64>,
     late: u64,
     outcomes: BTreeMap<String, u64>,
     connections_full: u64,
@@ -292,6 +296,9 @@ impl IntervalRecord {
                     due: r.due,
                     not_started: r.not_started,
                     expired_unsent: (r.expired_unsent > 0).then_some(r.expired_unsent),
+                    waited_for_stream: (r.waited_for_stream > 0).then_some(r.waited_for_stream),
+                    waited_for_connection: (r.waited_for_connection > 0)
+                        .then_some(r.waited_for_connection),
                     late: r.late,
                     outcomes: counts_to_map(&r.outcomes),
                     connections_full: r.connections_full,
@@ -338,6 +345,8 @@ impl IntervalRecord {
                 due: s.due,
                 not_started: s.not_started,
                 expired_unsent: s.expired_unsent.unwrap_or(0),
+                waited_for_stream: s.waited_for_stream.unwrap_or(0),
+                waited_for_connection: s.waited_for_connection.unwrap_or(0),
                 late: s.late,
                 outcomes: counts_from_map(&s.outcomes)?,
                 connections_full: s.connections_full,

@@ -247,6 +247,11 @@ pub struct StageSummary {
     pub late: u64,
     pub not_started: u64,
     pub expired_unsent: u64,
+    /// Left out where there are none, like the next.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub waited_for_stream: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub waited_for_connection: u64,
     /// ok / (ok + errors); `None` where there is none.
     pub success_share: Option<f64>,
     /// Arrivals a second.
@@ -318,6 +323,8 @@ impl StageSummary {
             late: r.late,
             not_started: r.not_started,
             expired_unsent: r.expired_unsent,
+            waited_for_stream: r.waited_for_stream,
+            waited_for_connection: r.waited_for_connection,
             success_share: (settled > 0).then(|| r.ok() as f64 / settled as f64),
             offered_per_s: per_second(r.due),
             achieved_per_s: per_second(totals.ended_in_window.min(r.due)),
