@@ -23,12 +23,12 @@ check: ## formatting and lints, warnings as errors
 	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-relays/test-peers -- -D warnings
 
 .PHONY: test
-test: setup-tests ## everything: install what is missing, all tests, a bounded fuzz run
-	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests $(FUZZ_SECONDS)
+test: ## everything: install what is missing, all tests
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests
 
 .PHONY: test-peers
-test-peers: setup-peers ## tests against peers that take minutes to build: a newer OpenSSL, the Autobahn testsuite
-	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers
+test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, a bounded fuzz run
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers $(FUZZ_SECONDS)
 
 .PHONY: t
 t: ## tests of one crate: make t C=plimsoll-model

@@ -2,70 +2,155 @@
 # Runs every step of a set of tests, whatever the one before came to, and ends with a line that
 # says how many passed and how many failed. Status 0 where none failed.
 #
-#   tests/run.sh tests FUZZ_SECONDS    what `make test` runs
-#   tests/run.sh peers                 what `make test-peers` runs
+#   tests/run.sh tests                 what `make test` runs
+#   tests/run.sh peers FUZZ_SECONDS    what `make test-peers` runs
 #
-# CARGO and CARGO_FLAGS are those of the Makefile.
+# Compiling and installing go on at the same time, and so do test binaries, two of them: most of
+# their time is waiting. CARGO and CARGO_FLAGS are those of the Makefile.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+root=$PWD
 read -ra cargo <<<"${CARGO:-cargo}"
 read -ra flags <<<"${CARGO_FLAGS:-}"
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 passed=0
 failed=0
+ignored=0
 failures=()
+only=
+
+fail() {
+    failed=$((failed + 1))
+    failures+=("$*")
+}
 
 # A script, or a fuzz target: one test.
 step() {
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        failures+=("$*")
+    if "$@"; then passed=$((passed + 1)); else fail "$*"; fi
+}
+
+# Everything that the set needs besides Rust. It is waited for by `installed`.
+install() {
+    tests/setup.sh "$1" &
+    setup=$!
+}
+
+installed() {
+    if ! wait "$setup"; then
+        echo "tests/run.sh: what the tests need is not there (above); no test was run" >&2
+        exit 1
     fi
 }
 
-# The sum of what the log's result lines count as `passed` or `failed`.
+# Compile the tests that the arguments choose, as `cargo test` takes them. A build that fails is a
+# failure with no test in it.
+build() {
+    "${cargo[@]}" test "${flags[@]}" --no-run --message-format=json-render-diagnostics "$@" \
+        >"$scratch/artifacts" || fail "cargo test --no-run $*"
+}
+
+# What `build` made, a line each: package's folder, binary, name. Longest tests first.
+binaries() {
+    python3 - "$scratch/artifacts" <<'PYTHON'
+import json, os, sys
+
+found = []
+with open(sys.argv[1], encoding="utf-8") as lines:
+    for line in lines:
+        message = json.loads(line)
+        if message.get("executable") and message["profile"]["test"]:
+            folder = os.path.dirname(message["manifest_path"])
+            target = message["target"]
+            is_whole = "test" in target["kind"]
+            name = f"{os.path.basename(folder)} {target['name'] if is_whole else 'unit tests'}"
+            found.append((not is_whole, os.path.basename(folder) != "plimsoll", name, folder, message["executable"]))
+for _, _, name, folder, binary in sorted(found):
+    print(folder, binary, name, sep="\t")
+PYTHON
+}
+
+# One binary, as cargo runs it: in its package's folder. What it prints is shown where a test
+# failed.
+run_binary() {
+    local folder binary name log status=0
+    IFS=$'\t' read -r folder binary name <<<"$1"
+    log=$scratch/${binary##*/}.log
+    (
+        cd "$folder"
+        export CARGO_MANIFEST_DIR=$folder LD_LIBRARY_PATH=$libraries
+        "$binary" ${only:+"$only"} >"$log" 2>&1
+    ) || status=$?
+    (
+        flock 9
+        if ((status != 0)); then
+            echo "==> $name"
+            cat "$log"
+            # Killed, or a panic outside of a test: no line counts it.
+            grep -q '^test result: FAILED' "$log" || echo "$name ended with status $status" >>"$scratch/broken"
+        fi
+        echo "$name: $(sed -n 's/^test result: //p' "$log")"
+    ) 9>>"$scratch/lock"
+}
+
+# The sum of what the logs' result lines count as passed, failed or ignored.
 total() {
-    awk -v what="$1" '/^test result: / { for (i = 2; i <= NF; i++) if ($i == what ";") n += $(i - 1) } END { print n + 0 }' "$log"
+    cat "$scratch"/*.log | awk -v what="$1" \
+        '/^test result: / { for (i = 2; i <= NF; i++) if ($i == what ";") n += $(i - 1) } END { print n + 0 }'
 }
 
-# Cargo's tests, each one counted. A build that fails is a failure with no test in it.
-cargo_test() {
-    local status=0
-    "${cargo[@]}" test "${flags[@]}" --no-fail-fast "$@" 2>&1 | tee "$log" || status=$?
-    local ok bad
-    ok=$(total passed)
-    bad=$(total failed)
-    passed=$((passed + ok))
-    failed=$((failed + bad))
-    while read -r name; do failures+=("$name"); done < <(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$log")
-    if ((status != 0 && bad == 0)); then
-        failed=$((failed + 1))
-        failures+=("cargo test $* ended with status $status")
+# Run what `build` made: of each binary the tests whose names contain $only, where that is set.
+# With `doc`, the examples in the documentation, too.
+run() {
+    libraries=$root/target/debug/deps:$(rustc --print sysroot)/lib
+    export scratch libraries only
+    export -f run_binary
+    rm -f "$scratch"/*.log "$scratch/broken"
+    : >"$scratch/broken"
+    # shellcheck disable=SC2016
+    binaries | tr '\n' '\0' | xargs -0 -r -P 2 -I '{}' bash -c 'run_binary "$1"' - '{}'
+    if [[ ${1:-} == doc ]]; then
+        "${cargo[@]}" test "${flags[@]}" --no-fail-fast --workspace --doc 2>&1 | tee "$scratch/doc.log" ||
+            grep -q '^test result: FAILED' "$scratch/doc.log" || echo "cargo test --doc" >>"$scratch/broken"
     fi
+    passed=$((passed + $(total passed)))
+    ignored=$((ignored + $(total ignored)))
+    failed=$((failed + $(total failed) + $(wc -l <"$scratch/broken")))
+    mapfile -t -O "${#failures[@]}" failures < <(
+        sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$scratch"/*.log
+        cat "$scratch/broken"
+    )
 }
 
 case ${1:-} in
 tests)
+    install tests
+    build --workspace
+    installed
     step tests/scripts.sh
-    cargo_test --workspace
-    step fuzz/run.sh "${2:?"usage: tests/run.sh tests FUZZ_SECONDS"}"
+    run doc
     ;;
 peers)
-    # The newer OpenSSL takes the place of the system's.
+    seconds=${2:?"usage: tests/run.sh peers FUZZ_SECONDS"}
+    install peers
     # The whole workspace is named so that what `make test` built serves here, too.
-    PATH=$PWD/.peers/newer:$PATH cargo_test --workspace --test tls --test tls_abroad --test fetch --test hold --test peers
-    cargo_test --workspace --features plimsoll-relays/test-peers --test sessions autobahn
+    build --workspace --test tls --test tls_abroad --test fetch --test hold --test peers
+    installed
+    # The newer OpenSSL takes the place of the system's.
+    PATH=$PWD/.peers/newer:$PATH run
+    build --workspace --features plimsoll-relays/test-peers --test sessions
+    only=autobahn run
+    step fuzz/run.sh "$seconds"
     ;;
 *)
-    echo "tests/run.sh: unknown set '${1:-}': expected 'tests FUZZ_SECONDS' or 'peers'" >&2
+    echo "tests/run.sh: unknown set '${1:-}': expected 'tests' or 'peers FUZZ_SECONDS'" >&2
     exit 2
     ;;
 esac
 
 for failure in "${failures[@]}"; do echo "failed: $failure"; done
-echo "$passed passed, $failed failed"
+ignored_too=
+((ignored == 0)) || ignored_too=", $ignored ignored"
+echo "$passed passed, $failed failed$ignored_too"
 ((failed == 0))
