@@ -3,6 +3,7 @@
 //!
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
+mod balance;
 mod http2;
 mod lines;
 mod multiplex;
@@ -11,6 +12,7 @@ mod sockets;
 mod table;
 mod upstream;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -84,6 +86,10 @@ struct Connection {
     writes: bool,
     /// Not read for the time being: what it brings can't be sent on, or answered.
     paused: bool,
+    /// Nor is this one: its next request waits until an upstream can take it.
+    held: bool,
+    /// Since when, or [`Time::NEVER`].
+    held_since: Time,
     /// To an upstream: of the unsent bytes, at most so many answer what it sent itself
     /// (heartbeats, PING, SETTINGS). Requests don't keep it from being read: it may not read
     /// them before its answers have gone.
@@ -96,6 +102,18 @@ struct Connection {
     dirty: bool,
 }
 
+impl Role {
+    /// To an upstream, with calls that are told apart.
+    fn up(lane: usize, endpoint: usize) -> Role {
+        Role::Up {
+            lane,
+            endpoint,
+            calls: Calls::default(),
+            beat: None,
+        }
+    }
+}
+
 impl Connection {
     /// The upstream that it goes to, by its place.
     fn endpoint(&self) -> Option<usize> {
@@ -105,6 +123,12 @@ impl Connection {
             Role::Pipe { endpoint, .. } => *endpoint,
             Role::Down { .. } => None,
         }
+    }
+
+    /// A client has sent all that it will, and has the answers to it.
+    fn is_answered(&self) -> bool {
+        let is_idle = matches!(self.role, Role::Down { in_flight: 0 });
+        self.ended && !self.held && is_idle
     }
 
     /// It can't carry a call yet.
@@ -136,10 +160,12 @@ struct RouteState {
     listen_tls: Option<Identity>,
     upstream_tls: Option<Identity>,
     endpoints: Vec<Endpoint>,
+    /// Whose turn it is where connections are not shared.
     next_endpoint: usize,
-    /// The connections that take new calls, for each layout of frames in turn.
-    lanes: Vec<Option<u64>>,
-    next_lane: usize,
+    /// Layouts of frames that calls came in since the last tick, a bit each.
+    called: u8,
+    /// Clients whose next request waits until an upstream can take it.
+    held: VecDeque<u64>,
     failures: Failures,
 }
 
@@ -176,6 +202,7 @@ pub(super) struct Worker {
     dirty: Vec<u64>,
     buffer: Vec<u8>,
     drain: Duration,
+    random: fastrand::Rng,
 }
 
 impl Worker {
@@ -222,7 +249,6 @@ impl Worker {
                 source,
             })?;
             let codec = codecs.get(place).cloned().flatten();
-            let layouts = codec.as_ref().map_or(1, Codec::layouts);
             let name = &route.name;
             let alpn = route.protocol.alpn();
             routes.push(RouteState {
@@ -241,8 +267,8 @@ impl Worker {
                     .transpose()?,
                 endpoints: Vec::new(),
                 next_endpoint: 0,
-                lanes: vec![None; route.connections() * layouts],
-                next_lane: 0,
+                called: 0,
+                held: VecDeque::new(),
                 failures: Failures::default(),
                 codec,
                 route: route.clone(),
@@ -260,6 +286,7 @@ impl Worker {
             dirty: Vec::new(),
             buffer: vec![0; READ_AT_ONCE],
             drain: config.drain(),
+            random: fastrand::Rng::new(),
         })
     }
 
@@ -296,7 +323,10 @@ impl Worker {
             }
         }
         for state in &mut self.routes {
-            state.lanes.fill(None);
+            for endpoint in &mut state.endpoints {
+                endpoint.lanes.fill(None);
+            }
+            state.held.clear();
         }
         self.exchanges = Exchanges::default();
         self.free.clear();
@@ -340,6 +370,8 @@ impl Worker {
                 self.serve(event, now);
             }
             self.flush_dirty(now);
+            self.resume_held(now);
+            self.flush_dirty(now);
             if now >= next_tick {
                 next_tick = now + TICK;
                 if now >= next_reload {
@@ -358,7 +390,7 @@ impl Worker {
     /// Whether a call or a byte is on its way.
     fn is_busy(&self) -> bool {
         self.connections.iter().flatten().any(|c| match &c.role {
-            Role::Down { in_flight } => *in_flight > 0 || c.link.unsent() > 0,
+            Role::Down { in_flight } => *in_flight > 0 || c.held || c.link.unsent() > 0,
             Role::Up { .. } => c.link.unsent() > 0,
             Role::Http2(http2) => http2.is_busy() || c.link.unsent() > 0,
             Role::Pipe { .. } => true,
@@ -407,5 +439,6 @@ impl Worker {
             }
         }
         self.end_due(now);
+        self.keep_connected(now);
     }
 }

@@ -173,7 +173,7 @@ fn a_reader_that_is_slow_holds_up_its_own_call_alone() {
     assert_eq!(service.next().stream(), 1);
     service.headers(1, &ANSWER, false);
     let chunk = vec![7; 10_000];
-    for _ in 0..26 {
+    for _ in 0..6 {
         service.data(1, &chunk, false);
     }
     let mut quick = client(outside);
@@ -203,7 +203,7 @@ fn a_reader_that_is_slow_holds_up_its_own_call_alone() {
             }
         }
     }
-    assert_eq!(received, 260_000);
+    assert_eq!(received, 60_000);
     relay.stop();
 }
 

@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod balance;
 mod http2;
 mod http2_peer;
 mod upstreams;

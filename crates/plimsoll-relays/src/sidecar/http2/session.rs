@@ -20,7 +20,10 @@ use super::window::{ReceiveWindow, widen};
 pub(super) const TABLE_SIZE: u32 = 4096;
 
 /// What waits of one stream at most. Bytes.
-const STREAM_WINDOW: u32 = 256 << 10;
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// The same of a stream whose bytes have gone on as they came, so far. Bytes.
+const FLOWING_WINDOW: u32 = 256 << 10;
 
 /// What waits of a connection's streams together. Bytes.
 const CONNECTION_WINDOW: u32 = 16 << 20;
@@ -222,6 +225,15 @@ impl Session {
             stream.send_window -= length;
         }
         write::data(out, stream, data, end_stream);
+    }
+
+    /// The bytes that came last on `stream` were passed on at once.
+    pub(in crate::sidecar) fn flows(&mut self, stream: u32) {
+        if let Some(entry) = self.streams.get_mut(&stream)
+            && entry.receive_window.is_half_used()
+        {
+            entry.receive_window.widen_to(FLOWING_WINDOW);
+        }
     }
 
     /// Bytes that came on `stream` have been passed on, or never will be: as many may

@@ -20,6 +20,19 @@ impl ReceiveWindow {
         }
     }
 
+    /// Half of it, or more, is under way or waits.
+    pub(super) fn is_half_used(&self) -> bool {
+        self.left <= self.size / 2
+    }
+
+    /// Lets more wait from now on: the next bytes that are given back bring it to `size`.
+    pub(super) fn widen_to(&mut self, size: u32) {
+        if size > self.size {
+            self.owed += size - self.size;
+            self.size = size;
+        }
+    }
+
     /// # Errors
     /// The peer sent more than it might.
     pub(super) fn take(&mut self, stream: u32, length: u32) -> Result<(), Violation> {

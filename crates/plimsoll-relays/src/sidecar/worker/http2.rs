@@ -17,7 +17,7 @@ use plimsoll_model::Time;
 use super::super::count;
 use super::super::http2::{End, Event, Session, Side, Way};
 use super::super::link::Link;
-use super::table::find;
+use super::table::find_mut;
 use super::{Connection, HIGH_WATER, Role, Worker};
 
 /// An HTTP/2 connection, either side.
@@ -49,7 +49,7 @@ impl Http2 {
         Http2::new(Side::Server, None)
     }
 
-    fn up(lane: usize, endpoint: usize) -> Http2 {
+    pub(super) fn up(lane: usize, endpoint: usize) -> Http2 {
         let up = Up {
             lane,
             endpoint,
@@ -68,6 +68,12 @@ impl Http2 {
             leaving: false,
             left: false,
         }
+    }
+
+    /// Calls that it carries, and that wait for a stream on it.
+    pub(super) fn calls(&self) -> usize {
+        let waiting = self.up.as_ref().map_or(0, |up| up.waiting.len());
+        self.session.open_streams() + waiting
     }
 
     /// The upstream that it goes to, by its place.
@@ -211,6 +217,9 @@ impl Worker {
             queue.ended = true;
         }
         self.mark(to.token);
+        if let Some((_, http2)) = http2_of(&mut self.connections, from.token) {
+            http2.session.flows(from.stream);
+        }
         self.give_back(from, data.len());
         if end {
             self.half_over(key, way, now);
@@ -287,7 +296,7 @@ fn http2_of(
     connections: &mut [Option<Box<Connection>>],
     token: u64,
 ) -> Option<(&mut Link, &mut Http2)> {
-    let connection = find(connections, token)?;
+    let connection = find_mut(connections, token)?;
     match &mut connection.role {
         Role::Http2(http2) => Some((&mut connection.link, http2)),
         _ => None,

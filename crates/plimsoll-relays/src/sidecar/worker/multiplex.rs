@@ -4,13 +4,16 @@
 //! A frame is passed on as it came, with another id. Heartbeats are answered where they
 //! arrive, and sent where the sidecar is the client.
 
+use std::time::Duration;
+
 use plimsoll_model::Time;
 
 use super::super::calls::{Call, Calls};
 use super::super::codec::{Broken, Codec, From, Kind, Seen, Why};
 use super::super::count;
+use super::balance::Found;
 use super::lines::Told;
-use super::{Connection, HIGH_WATER, Role, Worker};
+use super::{CONNECT_LIMIT, Connection, HIGH_WATER, Role, Worker};
 
 /// How long the answer to a heartbeat may take: three times as long as SOFABolt's own
 /// clients wait, who try three times.
@@ -25,12 +28,14 @@ enum Taken {
     Waits,
     /// Nothing will come: it was answered here, or wants no answer.
     Over,
+    /// Nobody can take it now.
+    Held,
 }
 
 /// What became of handing a request to an upstream.
 enum Passed {
     On,
-    /// Its connection has no room.
+    /// Its connection has no room, or is gone.
     Full,
 }
 
@@ -55,7 +60,12 @@ impl Worker {
                 Ok(Some((taken, seen.length)))
             });
             match taken {
+                Ok(Some((Taken::Held, _))) => {
+                    self.hold(connection, now);
+                    break;
+                }
                 Ok(Some((taken, length))) => {
+                    connection.held_since = Time::NEVER;
                     if let (Taken::Waits, Role::Down { in_flight }) = (taken, &mut connection.role)
                     {
                         *in_flight += 1;
@@ -99,11 +109,16 @@ impl Worker {
             }
         };
         let route = from.route;
-        let refused = match self.upstream(route, seen.manner.layout(), now) {
-            None => Why::NoUpstream,
-            Some(up) => {
-                let state = &self.routes[route];
-                let patience = timeout.unwrap_or(state.route.timeout());
+        let patience = timeout.unwrap_or(self.routes[route].route.timeout());
+        let refused = match self.find_upstream(route, seen.manner.layout(), now) {
+            Found::Connecting if now < held_until(from, CONNECT_LIMIT) => {
+                return Ok(Taken::Held);
+            }
+            Found::Choked if now < held_until(from, patience) => return Ok(Taken::Held),
+            Found::Choked => Why::Timeout,
+            Found::Connecting | Found::Nobody => Why::NoUpstream,
+            Found::Full => Why::Busy,
+            Found::Upstream(up) => {
                 let call = Call {
                     from: from.token,
                     id: seen.id,
@@ -129,6 +144,7 @@ impl Worker {
         count(
             match refused {
                 Why::NoUpstream => &counters.no_upstream,
+                Why::Timeout => &counters.timeouts,
                 _ => &counters.busy,
             },
             1,
@@ -153,29 +169,6 @@ impl Worker {
         Ok(Taken::Over)
     }
 
-    /// The connection that takes the next call: one is begun where there is none.
-    fn upstream(&mut self, route: usize, layout: usize, now: Time) -> Option<u64> {
-        let state = &mut self.routes[route];
-        let each = state.route.connections();
-        state.next_lane = (state.next_lane + 1) % each;
-        let lane = layout * each + state.next_lane;
-        if let Some(up) = state.lanes[lane] {
-            return Some(up);
-        }
-        let up = self.connect(
-            route,
-            |endpoint| Role::Up {
-                lane,
-                endpoint,
-                calls: Calls::default(),
-                beat: None,
-            },
-            now,
-        )?;
-        self.routes[route].lanes[lane] = Some(up);
-        Some(up)
-    }
-
     /// Puts a request into an upstream's connection.
     fn pass_on(
         &mut self,
@@ -194,10 +187,6 @@ impl Worker {
         let Role::Up { calls, .. } = &mut connection.role else {
             return Ok(Passed::Full);
         };
-        let most = self.routes[connection.route].route.max_in_flight();
-        if calls.open() >= most || connection.link.unsent() > HIGH_WATER {
-            return Ok(Passed::Full);
-        }
         let Some(id) = calls.insert(call) else {
             return Ok(Passed::Full);
         };
@@ -285,10 +274,7 @@ impl Worker {
             },
             Kind::GoAway => {
                 // New calls take another connection; those in flight end on this one.
-                let lane = &mut self.routes[up.route].lanes[*lane];
-                if *lane == Some(up.token) {
-                    *lane = None;
-                }
+                self.free_lane(up.route, endpoint, *lane, up.token);
             }
             Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.link.out)?,
             Kind::Request { .. } => {
@@ -318,6 +304,7 @@ impl Worker {
         if let Role::Down { in_flight } = &mut client.role {
             *in_flight = in_flight.saturating_sub(1);
         }
+        client.finishing |= client.is_answered();
         // A client that does not read gets no more taken from it.
         client.paused |= client.link.unsent() > HIGH_WATER;
         let told = codec.map(|codec| {
@@ -404,7 +391,7 @@ impl Worker {
         let lane = *lane;
         let (state, is_idle) = (&self.routes[route], calls.open() == 0);
         let idle_since = connection.last_active + state.route.heartbeat();
-        let is_current = state.lanes[lane] == Some(token);
+        let is_current = state.endpoints[endpoint].lanes[lane] == Some(token);
         let mut keep = is_current || !is_idle || !due.is_empty();
         match (*beat, &state.codec) {
             (Some((_, until)), _) if now >= until => {
@@ -439,6 +426,14 @@ impl Worker {
             self.calls_failed(route, endpoint, due.len(), now);
         }
         keep
+    }
+}
+
+/// How long a client's next request may wait that has waited since `held_since`.
+fn held_until(from: &Connection, patience: Duration) -> Time {
+    match from.held_since {
+        Time::NEVER => Time::NEVER,
+        since => since + patience,
     }
 }
 

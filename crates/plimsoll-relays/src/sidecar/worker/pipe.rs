@@ -10,14 +10,13 @@ use super::{Connection, HIGH_WATER, Role, Worker};
 impl Worker {
     /// Gives a client's connection its own one upstream.
     pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
-        let up = self.connect(
-            route,
-            |endpoint| Role::Pipe {
+        let up = self.next_endpoint(route, now).and_then(|endpoint| {
+            let role = || Role::Pipe {
                 peer: down,
                 endpoint: Some(endpoint),
-            },
-            now,
-        );
+            };
+            self.connect(route, endpoint, role, now)
+        });
         match (up, self.live(down)) {
             (Some(up), Some(connection)) => {
                 connection.role = Role::Pipe {

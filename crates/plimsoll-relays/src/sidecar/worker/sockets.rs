@@ -32,6 +32,17 @@ impl Worker {
         };
         // Out of the table while it is served, so that others can be reached.
         let kept = self.serve_one(&mut connection, event, now);
+        self.served(place, connection, kept, now);
+    }
+
+    /// Puts a connection back into the table, or closes it.
+    pub(super) fn served(
+        &mut self,
+        place: usize,
+        connection: Box<Connection>,
+        kept: bool,
+        now: Time,
+    ) {
         let token = connection.token;
         if kept {
             let is_http2 = matches!(connection.role, Role::Http2(_));
@@ -69,9 +80,19 @@ impl Worker {
         }
         if connection.ended {
             // Nothing is to be read: what is told is a failure, or the end of both ways.
-            return !connection.finished && connection.link.flush().is_ok();
+            let fails = matches!(connection.role, Role::Down { .. });
+            return !fails && !connection.finished && connection.link.flush().is_ok();
         }
-        if connection.paused {
+        if connection.paused || connection.held {
+            // Not asked for: it is a failure that is told. A pipe may hold bytes all the same.
+            let is_failed = !connection.reads && matches!(connection.role, Role::Down { .. });
+            return !is_failed;
+        }
+        if matches!(connection.role, Role::Down { .. })
+            && !self.routes[connection.route].held.is_empty()
+        {
+            // Others wait already: its bytes wait in its socket, and cost nothing there.
+            self.hold(connection, now);
             return true;
         }
         let got = match connection.link.read(&mut self.buffer) {
@@ -87,7 +108,11 @@ impl Worker {
         let codec = self.routes[connection.route].codec.clone();
         match (&connection.role, codec) {
             (Role::Down { .. }, Some(codec)) => {
-                self.take_requests(connection, &codec, now) && got != Got::End
+                let fine = self.take_requests(connection, &codec, now);
+                // What was asked before is still answered.
+                connection.ended = got == Got::End;
+                connection.finishing |= connection.is_answered();
+                fine
             }
             (Role::Up { .. }, Some(codec)) => {
                 self.take_answers(connection, &codec) && got != Got::End
@@ -257,7 +282,7 @@ impl Worker {
         let Some(connection) = self.connections[place].as_deref_mut() else {
             return;
         };
-        let reads = !connection.paused && !connection.ended;
+        let reads = !connection.paused && !connection.held && !connection.ended;
         let writes = connection.connecting || connection.link.wants_write();
         if (reads, writes) != (connection.reads, connection.writes) {
             (connection.reads, connection.writes) = (reads, writes);

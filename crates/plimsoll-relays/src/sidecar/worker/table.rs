@@ -21,7 +21,7 @@ impl Worker {
     }
 
     pub(super) fn live(&mut self, token: u64) -> Option<&mut Connection> {
-        find(&mut self.connections, token)
+        find_mut(&mut self.connections, token)
     }
 
     pub(super) fn mark(&mut self, token: u64) {
@@ -68,6 +68,8 @@ impl Worker {
             reads: true,
             writes: connecting,
             paused: false,
+            held: false,
+            held_since: Time::NEVER,
             owed: 0,
             ended: false,
             finishing: false,
@@ -100,10 +102,7 @@ impl Worker {
                 mut calls,
                 ..
             } => {
-                let lane = &mut self.routes[route].lanes[lane];
-                if *lane == Some(connection.token) {
-                    *lane = None;
-                }
+                self.free_lane(route, endpoint, lane, connection.token);
                 if is_new {
                     self.endpoint_failed(route, endpoint, now);
                 } else {
@@ -156,8 +155,16 @@ impl Worker {
     }
 }
 
+/// The connection of `token`.
+pub(super) fn find(connections: &[Option<Box<Connection>>], token: u64) -> Option<&Connection> {
+    match connections.get(token as u32 as usize) {
+        Some(Some(connection)) if connection.token == token => Some(connection),
+        _ => None,
+    }
+}
+
 /// The connection of `token`, borrowed apart from the rest of the worker.
-pub(super) fn find(
+pub(super) fn find_mut(
     connections: &mut [Option<Box<Connection>>],
     token: u64,
 ) -> Option<&mut Connection> {

@@ -10,6 +10,7 @@ use plimsoll_model::Time;
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
+use super::super::codec::Codec;
 use super::super::count;
 use super::super::names::Place;
 use super::{Role, Worker};
@@ -22,6 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// One of a route's upstreams, and when it may be tried again.
 pub(super) struct Endpoint {
     place: Place,
+    /// The connections that take new calls, for each layout of frames in turn.
+    pub(super) lanes: Vec<Option<u64>>,
     /// Its name leads there no more.
     gone: bool,
     /// Connections in a row that could not be made.
@@ -36,7 +39,7 @@ impl Endpoint {
         &self.place.address
     }
 
-    fn is_usable(&self, now: Time) -> bool {
+    pub(super) fn is_usable(&self, now: Time) -> bool {
         !self.gone && self.retry_at <= now
     }
 }
@@ -51,7 +54,10 @@ impl Worker {
         self.names_version = version;
         for route in 0..self.routes.len() {
             let places = self.shared.names.places(route);
-            let endpoints = &mut self.routes[route].endpoints;
+            let state = &mut self.routes[route];
+            let layouts = state.codec.as_ref().map_or(1, Codec::layouts);
+            let lanes = state.route.connections() * layouts;
+            let endpoints = &mut state.endpoints;
             let mut left = Vec::new();
             for (number, endpoint) in endpoints.iter_mut().enumerate() {
                 let gone = !places.contains(&endpoint.place);
@@ -66,6 +72,7 @@ impl Worker {
                 }
                 let endpoint = Endpoint {
                     place,
+                    lanes: vec![None; lanes],
                     gone: false,
                     failures: 0,
                     bad_calls: 0,
@@ -89,13 +96,7 @@ impl Worker {
 
     /// No new calls go over the connections to this upstream; those under way end there.
     fn leave(&mut self, route: usize, endpoint: usize) {
-        for lane in 0..self.routes[route].lanes.len() {
-            if let Some(token) = self.routes[route].lanes[lane]
-                && self.live(token).and_then(|c| c.endpoint()) == Some(endpoint)
-            {
-                self.routes[route].lanes[lane] = None;
-            }
-        }
+        self.routes[route].endpoints[endpoint].lanes.fill(None);
     }
 
     /// Calls that an upstream has lost or has not answered in time. After several in a row
@@ -145,20 +146,26 @@ impl Worker {
         endpoint.retry_at = now + pause.min(LONGEST_PAUSE);
     }
 
-    /// Begins a connection to one of the route's upstreams, in turn, leaving those out
-    /// that failed a moment ago.
-    pub(super) fn connect(
-        &mut self,
-        route: usize,
-        role: impl FnOnce(usize) -> Role,
-        now: Time,
-    ) -> Option<u64> {
+    /// The route's upstreams in turn, leaving those out that failed a moment ago.
+    pub(super) fn next_endpoint(&mut self, route: usize, now: Time) -> Option<usize> {
         let state = &mut self.routes[route];
         let n = state.endpoints.len();
         let endpoint = (0..n)
             .map(|i| (state.next_endpoint + i) % n)
             .find(|i| state.endpoints[*i].is_usable(now))?;
         state.next_endpoint = (endpoint + 1) % n;
+        Some(endpoint)
+    }
+
+    /// Begins a connection to one of the route's upstreams.
+    pub(super) fn connect(
+        &mut self,
+        route: usize,
+        endpoint: usize,
+        role: impl FnOnce() -> Role,
+        now: Time,
+    ) -> Option<u64> {
+        let state = &mut self.routes[route];
         let Place { host, address } = state.endpoints[endpoint].place.clone();
         let begun = (|| -> io::Result<(TcpStream, Option<rustls::Connection>)> {
             let tls = match &state.upstream_tls {
@@ -169,7 +176,7 @@ impl Worker {
         })();
         count(&self.counters(route).upstream_connects, 1);
         let adopted = begun
-            .and_then(|(socket, tls)| self.adopt(socket, tls, route, role(endpoint), true, now));
+            .and_then(|(socket, tls)| self.adopt(socket, tls, route, role(), true, now));
         match adopted {
             Ok(token) => Some(token),
             Err(e) => {

@@ -14,7 +14,7 @@ use super::{Worker, http2_of};
 pub(super) const OVERLOADED: Verdict = Verdict {
     grpc_status: 14,
     http_status: "503",
-    why: "sidecar: too many calls in flight",
+    why: "sidecar: too many calls in flight (max_in_flight)",
 };
 pub(super) const NO_UPSTREAM: Verdict = Verdict {
     grpc_status: 14,

@@ -6,7 +6,7 @@ use plimsoll_protocols::grpc::h2::ErrorCode;
 
 use super::super::super::count;
 use super::super::super::http2::{End, Side, Way};
-use super::super::HIGH_WATER;
+use super::super::balance::Found;
 use super::calls::{LOST, NO_UPSTREAM, OVERLOADED};
 use super::{Http2, Role, Worker, http2_of};
 
@@ -16,14 +16,6 @@ const BEAT_WAIT: u64 = 3_000_000_000;
 /// Upstreams that one call is taken to, as long as none has seen it.
 const MOST_TRIES: u8 = 3;
 
-/// Where the next call goes.
-enum Found {
-    Upstream(u64),
-    /// Every connection has as many calls as it may.
-    Full,
-    Nobody,
-}
-
 impl Worker {
     /// Gives a call a connection upstream, and a stream there as soon as there is one.
     pub(super) fn dispatch(&mut self, key: u64, now: Time) {
@@ -32,7 +24,7 @@ impl Worker {
         };
         let route = exchange.route;
         exchange.tries += 1;
-        let (verdict, counter) = match self.find_upstream(route, now) {
+        let (verdict, counter) = match self.find_upstream(route, 0, now) {
             Found::Upstream(token) => {
                 if let Some((_, http2)) = http2_of(&mut self.connections, token)
                     && let Some(up) = &mut http2.up
@@ -46,45 +38,10 @@ impl Worker {
                 return;
             }
             Found::Full => (OVERLOADED, &self.counters(route).busy),
-            Found::Nobody => (NO_UPSTREAM, &self.counters(route).no_upstream),
+            Found::Connecting | Found::Choked | Found::Nobody => (NO_UPSTREAM, &self.counters(route).no_upstream),
         };
         count(counter, 1);
         self.refuse_call(key, verdict, now);
-    }
-
-    /// The route's connections in turn; one is begun where there is none.
-    fn find_upstream(&mut self, route: usize, now: Time) -> Found {
-        let state = &mut self.routes[route];
-        let (lanes, most) = (state.route.connections(), state.route.max_in_flight());
-        let first = state.next_lane + 1;
-        let mut found = Found::Nobody;
-        for lane in (first..first + lanes).map(|lane| lane % lanes) {
-            let token = match self.routes[route].lanes[lane] {
-                Some(token) => token,
-                None => match self.connect_http2(route, lane, now) {
-                    Some(token) => token,
-                    None => continue,
-                },
-            };
-            let Some((link, http2)) = http2_of(&mut self.connections, token) else {
-                continue;
-            };
-            let waiting = http2.up.as_ref().map_or(0, |up| up.waiting.len());
-            if http2.session.open_streams() + waiting < most && link.unsent() <= HIGH_WATER {
-                self.routes[route].next_lane = lane;
-                return Found::Upstream(token);
-            }
-            found = Found::Full;
-        }
-        found
-    }
-
-    fn connect_http2(&mut self, route: usize, lane: usize, now: Time) -> Option<u64> {
-        let role = |endpoint| Role::Http2(Box::new(Http2::up(lane, endpoint)));
-        let token = self.connect(route, role, now)?;
-        self.greet(token);
-        self.routes[route].lanes[lane] = Some(token);
-        Some(token)
     }
 
     /// Says what every HTTP/2 connection begins with.
@@ -118,10 +75,11 @@ impl Worker {
             let request = &exchange.request;
             exchange.up.stream = http2.session.begin(key, request, ends, &mut link.out);
             exchange.to_up.ended = ends;
-            let (is_used_up, lane) = (http2.session.is_used_up(), up.lane);
+            let (is_used_up, lane, endpoint) =
+                (http2.session.is_used_up(), up.lane, up.endpoint);
             let route = exchange.route;
-            if is_used_up && self.routes[route].lanes[lane] == Some(token) {
-                self.routes[route].lanes[lane] = None;
+            if is_used_up {
+                self.free_lane(route, endpoint, lane, token);
             }
             self.mark(token);
             self.send_queued(key, Way::Up, now);
@@ -143,11 +101,10 @@ impl Worker {
             return;
         };
         let waiting = std::mem::take(&mut up.waiting);
-        let lane = &mut self.routes[route].lanes[up.lane];
-        if *lane == Some(token) {
-            *lane = None;
-        }
-        for key in http2.session.keys_above(last_stream) {
+        let (lane, endpoint) = (up.lane, up.endpoint);
+        let unseen = http2.session.keys_above(last_stream);
+        self.free_lane(route, endpoint, lane, token);
+        for key in unseen {
             self.reset_unseen(token, key, now);
         }
         for key in waiting {
@@ -207,10 +164,7 @@ impl Worker {
             }
             return;
         };
-        let lane = &mut self.routes[route].lanes[up.lane];
-        if *lane == Some(token) {
-            *lane = None;
-        }
+        self.free_lane(route, up.endpoint, up.lane, token);
         let mut lost = 0;
         for key in keys {
             let Some(exchange) = self.exchanges.get_mut(key) else {
@@ -244,7 +198,7 @@ impl Worker {
             return true;
         };
         let (token, state) = (connection.token, &self.routes[connection.route]);
-        let is_current = state.lanes[up.lane] == Some(token);
+        let is_current = state.endpoints[up.endpoint].lanes[up.lane] == Some(token);
         if !is_current && http2.session.open_streams() == 0 {
             return false;
         }

@@ -1,0 +1,221 @@
+//! Which connection upstream takes a call: of two chosen at random, the one with fewer calls in
+//! flight (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
+//!
+//! Each upstream has a lane for every connection that it may have. While calls come, the lanes of
+//! all upstreams that can be reached are kept connected, so that no call waits for a connection
+//! where another could carry it.
+
+use plimsoll_model::Time;
+
+use super::http2::Http2;
+use super::table::find;
+use super::{Connection, HIGH_WATER, Role, RouteState, Worker};
+
+/// Where the next call goes.
+pub(super) enum Found {
+    Upstream(u64),
+    /// Connections are being made, and there is none yet.
+    Connecting,
+    /// Each connection has to send first what it was given.
+    Choked,
+    /// Every connection has `max_in_flight` calls.
+    Full,
+    Nobody,
+}
+
+/// What a lane can do for the next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// So many calls are in flight on it.
+    Ready(usize),
+    /// The connection is being made.
+    New(usize),
+    /// Too many bytes wait for its socket.
+    Choked,
+    /// It has as many calls as it may.
+    Full,
+    Missing,
+}
+
+impl Connection {
+    /// Calls in flight on a connection to an upstream.
+    fn calls(&self) -> usize {
+        match &self.role {
+            Role::Up { calls, .. } => calls.open(),
+            Role::Http2(http2) => http2.calls(),
+            Role::Down { .. } | Role::Pipe { .. } => 0,
+        }
+    }
+}
+
+impl RouteState {
+    /// The lanes of one layout, over all upstreams.
+    fn lanes(&self) -> usize {
+        self.endpoints.len() * self.route.connections()
+    }
+
+    /// The upstream of a lane, and the lane's place there.
+    fn at(&self, layout: usize, lane: usize) -> (usize, usize) {
+        let each = self.route.connections();
+        (lane / each, layout * each + lane % each)
+    }
+}
+
+impl Worker {
+    /// Where the next call of the route, in this layout of frames, goes.
+    pub(super) fn find_upstream(&mut self, route: usize, layout: usize, now: Time) -> Found {
+        self.routes[route].called |= 1 << layout;
+        if let Some(token) = self.better_of_two(route, layout) {
+            return Found::Upstream(token);
+        }
+        self.connect_missing(route, layout, now);
+        let (mut best, mut new, mut choked, mut full) = (None, None, false, false);
+        let least = |best: Option<(usize, u64)>, found| Some(best.map_or(found, |b| b.min(found)));
+        for lane in 0..self.routes[route].lanes() {
+            match self.lane(route, layout, lane) {
+                (Lane::Ready(calls), token) => best = least(best, (calls, token)),
+                (Lane::New(calls), token) => new = least(new, (calls, token)),
+                (Lane::Choked, _) => choked = true,
+                (Lane::Full, _) => full = true,
+                (Lane::Missing, _) => {}
+            }
+        }
+        // Over HTTP/2 a call waits at its connection, and goes elsewhere when that fails.
+        let is_http2 = self.routes[route].codec.is_none();
+        match (best, new) {
+            (Some((_, token)), _) => Found::Upstream(token),
+            (None, Some((_, token))) if is_http2 => Found::Upstream(token),
+            (None, Some(_)) => Found::Connecting,
+            (None, None) if choked => Found::Choked,
+            (None, None) if full => Found::Full,
+            (None, None) => Found::Nobody,
+        }
+    }
+
+    /// Of two lanes that are ready the one with fewer calls. `None`: none of the two is.
+    fn better_of_two(&mut self, route: usize, layout: usize) -> Option<u64> {
+        let lanes = self.routes[route].lanes();
+        let (first, second) = match lanes {
+            0 => return None,
+            1 => (0, 0),
+            _ => {
+                let first = self.random.usize(..lanes);
+                let second = self.random.usize(..lanes - 1);
+                (first, second + usize::from(second >= first))
+            }
+        };
+        match (
+            self.lane(route, layout, first),
+            self.lane(route, layout, second),
+        ) {
+            ((Lane::Ready(a), token), (Lane::Ready(b), _)) if a <= b => Some(token),
+            (_, (Lane::Ready(_), token)) | ((Lane::Ready(_), token), _) => Some(token),
+            _ => None,
+        }
+    }
+
+    fn lane(&self, route: usize, layout: usize, lane: usize) -> (Lane, u64) {
+        let state = &self.routes[route];
+        let (endpoint, place) = state.at(layout, lane);
+        let Some(token) = state.endpoints[endpoint].lanes[place] else {
+            return (Lane::Missing, 0);
+        };
+        let Some(connection) = find(&self.connections, token) else {
+            return (Lane::Missing, 0);
+        };
+        let calls = connection.calls();
+        let lane = if calls >= state.route.max_in_flight() {
+            Lane::Full
+        } else if connection.is_new() {
+            Lane::New(calls)
+        } else if matches!(connection.role, Role::Up { .. })
+            && connection.link.unsent() > HIGH_WATER
+        {
+            Lane::Choked
+        } else {
+            Lane::Ready(calls)
+        };
+        (lane, token)
+    }
+
+    /// Begins the connections that the route's upstreams should have and do not.
+    fn connect_missing(&mut self, route: usize, layout: usize, now: Time) {
+        for lane in 0..self.routes[route].lanes() {
+            let state = &self.routes[route];
+            let (endpoint, place) = state.at(layout, lane);
+            let upstream = &state.endpoints[endpoint];
+            if upstream.lanes[place].is_some() || !upstream.is_usable(now) {
+                continue;
+            }
+            let is_http2 = state.codec.is_none();
+            let role = || match is_http2 {
+                true => Role::Http2(Box::new(Http2::up(place, endpoint))),
+                false => Role::up(place, endpoint),
+            };
+            if let Some(token) = self.connect(route, endpoint, role, now) {
+                self.routes[route].endpoints[endpoint].lanes[place] = Some(token);
+                if is_http2 {
+                    self.greet(token);
+                }
+            }
+        }
+    }
+
+    /// Keeps the upstreams connected of routes that had calls since the last time.
+    pub(super) fn keep_connected(&mut self, now: Time) {
+        for route in 0..self.routes.len() {
+            let called = std::mem::take(&mut self.routes[route].called);
+            for layout in (0..u8::BITS as usize).filter(|layout| called & 1 << layout != 0) {
+                self.connect_missing(route, layout, now);
+            }
+        }
+    }
+
+    /// The lane of a connection that takes no more calls, or is gone, is free for another.
+    pub(super) fn free_lane(&mut self, route: usize, endpoint: usize, place: usize, token: u64) {
+        let lane = &mut self.routes[route].endpoints[endpoint].lanes[place];
+        if *lane == Some(token) {
+            *lane = None;
+        }
+    }
+
+    /// A client's next request waits until an upstream can take it; until then nothing is read
+    /// from the client.
+    pub(super) fn hold(&mut self, connection: &mut Connection, now: Time) {
+        if !connection.held {
+            connection.held = true;
+            connection.held_since = connection.held_since.min(now);
+            self.routes[connection.route].held.push_back(connection.token);
+        }
+    }
+
+    /// Goes on with clients whose requests waited, in the order that they came.
+    pub(super) fn resume_held(&mut self, now: Time) {
+        for route in 0..self.routes.len() {
+            for _ in 0..self.routes[route].held.len() {
+                let Some(token) = self.routes[route].held.pop_front() else {
+                    break;
+                };
+                let Some(place) = self.place(token) else {
+                    continue;
+                };
+                let (Some(mut connection), Some(codec)) = (
+                    self.connections[place].take(),
+                    self.routes[route].codec.clone(),
+                ) else {
+                    continue;
+                };
+                connection.held = false;
+                let kept = self.take_requests(&mut connection, &codec, now);
+                let is_held = connection.held;
+                self.served(place, connection, kept, now);
+                if is_held {
+                    // Its turn is still the first.
+                    let held = &mut self.routes[route].held;
+                    held.rotate_right(1);
+                    break;
+                }
+            }
+        }
+    }
+}
