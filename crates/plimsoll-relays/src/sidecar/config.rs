@@ -55,6 +55,12 @@ pub struct Route {
     pub connections: Option<usize>,
     /// Calls in flight a connection; one more is answered as busy. Default 4096.
     pub max_in_flight: Option<usize>,
+    /// gRPC: calls in flight of one client's connection, as it is told in its SETTINGS; above
+    /// it streams are refused, and as many resets a second end the connection. Default 1000.
+    pub max_streams: Option<u32>,
+    /// gRPC: how long a call may have brought its header fields alone, while nothing of an
+    /// answer is there. Default 30s.
+    pub request_timeout: Option<Period>,
     /// Bolt, plugins: for calls that bring no timeout of their own, default 60s. gRPC: for
     /// all calls, default none.
     pub timeout: Option<Period>,
@@ -269,6 +275,17 @@ impl Config {
                     }
                 }
             }
+            for (name, given) in [
+                ("max_streams", route.max_streams.is_some()),
+                ("request_timeout", route.request_timeout.is_some()),
+            ] {
+                if given && route.protocol != Protocol::Grpc {
+                    return wrong(key(name), "only for \"grpc\"");
+                }
+            }
+            if route.max_streams() == 0 {
+                return wrong(key("max_streams"), "out of range: use 1 or more");
+            }
             match (route.protocol, &route.plugin) {
                 (Protocol::Plugin, None) => {
                     return wrong(
@@ -290,9 +307,12 @@ impl Config {
             if route.eject_after == Some(0) {
                 return wrong(key("eject_after"), "out of range: use 1 or more");
             }
-            if route.timeout().is_zero() || route.heartbeat().is_zero() {
+            if route.timeout().is_zero()
+                || route.heartbeat().is_zero()
+                || route.request_timeout().is_zero()
+            {
                 return wrong(
-                    key("timeout, heartbeat"),
+                    key("timeout, heartbeat, request_timeout"),
                     "0 is no time: use a duration such as \"15s\"",
                 );
             }
@@ -308,6 +328,14 @@ impl Route {
 
     pub(super) fn max_in_flight(&self) -> usize {
         self.max_in_flight.unwrap_or(4096)
+    }
+
+    pub(super) fn max_streams(&self) -> u32 {
+        self.max_streams.unwrap_or(1000)
+    }
+
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.request_timeout.map_or(Duration::from_secs(30), |p| p.0)
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -360,6 +388,11 @@ mod tests {
             ),
             (format!("{route}heartbeat = \"0s\"\n"), "no time"),
             (format!("{route}eject_after = 0\n"), "use 1 or more"),
+            (format!("{route}max_streams = 9\n"), "only for \"grpc\""),
+            (
+                format!("{}max_streams = 0\n", route.replace("bolt", "grpc")),
+                "use 1 or more",
+            ),
             (format!("lookup = \"1ms\"\n{route}"), "too often"),
             (route.replace(":1\"", "\""), "the port is missing"),
             (

@@ -203,6 +203,8 @@ pub(super) struct Worker {
     buffer: Vec<u8>,
     drain: Duration,
     random: fastrand::Rng,
+    /// Calls over HTTP/2 whose header fields have just come.
+    fresh: Vec<u64>,
 }
 
 impl Worker {
@@ -287,6 +289,7 @@ impl Worker {
             buffer: vec![0; READ_AT_ONCE],
             drain: config.drain(),
             random: fastrand::Rng::new(),
+            fresh: Vec::new(),
         })
     }
 
@@ -329,6 +332,7 @@ impl Worker {
             state.held.clear();
         }
         self.exchanges = Exchanges::default();
+        self.fresh.clear();
         self.free.clear();
         self.dirty.clear();
         self.buffer = vec![0; READ_AT_ONCE];

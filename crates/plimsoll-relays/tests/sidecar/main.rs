@@ -7,6 +7,7 @@
 mod support;
 
 mod balance;
+mod fairness;
 mod http2;
 mod http2_peer;
 mod upstreams;

@@ -47,6 +47,10 @@ pub(in crate::sidecar) struct Exchange {
     pub(in crate::sidecar) tries: u8,
     pub(in crate::sidecar) began: Time,
     pub(in crate::sidecar) deadline: Time,
+    /// Until when more than header fields must have come, from either side.
+    pub(in crate::sidecar) request_until: Time,
+    /// No upstream was looked for yet.
+    pub(in crate::sidecar) is_fresh: bool,
     /// The upstream that it went to, by its place.
     pub(in crate::sidecar) endpoint: Option<usize>,
     /// How it ended, in a word, where that is known.
@@ -65,6 +69,11 @@ impl Exchange {
             Way::Up => (self.down, self.up, &mut self.to_up),
             Way::Down => (self.up, self.down, &mut self.to_down),
         }
+    }
+
+    /// Its client has sent header fields, and nothing else so far.
+    pub(in crate::sidecar) fn is_bare(&self) -> bool {
+        self.request_until != Time::NEVER
     }
 
     /// Which way goes what comes from the connection `token`.
@@ -113,7 +122,10 @@ impl Exchanges {
     pub(in crate::sidecar) fn due(&self, now: Time) -> Vec<u64> {
         let places = self.places.iter().enumerate();
         places
-            .filter(|(_, (_, slot))| slot.as_ref().is_some_and(|e| e.deadline <= now))
+            .filter(|(_, (_, slot))| {
+                let over = |e: &Exchange| e.deadline.min(e.request_until) <= now;
+                slot.as_deref().is_some_and(over)
+            })
             .map(|(place, (generation, _))| u64::from(*generation) << 32 | place as u64)
             .collect()
     }

@@ -122,10 +122,14 @@ impl Session {
     }
 
     /// The greeting, which need not wait for the peer's (RFC 9113, 3.4).
-    pub(in crate::sidecar) fn open(&self, out: &mut Vec<u8>) {
+    /// `max_streams`: what a client may have open at once.
+    pub(in crate::sidecar) fn open(&self, max_streams: u32, out: &mut Vec<u8>) {
         let window = (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW);
         match self.side {
-            Side::Server => write::settings(out, &[window]),
+            Side::Server => {
+                let most = (setting::MAX_CONCURRENT_STREAMS, max_streams);
+                write::settings(out, &[most, window]);
+            }
             Side::Client => {
                 out.extend_from_slice(PREFACE);
                 write::settings(out, &[(setting::ENABLE_PUSH, 0), window]);
@@ -142,6 +146,11 @@ impl Session {
     /// Streams open.
     pub(in crate::sidecar) fn open_streams(&self) -> usize {
         self.streams.len()
+    }
+
+    /// Streams that may be open at once, here as the client.
+    pub(in crate::sidecar) fn places(&self) -> usize {
+        self.max_streams as usize
     }
 
     /// Whether another stream may be opened now, here as the client.

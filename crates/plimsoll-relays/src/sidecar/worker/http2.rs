@@ -29,6 +29,11 @@ pub(super) struct Http2 {
     choked: bool,
     /// Of a connection upstream.
     up: Option<Up>,
+    /// Calls that the client has reset since the counting began anew, and when it does next.
+    resets: u32,
+    resets_until: Time,
+    /// It reset too many: nothing more is taken from it.
+    is_calmed: bool,
     /// GOAWAY was said, and with the last stream's id.
     leaving: bool,
     left: bool,
@@ -40,6 +45,9 @@ struct Up {
     /// Calls that have no stream yet: until the upstream has told its limits, and while it
     /// takes no more.
     waiting: VecDeque<u64>,
+    /// The same of calls that have brought header fields alone. They may take half of the
+    /// places, so that the others find one.
+    bare: VecDeque<u64>,
     /// When the answer to a PING must have come.
     beat_until: Time,
 }
@@ -54,6 +62,7 @@ impl Http2 {
             lane,
             endpoint,
             waiting: VecDeque::new(),
+            bare: VecDeque::new(),
             beat_until: Time::NEVER,
         };
         Http2::new(Side::Client, Some(up))
@@ -65,6 +74,9 @@ impl Http2 {
             blocked: VecDeque::new(),
             choked: false,
             up,
+            resets: 0,
+            resets_until: Time::ZERO,
+            is_calmed: false,
             leaving: false,
             left: false,
         }
@@ -72,7 +84,7 @@ impl Http2 {
 
     /// Calls that it carries, and that wait for a stream on it.
     pub(super) fn calls(&self) -> usize {
-        let waiting = self.up.as_ref().map_or(0, |up| up.waiting.len());
+        let waiting = (self.up.as_ref()).map_or(0, |up| up.waiting.len() + up.bare.len());
         self.session.open_streams() + waiting
     }
 
@@ -124,6 +136,7 @@ impl Worker {
                 }
             }
         }
+        self.dispatch_fresh(now);
         let used = input.len() - rest.len();
         let counters = self.counters(route);
         let counter = match side {
@@ -146,7 +159,8 @@ impl Worker {
             Side::Server => connection.link.unsent() > HIGH_WATER,
             Side::Client => connection.owed > HIGH_WATER,
         };
-        if connection.ended || violation.is_some() {
+        let is_calmed = matches!(&connection.role, Role::Http2(http2) if http2.is_calmed);
+        if connection.ended || violation.is_some() || is_calmed {
             // What was said last, GOAWAY with its reason above all.
             let _ = connection.link.flush();
             self.close(token, now);
@@ -187,6 +201,19 @@ impl Worker {
             return;
         };
         let way = exchange.way_from(token);
+        exchange.request_until = Time::NEVER;
+        if way == Way::Up && exchange.up.stream == 0 {
+            // It has more than header fields now.
+            exchange.to_up.push(data, end);
+            exchange.bytes_up += data.len() as u64;
+            let (is_fresh, up) = (exchange.is_fresh, exchange.up.token);
+            if is_fresh {
+                self.dispatch(key, now);
+            } else {
+                self.promote(up, key, now);
+            }
+            return;
+        }
         if way == Way::Down && !exchange.begun {
             self.bad_answer(key, "DATA before HEADERS (RFC 9113, 8.1)", now);
             return;

@@ -60,8 +60,8 @@ fn told(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<String> {
 fn greeted() -> (Session, Session) {
     let (mut client, mut server) = (Session::new(Side::Client), Session::new(Side::Server));
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.open(&mut up);
-    server.open(&mut down);
+    client.open(0, &mut up);
+    server.open(100, &mut down);
     assert!(!client.has_place());
     assert_eq!(told(&mut client, &down, &mut up), ["room", "room"]);
     let mut answer = Vec::new();
@@ -112,7 +112,7 @@ fn a_call_there_and_back() {
 fn what_is_split_anywhere_comes_to_the_same() {
     let mut bytes = Vec::new();
     let mut client = Session::new(Side::Client);
-    client.open(&mut bytes);
+    client.open(0, &mut bytes);
     client.begin(1, &request(), false, &mut bytes);
     write::data(&mut bytes, 1, b"hello", true);
     for split in 0..bytes.len() {
@@ -162,6 +162,23 @@ fn windows_hold_and_are_given_back() {
         events.last().map(String::as_str),
         Some("reset 101 FLOW_CONTROL_ERROR")
     );
+}
+
+#[test]
+fn a_stream_that_flows_gets_a_wider_window() {
+    let (mut client, mut server) = greeted();
+    let (mut up, mut down) = (Vec::new(), Vec::new());
+    client.begin(7, &request(), false, &mut up);
+    let half = vec![0; STREAM_WINDOW as usize / 2];
+    for piece in half.chunks(16 << 10) {
+        client.data(1, piece, false, &mut up);
+    }
+    told(&mut server, &up, &mut down);
+    server.flows(1);
+    server.give_back(1, half.len(), &mut down);
+    told(&mut client, &down, &mut up);
+    // The connection's own window is not the limit yet.
+    assert_eq!(client.streams[&1].send_window, i64::from(FLOWING_WINDOW));
 }
 
 #[test]

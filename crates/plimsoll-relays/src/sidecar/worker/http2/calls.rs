@@ -1,14 +1,17 @@
 //! Calls over HTTP/2: begun, answered, refused, reset, over.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::grpc::h2::ErrorCode;
+use plimsoll_protocols::grpc::h2::{ErrorCode, Violation};
 
 use super::super::super::count;
 use super::super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
 use super::super::lines::Told;
 use super::{Worker, http2_of};
+
+const RESETS_COUNTED: Duration = Duration::from_secs(1);
 
 /// What the sidecar says of calls that it can't pass on, in gRPC's words.
 pub(super) const OVERLOADED: Verdict = Verdict {
@@ -30,6 +33,11 @@ const TIMEOUT: Verdict = Verdict {
     grpc_status: 4,
     http_status: "504",
     why: "sidecar: the call's time has passed",
+};
+const HALF_OPEN: Verdict = Verdict {
+    grpc_status: 4,
+    http_status: "408",
+    why: "sidecar: header fields came, and nothing after them (request_timeout)",
 };
 const BAD_ANSWER: Verdict = Verdict {
     grpc_status: 13,
@@ -56,6 +64,14 @@ impl Worker {
         };
         if http2.left {
             // Above the goodbye's last stream: the client knows that nobody looks at it.
+            return;
+        }
+        let config = &self.routes[route].route;
+        if http2.session.open_streams() >= config.max_streams() as usize {
+            http2
+                .session
+                .reset(stream, ErrorCode::REFUSED_STREAM, &mut link.out);
+            count(&self.counters(route).busy, 1);
             return;
         }
         if let Some(problem) = fields.request_problem() {
@@ -86,10 +102,31 @@ impl Worker {
             bytes_up: 0,
             bytes_down: 0,
             deadline: timeout.map_or(Time::NEVER, |timeout| now + timeout),
+            request_until: match end_stream {
+                true => Time::NEVER,
+                false => now + config.request_timeout(),
+            },
+            is_fresh: true,
         });
         http2.session.adopt(stream, key, end_stream);
         count(&self.counters(route).requests, 1);
-        self.dispatch(key, now);
+        if end_stream {
+            self.dispatch(key, now);
+        } else {
+            self.fresh.push(key);
+        }
+    }
+
+    /// Calls whose header fields came with nothing after them so far.
+    pub(super) fn dispatch_fresh(&mut self, now: Time) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for key in fresh.drain(..) {
+            // It may have gone on meanwhile, or been reset.
+            if self.exchanges.get_mut(key).is_some_and(|e| e.is_fresh) {
+                self.dispatch(key, now);
+            }
+        }
+        self.fresh = fresh;
     }
 
     /// Header fields on a stream that is known.
@@ -106,6 +143,7 @@ impl Worker {
             return;
         };
         let way = exchange.way_from(token);
+        exchange.request_until = Time::NEVER;
         if way == Way::Up {
             if end_stream && fields.answer_problem(true).is_none() {
                 exchange.to_up.finish(fields);
@@ -206,6 +244,7 @@ impl Worker {
                 exchange.down = End::NONE;
                 count(&counters.cancelled, 1);
                 self.conclude(key, code, code, now);
+                self.count_reset(token, now);
             }
             Way::Down => {
                 exchange.up = End::NONE;
@@ -217,6 +256,30 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// A client that resets calls as fast as it makes them costs its upstreams work for nothing
+    /// (CVE-2023-44487): its connection ends.
+    fn count_reset(&mut self, token: u64, now: Time) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        let route = connection.route;
+        let most = self.routes[route].route.max_streams();
+        let Some((link, http2)) = http2_of(&mut self.connections, token) else {
+            return;
+        };
+        if now >= http2.resets_until {
+            (http2.resets, http2.resets_until) = (0, now + RESETS_COUNTED);
+        }
+        http2.resets += 1;
+        if http2.resets <= most || http2.is_calmed {
+            return;
+        }
+        http2.is_calmed = true;
+        let why = format!("more than {most} calls reset within a second (max_streams)");
+        let violation = Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why);
+        http2.session.fail(&violation, &mut link.out);
     }
 
     /// Forgets a call; a side that still thinks that it goes on is told otherwise.
@@ -248,6 +311,7 @@ impl Worker {
             self.mark(down.token);
         }
         if up.stream == 0 {
+            self.unlist(up.token, key);
             return;
         }
         if let Some((link, http2)) = http2_of(&mut self.connections, up.token) {
@@ -295,8 +359,15 @@ impl Worker {
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
             };
+            let is_half_open = exchange.deadline > now;
             exchange.deadline = Time::NEVER;
+            exchange.request_until = Time::NEVER;
             let (route, endpoint) = (exchange.route, exchange.endpoint);
+            if is_half_open {
+                count(&self.counters(route).timeouts, 1);
+                self.refuse_call(key, HALF_OPEN, now);
+                continue;
+            }
             if exchange.to_down.ends() {
                 // Answered, and the client does not read it.
                 self.give_up(key, ErrorCode::CANCEL, now);

@@ -23,6 +23,7 @@ impl Worker {
             return;
         };
         let route = exchange.route;
+        exchange.is_fresh = false;
         exchange.tries += 1;
         let (verdict, counter) = match self.find_upstream(route, 0, now) {
             Found::Upstream(token) => {
@@ -32,7 +33,10 @@ impl Worker {
                 {
                     exchange.up = End { token, stream: 0 };
                     exchange.endpoint = Some(up.endpoint);
-                    up.waiting.push_back(key);
+                    match exchange.is_bare() {
+                        true => up.bare.push_back(key),
+                        false => up.waiting.push_back(key),
+                    }
                 }
                 self.open_waiting(token, now);
                 return;
@@ -46,29 +50,45 @@ impl Worker {
 
     /// Says what every HTTP/2 connection begins with.
     pub(in crate::sidecar::worker) fn greet(&mut self, token: u64) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        let route = connection.route;
+        let most = self.routes[route].route.max_streams();
         if let Some((link, http2)) = http2_of(&mut self.connections, token) {
-            http2.session.open(&mut link.out);
+            http2.session.open(most, &mut link.out);
             self.mark(token);
         }
     }
 
     /// Opens streams for the calls that wait for one.
     pub(super) fn open_waiting(&mut self, token: u64, now: Time) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        let route = connection.route;
+        let most = self.routes[route].route.max_in_flight();
         while let Some((link, http2)) = http2_of(&mut self.connections, token) {
             let Some(up) = &mut http2.up else {
                 return;
             };
-            if up.waiting.is_empty() || !http2.session.has_place() {
+            if !http2.session.has_place() {
                 return;
             }
-            let Some(key) = up.waiting.pop_front() else {
+            let places = http2.session.places().min(most);
+            let has_half = http2.session.open_streams() < places.div_ceil(2);
+            let next = match up.waiting.pop_front() {
+                None if has_half => up.bare.pop_front(),
+                next => next,
+            };
+            let Some(key) = next else {
                 return;
             };
-            // It may have been reset meanwhile.
+            // It may have been reset meanwhile, or begun as one that has more than header fields.
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
             };
-            if exchange.up.token != token {
+            if exchange.up.token != token || exchange.up.stream != 0 {
                 continue;
             }
             let ends = exchange.to_up.is_bare_end();
@@ -100,7 +120,8 @@ impl Worker {
             // A client that leaves: it opens no stream any more.
             return;
         };
-        let waiting = std::mem::take(&mut up.waiting);
+        let mut waiting = std::mem::take(&mut up.waiting);
+        waiting.append(&mut up.bare);
         let (lane, endpoint) = (up.lane, up.endpoint);
         let unseen = http2.session.keys_above(last_stream);
         self.free_lane(route, endpoint, lane, token);
@@ -136,7 +157,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        if exchange.up.token != token {
+        if exchange.up.token != token || exchange.up.stream != 0 {
             return;
         }
         exchange.up = End::NONE;
@@ -180,8 +201,29 @@ impl Worker {
         if lost > 0 {
             self.calls_failed(route, up.endpoint, lost, now);
         }
-        for key in up.waiting {
+        for key in up.waiting.into_iter().chain(up.bare) {
             self.take_elsewhere(token, key, now);
+        }
+    }
+
+    /// A call that waits for a stream is over.
+    pub(super) fn unlist(&mut self, token: u64, key: u64) {
+        if let Some((_, http2)) = http2_of(&mut self.connections, token)
+            && let Some(up) = &mut http2.up
+        {
+            up.waiting.retain(|other| *other != key);
+            up.bare.retain(|other| *other != key);
+        }
+    }
+
+    /// A call that waits for a stream has brought more than its header fields.
+    pub(super) fn promote(&mut self, token: u64, key: u64, now: Time) {
+        if let Some((_, http2)) = http2_of(&mut self.connections, token)
+            && let Some(up) = &mut http2.up
+        {
+            up.bare.retain(|other| *other != key);
+            up.waiting.push_back(key);
+            self.open_waiting(token, now);
         }
     }
 
