@@ -696,7 +696,10 @@ fn calls_that_waited_for_the_generator_are_given_up_and_nobodys_failure() {
     let record = simulate_stopped(load, Weather::calm(1), echo(5), vec![pause]);
     accounted(&record);
     // What was due in the last 200 ms found eight streams.
-    assert!((150..=220).contains(&record.waited_for_stream), "{record:?}");
+    assert!(
+        (150..=220).contains(&record.waited_for_stream),
+        "{record:?}"
+    );
     // Due in the first 300 of 500 ms.
     assert!((299..=302).contains(&record.not_started), "{record:?}");
     assert_eq!(record.expired_unsent, 0);

@@ -237,8 +237,7 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
         .response
         .histogram()
         .map(|h| h.value_at_quantile(0.5));
-    if let (true, Some((name, pacing)), Some(response)) =
-        (open, high(&record.pacing), response_p50)
+    if let (true, Some((name, pacing)), Some(response)) = (open, high(&record.pacing), response_p50)
         && pacing > response / 10
     {
         say(
@@ -406,7 +405,10 @@ mod tests {
         assert_eq!(health(&waited, true, &calm), []);
         waited.waited_for_connection = 2;
         let problems = health(&waited, true, &calm);
-        assert_eq!(kinds(&problems), [(ProblemKind::WaitedForConnection, false)]);
+        assert_eq!(
+            kinds(&problems),
+            [(ProblemKind::WaitedForConnection, false)]
+        );
         let text = &problems[0].text;
         assert!(
             text.starts_with("9 of 1000 calls waited for a free stream and 2 for a connection to come up (lag p99"),

@@ -335,7 +335,8 @@ impl Route {
     }
 
     pub(super) fn request_timeout(&self) -> Duration {
-        self.request_timeout.map_or(Duration::from_secs(30), |p| p.0)
+        self.request_timeout
+            .map_or(Duration::from_secs(30), |p| p.0)
     }
 
     pub(super) fn timeout(&self) -> Duration {

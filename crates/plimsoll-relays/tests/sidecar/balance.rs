@@ -74,8 +74,11 @@ fn calls_are_balanced_over_all_upstreams() {
     for service in &services {
         service.read.send(()).unwrap();
     }
-    let (relay, outside) =
-        sidecar(&two_upstreams("bolt", services[0].address, services[1].address));
+    let (relay, outside) = sidecar(&two_upstreams(
+        "bolt",
+        services[0].address,
+        services[1].address,
+    ));
     // One client, one connection: it is calls that are balanced.
     let mut client = Client::connect(outside);
     for id in 0..400 {
@@ -158,7 +161,10 @@ fn a_grpc_upstream_that_does_not_read_holds_calls_up_and_fails_none() {
     eventually("all calls are there", || {
         relay.counter("r", "requests_total") == Some(CALLERS as u64)
     });
-    let window = (plimsoll_protocols::grpc::h2::setting::INITIAL_WINDOW_SIZE, 1 << 20);
+    let window = (
+        plimsoll_protocols::grpc::h2::setting::INITIAL_WINDOW_SIZE,
+        1 << 20,
+    );
     let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[window]);
     service.say(|out| plimsoll_protocols::grpc::h2::write::window_update(out, 0, 1 << 30));
     let (mut bytes, mut ended) = (0, 0);

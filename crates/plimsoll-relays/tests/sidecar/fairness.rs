@@ -103,7 +103,12 @@ fn a_call_that_stays_half_open_ends() {
     client.data(3, b"x", false);
     let ended = client.next();
     assert_eq!((ended.stream(), ended.field("grpc-status")), (1, Some("4")));
-    assert!(ended.field("grpc-message").unwrap().contains("request_timeout"));
+    assert!(
+        ended
+            .field("grpc-message")
+            .unwrap()
+            .contains("request_timeout")
+    );
     assert!(matches!(client.next(), Came::Reset { stream: 1, .. }));
     // One that has begun to say something may take its time.
     client.data(3, b"x", true);

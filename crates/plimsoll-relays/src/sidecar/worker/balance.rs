@@ -185,7 +185,9 @@ impl Worker {
         if !connection.held {
             connection.held = true;
             connection.held_since = connection.held_since.min(now);
-            self.routes[connection.route].held.push_back(connection.token);
+            self.routes[connection.route]
+                .held
+                .push_back(connection.token);
         }
     }
 

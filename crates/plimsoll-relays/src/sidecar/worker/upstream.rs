@@ -175,8 +175,8 @@ impl Worker {
             Ok((begin(&address)?, tls))
         })();
         count(&self.counters(route).upstream_connects, 1);
-        let adopted = begun
-            .and_then(|(socket, tls)| self.adopt(socket, tls, route, role(), true, now));
+        let adopted =
+            begun.and_then(|(socket, tls)| self.adopt(socket, tls, route, role(), true, now));
         match adopted {
             Ok(token) => Some(token),
             Err(e) => {

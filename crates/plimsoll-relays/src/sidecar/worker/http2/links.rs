@@ -42,7 +42,9 @@ impl Worker {
                 return;
             }
             Found::Full => (OVERLOADED, &self.counters(route).busy),
-            Found::Connecting | Found::Choked | Found::Nobody => (NO_UPSTREAM, &self.counters(route).no_upstream),
+            Found::Connecting | Found::Choked | Found::Nobody => {
+                (NO_UPSTREAM, &self.counters(route).no_upstream)
+            }
         };
         count(counter, 1);
         self.refuse_call(key, verdict, now);
@@ -95,8 +97,7 @@ impl Worker {
             let request = &exchange.request;
             exchange.up.stream = http2.session.begin(key, request, ends, &mut link.out);
             exchange.to_up.ended = ends;
-            let (is_used_up, lane, endpoint) =
-                (http2.session.is_used_up(), up.lane, up.endpoint);
+            let (is_used_up, lane, endpoint) = (http2.session.is_used_up(), up.lane, up.endpoint);
             let route = exchange.route;
             if is_used_up {
                 self.free_lane(route, endpoint, lane, token);
