@@ -409,11 +409,11 @@ impl StageRecord {
 
     /// Calls that ended with an error.
     pub fn errors(&self) -> u64 {
-        self.ended() - self.ok() - self.cut_short()
+        self.ended() - self.ok() - self.calls_cut_off()
     }
 
     /// Calls that were sent, and given up because the run ended.
-    pub fn cut_short(&self) -> u64 {
+    pub fn calls_cut_off(&self) -> u64 {
         let given_up = self.outcomes.iter().filter(|(o, _)| o.is_given_up());
         given_up.map(|(_, n)| n).sum()
     }
@@ -421,7 +421,7 @@ impl StageRecord {
     /// Calls that were given up because the run ended, or because the generator came to them
     /// too late: nothing that the target did.
     pub fn given_up(&self) -> u64 {
-        self.not_started + self.cut_short()
+        self.not_started + self.calls_cut_off()
     }
 
     /// Add the counts of `other`.

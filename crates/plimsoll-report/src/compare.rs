@@ -208,7 +208,7 @@ const BOTH: &[Metric] = &[
 
 /// Where one side knows no more of its CPU.
 const USER_CPU: Metric = ("client user CPU a call", Unit::Time, true, |s| {
-    let ended = s.ok + s.errors + s.cut_short;
+    let ended = s.ok + s.errors + s.cut_off;
     Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)
 });
 

@@ -16,7 +16,7 @@ pub fn render(runs: &[Run]) -> String {
         |run| {
             let total = &run.summary.total;
             let mut lines = vec![("outcome=\"OK\"".to_owned(), total.ok as f64)];
-            let others = total.errors_by_code.iter().chain(&total.cut_short_by_code);
+            let others = total.errors_by_code.iter().chain(&total.cut_off_by_code);
             lines.extend(others.map(|e| (format!("outcome=\"{}\"", e.code), e.count as f64)));
             lines.push((
                 "outcome=\"NOT_STARTED\"".to_owned(),

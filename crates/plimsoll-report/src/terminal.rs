@@ -249,8 +249,8 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         format!("{} ok", count(t.ok)),
         plural(t.errors, "error"),
     ];
-    if t.cut_short > 0 {
-        calls.push(format!("{} cut short", count(t.cut_short)));
+    if t.cut_off > 0 {
+        calls.push(format!("{} cut off", count(t.cut_off)));
     }
     if t.not_started > 0 {
         calls.push(format!("{} not started", count(t.not_started)));
@@ -330,7 +330,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         plural(c.errors, "error")
     );
     for (n, what) in [
-        (c.cut_short, "cut short"),
+        (c.cut_off, "cut off"),
         (c.not_started, "not started"),
         (c.in_flight, "in flight"),
         (c.backlog, "waiting"),
@@ -584,7 +584,7 @@ fn errors(out: &mut String, run: &Run, options: &Options) {
         out.push('\n');
     };
     show("error", &t.errors_by_code, t.ok + t.errors);
-    show("cut short", &t.cut_short_by_code, t.due);
+    show("cut off", &t.cut_off_by_code, t.due);
     // Attempts at shared connections happen in any stage, and before the first call.
     let mut failures: Vec<ErrorSummary> = Vec::new();
     let mut attempts = 0;

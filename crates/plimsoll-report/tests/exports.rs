@@ -153,19 +153,19 @@ fn markdown_and_prometheus_say_what_was_measured() {
     }
 }
 
-/// What the end of a run cut short, or left unsent, says nothing of the target.
+/// What the end of a run cut off, or left unsent, says nothing of the target.
 #[test]
 fn calls_that_were_given_up_are_errors_in_no_document() {
     for outcome in [Outcome::Interrupted, Outcome::CutOff] {
         let (_dir, run) = made::run_with("ended", outcome, 2);
         let total = &run.summary.total;
-        assert_eq!((total.ok, total.errors, total.cut_short), (1497, 0, 3));
+        assert_eq!((total.ok, total.errors, total.cut_off), (1497, 0, 3));
         assert_eq!(total.success_share, Some(1.0));
         assert!(run.summary.count_check.matches);
         let shown = terminal::render(&run, &terminal::Options::default());
         let shown: Vec<&str> = shown.split_whitespace().collect();
         let shown = shown.join(" ");
-        let calls = "1,497 ok, 0 errors, 3 cut short, 6 not started, 100 % successful";
+        let calls = "1,497 ok, 0 errors, 3 cut off, 6 not started, 100 % successful";
         assert!(shown.contains(calls), "{shown}");
         let html = html::runs(&[View::of(run.clone()).expect("a view")]);
         assert!(!html.contains(" errors at "), "the timeline");

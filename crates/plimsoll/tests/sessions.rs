@@ -632,3 +632,27 @@ fn our_sessions_go_through_a_stack_of_python_over_tls() {
     );
     assert_eq!(run["total"]["measures"]["counts"]["reconnects"], 1, "{run}");
 }
+
+#[test]
+fn sessions_that_the_end_of_the_run_cuts_off_have_not_failed() {
+    let place = Place::new();
+    let stack = Stack::start_with(&place, &["--tokens", "1000000"]);
+    let api = format!("session://{}", stack.api);
+    let socket = format!("ws://{}", stack.gateway);
+    let flags = ["--clients", "5", "--queries", "1", "--duration", "1s"];
+    let end = ["--drain", "100ms", "--out", "run", "-q"];
+    let arguments = [&["session", &api, "--socket", &socket][..], &flags, &end];
+    // Not one query ended well, and none failed.
+    place.expect(1, &arguments.concat());
+    let run = place.run_json("run");
+    let total = &run["total"];
+    assert_eq!(
+        (&total["cut_off"], &total["errors"]),
+        (&5.into(), &0.into())
+    );
+    assert_eq!(total["errors_by_code"], serde_json::json!([]), "{total}");
+    assert_eq!(total["cut_off_by_code"][0]["code"], "CUT_OFF", "{total}");
+    assert_eq!(total["measures"]["counts"]["sessions_failed"], 0, "{total}");
+    assert_eq!(run["calls_per_connection"], 1, "{run}");
+    assert_eq!(run["count_check"]["matches"], true, "{run}");
+}

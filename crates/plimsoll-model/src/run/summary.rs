@@ -243,7 +243,7 @@ pub struct StageSummary {
     /// Those that were given up are none.
     pub errors: u64,
     /// Sent, and given up because the run ended.
-    pub cut_short: u64,
+    pub cut_off: u64,
     pub late: u64,
     pub not_started: u64,
     pub expired_unsent: u64,
@@ -273,7 +273,7 @@ pub struct StageSummary {
     pub errors_by_code: Vec<ErrorSummary>,
     /// Left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub cut_short_by_code: Vec<ErrorSummary>,
+    pub cut_off_by_code: Vec<ErrorSummary>,
     pub connect_failures_by_code: Vec<ErrorSummary>,
     /// Where the target has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -319,7 +319,7 @@ impl StageSummary {
             due: r.due,
             ok: r.ok(),
             errors: r.errors(),
-            cut_short: r.cut_short(),
+            cut_off: r.calls_cut_off(),
             late: r.late,
             not_started: r.not_started,
             expired_unsent: r.expired_unsent,
@@ -337,7 +337,7 @@ impl StageSummary {
             connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
             connections_open_max: totals.connections_open_max,
             errors_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_error),
-            cut_short_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_given_up),
+            cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_given_up),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures, |o| !o.is_ok()),
             addresses: AddressSummary::of(r),
             response: TimesSummary::of(&r.response),
@@ -374,7 +374,7 @@ pub struct CountCheck {
     pub ok: u64,
     pub errors: u64,
     /// Sent, and given up because the run ended.
-    pub cut_short: u64,
+    pub cut_off: u64,
     pub not_started: u64,
     /// Sent and not ended when the record ends; 0 in a run that ended in good order.
     pub in_flight: u64,
@@ -431,7 +431,7 @@ impl Summary {
             due: 0,
             ok: 0,
             errors: 0,
-            cut_short: 0,
+            cut_off: 0,
             not_started: 0,
             in_flight: totals.in_flight,
             backlog: totals.backlog,
@@ -442,7 +442,7 @@ impl Summary {
             check.due += t.record.due;
             check.ok += t.record.ok();
             check.errors += t.record.errors();
-            check.cut_short += t.record.cut_short();
+            check.cut_off += t.record.calls_cut_off();
             check.not_started += t.record.not_started;
             let name = header
                 .planned_stages
@@ -459,7 +459,7 @@ impl Summary {
             measured.client.rss_bytes_before,
             measured.server.rss_bytes_before,
         ) = totals.rss_before;
-        let ended = check.ok + check.errors + check.cut_short;
+        let ended = check.ok + check.errors + check.cut_off;
         let accounted = ended + check.not_started + check.in_flight + check.backlog;
         check.matches = check.due == accounted;
         // Connections that warm-up could not make are missing in what follows it.

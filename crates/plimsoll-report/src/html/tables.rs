@@ -84,21 +84,21 @@ pub(super) fn given_up(views: &[View]) -> Markup {
         .iter()
         .flat_map(|view| {
             let total = &view.run.summary.total;
-            let cut_short = total.cut_short_by_code.iter();
-            let cut_short =
-                cut_short.map(move |e| CodeRow::of(named(view, several, &e.code), e, total.due));
+            let cut_off = total.cut_off_by_code.iter();
+            let cut_off =
+                cut_off.map(move |e| CodeRow::of(named(view, several, &e.code), e, total.due));
             let waiting = (total.not_started > 0).then(|| CodeRow {
                 code: named(view, several, "not started"),
                 calls: total.not_started,
                 part: share(total.not_started, total.due),
                 text: "due, and never sent before the run ended".to_owned(),
             });
-            cut_short.chain(waiting)
+            cut_off.chain(waiting)
         })
         .collect();
     codes(
         "Given up",
-        "Calls that the end of the run cut short, or that the generator came to too late: no errors, and in no percentile.",
+        "Calls that the end of the run cut off, or that the generator came to too late: no errors, and in no percentile.",
         &rows,
     )
 }
@@ -220,11 +220,11 @@ pub(super) fn health(views: &[View]) -> Markup {
         .map(|view| {
             let c = &view.run.summary.count_check;
             let sum = format!(
-                "{} due = {} ok + {} errors + {} cut short + {} not started + {} unfinished",
+                "{} due = {} ok + {} errors + {} cut off + {} not started + {} unfinished",
                 count(c.due),
                 count(c.ok),
                 count(c.errors),
-                count(c.cut_short),
+                count(c.cut_off),
                 count(c.not_started),
                 count(c.in_flight + c.backlog)
             );

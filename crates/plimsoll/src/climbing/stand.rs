@@ -66,7 +66,7 @@ impl Stand {
     /// Adds to the figures of a slice what `run` does not tell.
     pub(super) fn after(&self, rung: usize, before: &Before, run: &Run, slice: &mut Slice) {
         let check = &run.summary.count_check;
-        let calls = check.ok + check.errors + check.cut_short;
+        let calls = check.ok + check.errors + check.cut_off;
         if let (Some(before), Some(now)) = (before.sidecars_cpu_us, self.sidecars.cpu_us(rung))
             && calls > 0
         {
