@@ -6,10 +6,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{Place, wait};
+
+/// Redis has the first port, these the next ones, and gateways those behind them.
+const BACKENDS: u16 = 2;
 
 /// A stack in the test's folder, taken down when dropped.
 struct Stack<'a> {
@@ -78,6 +81,39 @@ impl<'a> Stack<'a> {
     fn status(&self, code: i32) -> Value {
         let arguments = ["stack", "status", "sessions", "--dir", "stack", "--json"];
         self.place.expect_json(code, &arguments)
+    }
+
+    /// Tokens that a gateway has sent to clients.
+    fn tokens_of(&self, gateway: u16) -> u64 {
+        let mut stream = TcpStream::connect(self.at(BACKENDS + gateway)).expect("it listens");
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("text");
+        let counter = "\nplimsoll_gateway_frames_total ";
+        let rest = page
+            .split(counter)
+            .nth(1)
+            .and_then(|rest| rest.lines().next());
+        rest.and_then(|n| n.trim().parse().ok())
+            .unwrap_or_else(|| panic!("no count in {page}"))
+    }
+
+    /// Waits until these gateways together have sent so many tokens.
+    #[track_caller]
+    fn until_tokens(&self, gateways: &[u16], tokens: u64) {
+        let began = Instant::now();
+        loop {
+            let sent: u64 = gateways.iter().map(|g| self.tokens_of(*g)).sum();
+            if sent >= tokens {
+                return;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{sent} of {tokens}"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn kill(&self, name: &str) {
@@ -228,7 +264,8 @@ fn a_gateway_killed_under_load_costs_no_token() {
             "200ms",
         ],
     );
-    std::thread::sleep(Duration::from_millis(1300));
+    // In the midst of its sessions' queries.
+    stack.until_tokens(&[2], 20);
     stack.kill("gateway-2");
     assert_eq!(wait(&mut load), 0);
     let run = place.run_json("run");
@@ -251,7 +288,8 @@ fn a_backend_killed_in_mid_stream_fails_its_queries_and_no_others() {
         "run",
         &["--clients", "30", "--queries", "2", "--deadline", "4s"],
     );
-    std::thread::sleep(Duration::from_millis(500));
+    // Every session has a query under way, and half of those are this one's.
+    stack.until_tokens(&[1, 2, 3], 60);
     stack.kill("backend-1");
     assert_eq!(wait(&mut load), 0);
     let run = place.run_json("run");
@@ -274,8 +312,8 @@ fn haproxy_reloaded_under_load_costs_no_token() {
     let place = Place::new();
     let stack = Stack::up(&place, 3, "50ms");
     let mut load = stack.load("run", &["--clients", "30", "--queries", "3"]);
-    for _ in 0..3 {
-        std::thread::sleep(Duration::from_millis(500));
+    for part in 1..=3 {
+        stack.until_tokens(&[1, 2, 3], part * 90 * 18 / 4);
         stack.signal("haproxy", rustix::process::Signal::USR2);
     }
     assert_eq!(wait(&mut load), 0);

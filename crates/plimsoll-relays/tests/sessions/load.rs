@@ -237,7 +237,7 @@ async fn a_socket_that_is_elsewhere_is_not_tried_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_goes_away_costs_reconnects_and_no_token() {
     let slow = LlmOptions {
-        token_delay: Duration::from_millis(20),
+        token_delay: Duration::from_millis(50),
         ..LlmOptions::default()
     };
     let stack = Stack::start(slow, GatewayOptions::default());
@@ -260,7 +260,9 @@ async fn a_gateway_that_goes_away_costs_reconnects_and_no_token() {
     });
     let loading = Loading::closed(30, 3).carry_out(stack.api, front);
     let killing = async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // All are there, in the midst of their first queries.
+        stack.gateway.until("sessions_open", 30).await;
+        stack.gateway.until("frames_total", 60).await;
         stack.gateway.stop().await
     };
     let (record, metrics) = tokio::join!(loading, killing);

@@ -220,7 +220,8 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
     // The server dies in the middle of every session's first query, and comes back empty.
     let loading = Loading::closed(40, 3).carry_out(stack.api, gateway.address);
     let killing = async {
-        tokio::time::sleep(Duration::from_millis(600)).await;
+        gateway.until("sessions_open", 40).await;
+        gateway.until("frames_total", 80).await;
         server.kill();
         let path = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         let limit = Instant::now() + Duration::from_secs(30);

@@ -151,7 +151,7 @@ async fn hundreds_of_cuts_on_both_sides_lose_and_double_nothing() {
         readers.spawn(read_with_cuts(addresses.clone(), session, token, 100, seed));
     }
     // The gateway's side: one of the two closes all its sessions in mid-stream and is gone.
-    tokio::time::sleep(Duration::from_millis(120)).await;
+    stack.gateway.until("frames_total", 300).await;
     let metrics = stack.gateway.stop().await;
     let closed = metrics.closes().get(&1012).copied().unwrap_or(0);
     let mut cuts = closed;

@@ -1,7 +1,7 @@
 //! A backend and gateways on one bus, on free ports, ended when dropped.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plimsoll_protocols::serving::Listen;
 use plimsoll_relays::bus::Bus;
@@ -11,7 +11,7 @@ use plimsoll_relays::token::{Signer, Verifier};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::client::post;
+use crate::client::{http, post};
 
 pub(crate) const SECRET: &[u8] = b"a secret for tests, of 32 bytes and more";
 
@@ -57,6 +57,26 @@ impl GatewayProcess {
             address,
             stop: Some(stop),
             task,
+        }
+    }
+
+    /// Waits until one of the gateway's counters or gauges is `least` or more.
+    pub(crate) async fn until(&self, counter: &str, least: u64) {
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let began = Instant::now();
+        loop {
+            let (_, _, page) = http(self.address, request).await;
+            let line = format!("\nplimsoll_gateway_{counter} ");
+            let rest = page.split(&line).nth(1).expect("a counter").lines().next();
+            let value: u64 = rest.and_then(|n| n.trim().parse().ok()).expect("a number");
+            if value >= least {
+                return;
+            }
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{counter}: {value} of {least}"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
