@@ -1,0 +1,137 @@
+//! Whose fault it is, with real processes: a generator that stood still, and a server that died.
+//! Exit code, screen, run directory, JUnit and JSON must say the same.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Place, SCORE, signal, wait};
+
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A load that must meet `objective`, once its first second is written.
+fn loading(place: &Place, url: &str, objective: &str) -> Child {
+    let fixed = ["grpc", url, "--rate", "2000/s", "--duration", "4s", "-q"];
+    let kept = ["--out", "run", "--objective", objective];
+    let mut command = place.command(&[&fixed[..], &kept, &SCORE].concat());
+    let screen = fs::File::create(place.path("screen")).expect("writable");
+    let mut child = command
+        .stdout(screen)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("plimsoll starts");
+    let intervals = place.path("run/intervals.jsonl");
+    let began = Instant::now();
+    while fs::metadata(&intervals).map_or(0, |file| file.len()) == 0 {
+        let ended = child.try_wait().expect("a child");
+        assert!(ended.is_none(), "{ended:?}: {}", place.read("screen"));
+        assert!(began.elapsed() < LONGEST, "no interval");
+        thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+/// What all the documents say of the only objective, and of the run.
+struct Said {
+    verdict: String,
+    objective: String,
+    run: Value,
+}
+
+/// That they agree with each other and with the exit code.
+#[track_caller]
+fn agreed(place: &Place, code: i32) -> Said {
+    let screen = place.read("screen");
+    let json = place.expect_json(0, &["report", "run", "--json"]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let said = Said {
+        verdict: text(&json["verdict"]),
+        objective: text(&json["objectives"][0]["verdict"]),
+        run: place.run_json("run"),
+    };
+    let (expected, word, on_screen) = match said.objective.as_str() {
+        "met" => (0, "PASS", ": met"),
+        "missed" => (99, "FAIL", ": MISSED"),
+        _ => (90, "INVALID", ": CANNOT BE JUDGED"),
+    };
+    assert_eq!(code, expected, "{screen}");
+    let verdict = match expected {
+        0 => "pass",
+        99 => "fail",
+        _ => "invalid",
+    };
+    assert_eq!(said.verdict, verdict, "{screen}");
+    assert!(screen.contains(&format!("verdict: {word}")), "{screen}");
+    assert!(screen.contains(on_screen), "{screen}");
+    // The screen is what the run directory says.
+    let again = place.expect(0, &["report", "run"]);
+    assert!(screen.starts_with(&again), "{screen}\n{again}");
+    let junit = place.expect(0, &["report", "run", "--junit", "-"]);
+    let cases = ["<failure ", "<error "].map(|kind| junit.matches(kind).count());
+    match expected {
+        0 => assert_eq!(cases, [0, 0], "{junit}"),
+        // The run itself passes: what was missed is a proof, whatever else it was.
+        99 => assert_eq!(cases, [1, 0], "{junit}"),
+        _ => {
+            assert_eq!(cases[0], 0, "{junit}");
+            assert!((1..=2).contains(&cases[1]), "{junit}");
+        }
+    }
+    let markdown = place.expect(0, &["report", "run", "--markdown", "-"]);
+    assert!(markdown.contains(&format!("| {verdict} |")), "{markdown}");
+    assert_eq!(said.run["count_check"]["matches"], true, "{}", said.run);
+    said
+}
+
+/// How long the generator stood still is far above the limit, and the limit far above what a server
+/// on a busy machine takes for all but one call of a thousand.
+#[test]
+fn a_generator_that_stands_still_fails_no_target() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let url = server.plaintext();
+    let mut child = loading(&place, &url, "p99.9 < 500ms");
+    signal(&child, Signal::STOP);
+    thread::sleep(Duration::from_millis(1_500));
+    signal(&child, Signal::CONT);
+    let code = wait(&mut child);
+    let said = agreed(&place, code);
+    // The times themselves say that the limit was missed: it is not the target's doing.
+    let p99_9 = said.run["total"]["response"]["p99_9_us"].as_f64();
+    assert!(p99_9.is_some_and(|us| us > 500_000.0), "{}", said.run);
+    assert_eq!(said.objective, "cannot_be_judged", "{}", said.run);
+    assert_eq!(said.verdict, "invalid");
+}
+
+#[test]
+fn a_server_that_dies_fails_the_run_however_late_the_generator_was() {
+    for pause in [false, true] {
+        let place = Place::new();
+        let server = place.serve(&["score"]);
+        let url = server.plaintext();
+        let mut child = loading(&place, &url, "errors < 1%");
+        signal(&server.child, Signal::KILL);
+        if pause {
+            signal(&child, Signal::STOP);
+            thread::sleep(Duration::from_millis(500));
+            signal(&child, Signal::CONT);
+        }
+        let code = wait(&mut child);
+        let said = agreed(&place, code);
+        assert_eq!(said.objective, "missed", "{}", said.run);
+        let codes = said.run["total"]["errors_by_code"].as_array();
+        let mut codes = codes.expect("a list").iter();
+        assert!(
+            codes.any(|e| e["code"] == "CONNECT_REFUSED"),
+            "{}",
+            said.run
+        );
+    }
+}
