@@ -95,19 +95,26 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     text_of(read(path)?)
 }
 
-/// Standard input as a text: as much as a [`read`] of what it is takes.
+/// All of standard input: as much as a [`read`] of what it is takes.
 ///
 /// # Errors
-/// As [`read_to_string`].
-pub fn stdin_to_string() -> io::Result<String> {
+/// As [`read`].
+pub fn stdin() -> io::Result<Vec<u8>> {
     let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let kind = stdin.metadata()?.file_type();
     if kind.is_dir() {
         return Err(other("a folder, not a file".to_owned()));
     }
     let most = if kind.is_file() { u64::MAX } else { MOST };
-    let content = read_stream(|| Ok(io::stdin()), what(kind), PATIENCE, most)?;
-    text_of(content)
+    read_stream(|| Ok(io::stdin()), what(kind), PATIENCE, most)
+}
+
+/// Standard input as a text.
+///
+/// # Errors
+/// As [`stdin`], and when it is not UTF-8.
+pub fn stdin_to_string() -> io::Result<String> {
+    text_of(stdin()?)
 }
 
 fn text_of(content: Vec<u8>) -> io::Result<String> {

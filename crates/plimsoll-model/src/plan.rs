@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::measure::TimeMeasure;
+use crate::spec::{BinaryMessage, Messages};
 use crate::template::{Variation, Varying, VaryingMetadata};
 use crate::units::{Period, Size};
 
@@ -392,6 +393,27 @@ impl Goodput {
     }
 }
 
+/// What a plan has for messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum GivenMessages {
+    /// Every call sends the empty message.
+    #[default]
+    Nothing,
+    Json(String),
+    /// In the protobuf encoding.
+    Binary(Vec<BinaryMessage>),
+}
+
+impl GivenMessages {
+    pub(crate) fn messages(&self) -> Messages<'_> {
+        match self {
+            GivenMessages::Nothing => Messages::Json("{}"),
+            GivenMessages::Json(text) => Messages::Json(text),
+            GivenMessages::Binary(messages) => Messages::Binary(messages),
+        }
+    }
+}
+
 /// One kind of gRPC call, its message encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrpcCall {
@@ -402,8 +424,8 @@ pub struct GrpcCall {
     pub message: Vec<u8>,
     /// `None`: every call sends the same.
     pub varying: Option<Varying>,
-    /// The message as typed, for the record.
-    pub message_json: Option<String>,
+    /// The messages as the plan has them, for the record.
+    pub given: GivenMessages,
     /// ASCII metadata in order; `-bin` values already in base64. Values may be secret:
     /// the run directory keeps only the names.
     pub metadata: Vec<(String, String)>,

@@ -7,6 +7,7 @@
 //!
 //! Paths in a spec are relative to the current directory.
 
+mod binary;
 mod bolt;
 mod fetch;
 mod find;
@@ -31,6 +32,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::units::{Period, Rate, Size};
 
+use binary::BinaryTable;
+pub use binary::{BinarySource, BinarySpec};
 pub use bolt::BoltSpec;
 pub use fetch::FetchSpec;
 pub use find::FindSpec;
@@ -40,8 +43,8 @@ pub use ladder::{LadderSpec, Network, RungSpec, Secured, Via};
 pub use plugin::PluginSpec;
 pub use read::{locate, read};
 pub use resolve::{
-    EncodedBolt, EncodedCall, EncodedPlugin, Surroundings, group_named, metadata, resolve,
-    suite_named, trust,
+    BinaryMessage, EncodedBolt, EncodedCall, EncodedPlugin, Messages, Surroundings, delimited,
+    group_named, metadata, resolve, suite_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use target::{is_bare_socket, is_socket, parse_target, scheme_of, section_of, suggest};
@@ -325,6 +328,8 @@ pub struct GrpcSpec {
     pub stream_duration: Option<Period>,
     /// A file that holds the message's JSON.
     pub message_file: Option<PathBuf>,
+    /// The message in the protobuf encoding, or several, in place of JSON.
+    pub message_binary: Option<BinarySpec>,
     /// Metadata sent with every call.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, MetadataSpec>,

@@ -86,11 +86,14 @@ impl spec::Surroundings for Nothing {
     fn read(&self, _: &Path) -> io::Result<String> {
         Err(io::ErrorKind::NotFound.into())
     }
+    fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
     fn encode_grpc(
         &self,
         _: &GrpcSpec,
         _: &str,
-        _: &str,
+        _: spec::Messages<'_>,
         _: Option<&Rows>,
         _: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {

@@ -355,6 +355,10 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("call.grpc.expect", "--expect"),
     ("call.grpc.reflection", "--reflection"),
     ("call.grpc.pace", "--pace"),
+    (
+        "call.grpc.message_binary",
+        "--data-binary or --data-delimited",
+    ),
     ("call.grpc.message_file", "--data"),
     ("call.grpc.import_path", "--import-path"),
     ("call.grpc.max_message", "--max-message"),

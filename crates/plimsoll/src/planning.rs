@@ -10,8 +10,8 @@ use plimsoll_model::Plan;
 use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
 use plimsoll_model::spec::{
-    self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, PluginSpec, Problem, Spec,
-    Surroundings,
+    self, BoltSpec, EncodedBolt, EncodedCall, EncodedPlugin, GrpcSpec, Messages, PluginSpec,
+    Problem, Spec, Surroundings,
 };
 use plimsoll_model::template::Rows;
 use plimsoll_plugin::Codec;
@@ -101,11 +101,15 @@ impl Surroundings for World<'_> {
         input::read_to_string(path)
     }
 
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        input::read(path)
+    }
+
     fn encode_grpc(
         &self,
         call: &GrpcSpec,
         method: &str,
-        json: &str,
+        messages: Messages<'_>,
         rows: Option<&Rows>,
         metadata: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
@@ -130,11 +134,16 @@ impl Surroundings for World<'_> {
                 _ => problem,
             }
         })?;
-        let requests = schema.encode_all(&method, json, rows).map_err(|e| {
-            let key = match (&e, call.message_file.is_some()) {
+        let requests = match messages {
+            Messages::Json(json) => schema.encode_all(&method, json, rows),
+            Messages::Binary(given) => schema.take_all(&method, given),
+        };
+        let requests = requests.map_err(|e| {
+            let key = match (&e, messages) {
                 (SchemaError::Row { .. }, _) => return Problem::new("rows.file", e.to_string()),
-                (_, true) => "message_file",
-                (_, false) => "message",
+                (_, Messages::Binary(_)) => "message_binary",
+                _ if call.message_file.is_some() => "message_file",
+                _ => "message",
             };
             wrong(key)(e)
         })?;

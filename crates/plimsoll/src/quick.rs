@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use plimsoll_model::input;
-use plimsoll_model::spec::{CallSpec, MetadataSpec, Spec};
+use plimsoll_model::spec::{self, BinarySource, CallSpec, MetadataSpec, Spec};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
@@ -67,6 +67,58 @@ pub(crate) fn text_or_file(
         Some((_, Some(path))) => Ok((None, Some(path.into()))),
         Some((text, None)) => Ok((Some(text.to_owned()), None)),
     }
+}
+
+/// What `--data-binary` and `--data-delimited` were given: files, or what stdin holds.
+///
+/// # Errors
+/// Where one is not `@FILE`; when stdin can't be read, or holds no such messages.
+pub(crate) fn binary(
+    messages: &[String],
+    delimited: &[String],
+) -> Result<Vec<BinarySource>, Failure> {
+    let mut sources = Vec::new();
+    let messages = messages.iter().map(|typed| ("--data-binary", typed));
+    let delimited = delimited.iter().map(|typed| ("--data-delimited", typed));
+    for (flag, typed) in messages.chain(delimited) {
+        let is_one = flag == "--data-binary";
+        match typed.strip_prefix('@') {
+            Some("-") => {
+                let bytes = input::stdin().map_err(|e| {
+                    Failure::usage(
+                        format_args!("{flag} @-: can't read stdin: {e}"),
+                        &format!(
+                            "pipe the messages into this command, or name a file: {flag} @FILE"
+                        ),
+                    )
+                })?;
+                match is_one {
+                    true => sources.push(BinarySource::of(&bytes)),
+                    false => {
+                        let found = spec::delimited("stdin", &bytes);
+                        let found = found.map_err(|problem| {
+                            Failure::usage(
+                                format_args!("{flag}: {problem}"),
+                                "--data-binary @- takes stdin as one message",
+                            )
+                        })?;
+                        sources.extend(found.iter().map(|m| BinarySource::of(&m.bytes)));
+                    }
+                }
+            }
+            Some(path) if !path.is_empty() => sources.push(match is_one {
+                true => BinarySource::File(path.into()),
+                false => BinarySource::Delimited(path.into()),
+            }),
+            _ => {
+                return Err(Failure::usage(
+                    format_args!("{flag}: `{typed}` names no file"),
+                    &format!("write {flag} @FILE, or {flag} @- for stdin"),
+                ));
+            }
+        }
+    }
+    Ok(sources)
 }
 
 /// What `--metadata` was given.

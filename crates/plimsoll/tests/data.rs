@@ -7,10 +7,12 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::peers::python;
-use support::{Place, Server};
+use support::{Place, Server, told, wait};
 
 const SHOP: &str = r#"syntax = "proto3"; package shop;
     message Item { string name = 1; int32 price = 2; }
@@ -68,6 +70,12 @@ impl Remembered {
     #[track_caller]
     fn metadata(&self, name: &str) -> Counted {
         serde_json::from_value(self.0["metadata"][name].clone()).expect("counts")
+    }
+
+    /// Calls by their messages in hexadecimal, joined with commas.
+    #[track_caller]
+    fn calls(&self) -> Counted {
+        serde_json::from_value(self.0["calls"].clone()).expect("counts")
     }
 }
 
@@ -144,4 +152,144 @@ fn secret_metadata_vary_in_several_processes_too() {
         counted([("Bearer blue", 10), ("Bearer red", 10)])
     );
     assert_eq!(remembered.metadata("x-api-key"), counted([("{{7", 20)]));
+}
+
+/// Field 9 is not described; the name is `é`. What goes out is not what an encoder would make of it.
+const ODD: &[u8] = b"\x48\x05\x10\x87\x00\x0a\x02\xc3\xa9";
+const ODD_HEX: &str = "48051087000a02c3a9";
+
+#[test]
+fn binary_messages_arrive_byte_for_byte() {
+    let abroad = Abroad::new();
+    let place = &abroad.place;
+    let large = [&b"\x0a\xc0\xb8\x02"[..], &b"x".repeat(40_000)].concat();
+    for (name, bytes) in [
+        ("odd.bin", ODD),
+        ("empty.bin", b""),
+        ("large.bin", &large),
+        ("many.bin", &[&[2, 0x10, 7, 0, 9][..], ODD].concat()),
+    ] {
+        fs::write(place.path(name), bytes).expect("writable");
+    }
+    let plan = "target = \"TARGET\"\n[call.grpc]\nmethod = \"shop.Shop/Add\"\nproto = [\"shop.proto\"]\n\
+                message_binary = [\"odd.bin\", { base64 = \"EAg=\" }]\n[load]\nclients = 2\ncalls = 10\n";
+    let plan = plan.replace("TARGET", &abroad.server.plaintext());
+    fs::write(place.path("plan.toml"), plan).expect("writable");
+
+    abroad.load("Add", 7, &["--data-binary", "@odd.bin"]);
+    abroad.load(
+        "Add",
+        4,
+        &["--data-binary", "@empty.bin", "--compression", "gzip"],
+    );
+    abroad.load("Add", 3, &["--data-binary", "@large.bin"]);
+    // In turn: 2, 2 and 2.
+    abroad.load("Add", 6, &["--data-delimited", "@many.bin"]);
+    let both = ["--data-binary", "@odd.bin", "--data-delimited", "@many.bin"];
+    abroad.load("AddAll", 5, &both);
+    let out = ["--out", "planned", "-q"];
+    place.expect(0, &[&["run", "plan.toml"], &out[..]].concat());
+    // What a run keeps needs no file.
+    for name in ["odd.bin", "many.bin"] {
+        fs::remove_file(place.path(name)).expect("a file");
+    }
+    place.expect(0, &["run", "planned/plan.toml", "--out", "again", "-q"]);
+
+    let remembered = abroad.stop();
+    let mut large_hex = "0ac0b802".to_owned();
+    large_hex.push_str(&"78".repeat(40_000));
+    let stream = format!("{ODD_HEX},1007,,{ODD_HEX}");
+    let expected = counted([
+        (ODD_HEX, 7 + 2 + 5 + 5),
+        ("", 4 + 2),
+        ("1007", 2),
+        ("1008", 5 + 5),
+        (&large_hex, 3),
+        (&stream, 5),
+    ]);
+    assert_eq!(remembered.calls(), expected);
+}
+
+#[test]
+fn binary_messages_come_from_stdin_too() {
+    for (flag, bytes, expected) in [
+        ("--data-binary", ODD.to_vec(), counted([(ODD_HEX, 4)])),
+        (
+            "--data-delimited",
+            [&[2, 0x10, 7, 9][..], ODD].concat(),
+            counted([("1007", 2), (ODD_HEX, 2)]),
+        ),
+    ] {
+        let abroad = Abroad::new();
+        let url = abroad.server.plaintext();
+        let call = [
+            "grpc",
+            &url,
+            "-q",
+            "--proto",
+            "shop.proto",
+            "-m",
+            "shop.Shop/Add",
+        ];
+        let load = ["--clients", "2", "--calls", "4", flag, "@-"];
+        let mut command = abroad.place.command(&[&call[..], &load].concat());
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("plimsoll starts");
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin.write_all(&bytes).expect("written");
+        drop(stdin);
+        assert_eq!(wait(&mut child), 0);
+        assert_eq!(abroad.stop().calls(), expected);
+    }
+}
+
+#[test]
+fn binary_messages_that_are_none_are_told_before_any_load() {
+    let place = Place::new();
+    fs::write(place.path("shop.proto"), SHOP).expect("writable");
+    for (name, bytes) in [
+        ("cut.bin", &b"\x0a\x05ab"[..]),
+        ("latin.bin", b"\x0a\x01\xe9"),
+        ("one.bin", b"\x10\x07"),
+        ("many.bin", b"\x02\x10\x07\x02\x0a\x05"),
+        ("ends.bin", b"\x02\x10\x07\x05\x10"),
+    ] {
+        fs::write(place.path(name), bytes).expect("writable");
+    }
+    for (flags, problem) in [
+        (
+            &["--data-binary", "@cut.bin"][..],
+            "cut.bin: not a shop.Item: ",
+        ),
+        (
+            &["--data-binary", "@latin.bin"],
+            "latin.bin: not a shop.Item: ",
+        ),
+        (&["--data-binary", "@gone.bin"], "can't read gone.bin"),
+        (&["--data-binary", "one.bin"], "write --data-binary @FILE"),
+        (
+            &["--data-binary", "@one.bin", "-d", "{}"],
+            "given beside --data",
+        ),
+        (
+            &["--data-delimited", "@many.bin"],
+            "many.bin, message 2: not a shop.Item: ",
+        ),
+        (
+            &["--data-delimited", "@ends.bin"],
+            "ends.bin, message 2: its length at byte 3 is 5, and 1 bytes follow",
+        ),
+    ] {
+        let call = ["grpc", "grpc://127.0.0.1:1", "--proto", "shop.proto"];
+        let rest = ["-m", "shop.Shop/Add", "--rate", "1/s", "--calls", "1"];
+        let output = place.run(&[&call[..], &rest, flags].concat());
+        let said = told(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let said: Vec<&str> = said.split_whitespace().filter(|w| *w != "│").collect();
+        let said = said.join(" ");
+        assert!(said.contains(problem.trim()), "{flags:?}: {said}");
+    }
 }

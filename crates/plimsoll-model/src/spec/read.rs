@@ -8,9 +8,9 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use toml::de::{DeTable, DeValue};
 
 use super::{
-    BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, HoldSpec, LoadSpec,
-    MetadataSource, PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec, TlsSpec,
-    WatchSpec, suggest,
+    BinaryTable, BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, HoldSpec,
+    LoadSpec, MetadataSource, PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec,
+    TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -145,6 +145,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "load.steps" => keys_of::<StepSpec>(),
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
+        "call.grpc.message_binary" => keys_of::<BinaryTable>(),
         path if path.starts_with("call.grpc.metadata.") => keys_of::<MetadataSource>(),
         _ => return None,
     })
@@ -247,7 +248,7 @@ mod tests {
                 "targt = \"x\"\n[load]\nraet = \"1/s\"\nca = 3\n[call.grpc]\nzzz = 1\n[foo]\n"
             ),
             [
-                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, stream_duration, message_file, metadata, authority, user_agent, compression, max_message, deadline",
+                "`call.grpc.zzz`: unknown key in [call.grpc] [zzz] the keys here are method, proto, import_path, descriptor_set, reflection, message, messages, pace, expect, cancel_after, stream_duration, message_file, message_binary, metadata, authority, user_agent, compression, max_message, deadline",
                 "`foo`: unknown key at the top of a plan [foo] the keys here are name, target, seed, requests, tls, rows, call, load, objective, watch, find, ladder",
                 "`load.ca`: unknown key in [load] [ca] `ca` belongs in [tls]",
                 "`load.raet`: unknown key in [load] [raet] did you mean `rate`?",

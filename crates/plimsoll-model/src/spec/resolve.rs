@@ -11,6 +11,7 @@ use crate::plan::{
 };
 use crate::template::{Render, Rows};
 
+mod binary;
 mod bolt;
 mod fetch;
 mod grpc;
@@ -20,12 +21,13 @@ mod objectives;
 mod plugin;
 mod rows;
 pub(super) use load::stage;
-pub use metadata::metadata;
 #[cfg(test)]
 mod tests;
 mod tls;
 
+pub use binary::{BinaryMessage, delimited};
 pub(super) use bolt::VERSIONS;
+pub use metadata::metadata;
 pub(super) use tls::{GROUPS, SUITES};
 pub use tls::{group_named, suite_named, trust};
 
@@ -41,9 +43,13 @@ pub trait Surroundings {
     /// # Errors
     /// As the file system tells them.
     fn read(&self, path: &Path) -> std::io::Result<String>;
-    /// Finds the method and encodes its message (JSON text, which may have the fields of a
-    /// [`crate::template::Template`], those of `rows` among them). `metadata` are the call's,
-    /// for a server that has to be asked.
+    /// A file's bytes.
+    ///
+    /// # Errors
+    /// As the file system tells them.
+    fn read_bytes(&self, path: &Path) -> std::io::Result<Vec<u8>>;
+    /// Finds the method, and encodes or checks its messages. `metadata` are the call's, for a
+    /// server that has to be asked.
     ///
     /// # Errors
     /// A problem that names its key below `call.grpc`.
@@ -51,7 +57,7 @@ pub trait Surroundings {
         &self,
         call: &GrpcSpec,
         method: &str,
-        json: &str,
+        messages: Messages<'_>,
         rows: Option<&Rows>,
         metadata: &[(String, String)],
     ) -> Result<EncodedCall, Problem>;
@@ -65,6 +71,14 @@ pub trait Surroundings {
     /// # Errors
     /// A problem that names its key below `call.plugin`.
     fn encode_plugin(&self, call: &PluginSpec) -> Result<EncodedPlugin, Problem>;
+}
+
+/// What a gRPC call is to send.
+#[derive(Clone, Copy, Debug)]
+pub enum Messages<'a> {
+    /// JSON text, which may have the fields of a [`crate::template::Template`].
+    Json(&'a str),
+    Binary(&'a [BinaryMessage]),
 }
 
 /// What a codec plugin made of a call.

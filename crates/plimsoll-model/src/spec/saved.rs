@@ -2,10 +2,12 @@
 
 use super::bolt::limit;
 use super::resolve::{GROUPS, SUITES, VERSIONS};
-use super::{Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec};
+use super::{
+    BinarySource, BinarySpec, Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec,
+};
 use crate::plan::{
-    Arrivals, CallPlan, ChainCheck, Compression, Pace, Plan, RecordLayer, Reuse, Spacing, Trust,
-    Watch,
+    Arrivals, CallPlan, ChainCheck, Compression, GivenMessages, Pace, Plan, RecordLayer, Reuse,
+    Spacing, Trust, Watch,
 };
 use crate::units::{Period, Size};
 
@@ -101,9 +103,16 @@ impl Spec {
         }
         if let (CallPlan::Grpc(call), Some(grpc)) = (&plan.call, &mut spec.call.grpc) {
             grpc.method = Some(call.method.clone());
-            // The text itself, so that the run stays the same when the file changes.
-            grpc.message = call.message_json.clone().map(MessageSpec);
-            grpc.message_file = None;
+            // The messages themselves, so that the run stays the same when the file changes.
+            (grpc.message, grpc.message_file, grpc.message_binary) = (None, None, None);
+            match &call.given {
+                GivenMessages::Nothing => {}
+                GivenMessages::Json(text) => grpc.message = Some(MessageSpec(text.clone())),
+                GivenMessages::Binary(messages) => {
+                    let each = messages.iter().map(|m| BinarySource::of(&m.bytes));
+                    grpc.message_binary = Some(BinarySpec(each.collect()));
+                }
+            }
             if let Some(stream) = call.stream.as_ref().filter(|s| s.kind.client_streams()) {
                 grpc.messages = Some(stream.count);
                 grpc.pace = Some(match stream.pace {

@@ -127,6 +127,12 @@ pub enum SchemaError {
         /// Its type, as a `.proto` file writes it.
         kind: String,
     },
+    #[error("{source_name}: not a {message}: {problem}")]
+    Binary {
+        source_name: String,
+        message: String,
+        problem: String,
+    },
     #[error("message {number} of the list: {error}")]
     Listed {
         /// From 1.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plimsoll_model::spec::{CallSpec, GrpcSpec, MessageSpec, PaceSpec};
+use plimsoll_model::spec::{BinarySpec, CallSpec, GrpcSpec, MessageSpec, PaceSpec};
 use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
@@ -57,6 +57,26 @@ pub(crate) struct Arguments {
         help_heading = "Call"
     )]
     data: Option<String>,
+
+    /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; may be given
+    /// again: a stream sends them all, else calls take them in turn.
+    #[arg(
+        long,
+        env = "PLIMSOLL_DATA_BINARY",
+        value_name = "@FILE",
+        help_heading = "Call"
+    )]
+    data_binary: Vec<String>,
+
+    /// The same, with several messages in a file, each behind its length as a varint (protobuf's
+    /// delimited format).
+    #[arg(
+        long,
+        env = "PLIMSOLL_DATA_DELIMITED",
+        value_name = "@FILE",
+        help_heading = "Call"
+    )]
+    data_delimited: Vec<String>,
 
     #[command(flatten)]
     rows: RowFlags,
@@ -275,6 +295,8 @@ impl Arguments {
         };
         let (message, file) = quick::text_or_file(self.data.as_deref())?;
         (call.message, call.message_file) = (message.map(MessageSpec), file);
+        let binary = quick::binary(&self.data_binary, &self.data_delimited)?;
+        call.message_binary = Some(BinarySpec(binary)).filter(|spec| !spec.0.is_empty());
         call.metadata = quick::metadata(&self.metadata)?;
         Ok(call)
     }

@@ -13,11 +13,14 @@ impl Surroundings for Nothing {
     fn read(&self, _: &std::path::Path) -> std::io::Result<String> {
         Err(std::io::ErrorKind::NotFound.into())
     }
+    fn read_bytes(&self, _: &std::path::Path) -> std::io::Result<Vec<u8>> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
     fn encode_grpc(
         &self,
         _: &spec::GrpcSpec,
         _: &str,
-        _: &str,
+        _: spec::Messages<'_>,
         _: Option<&Rows>,
         _: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {

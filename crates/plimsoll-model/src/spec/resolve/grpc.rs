@@ -1,8 +1,10 @@
 //! `[call.grpc]` → plan.
 
 use super::metadata::Given;
-use super::{EncodedCall, GrpcSpec, Problems, Spec, Surroundings, is_printable, is_visible};
-use crate::plan::{CallPlan, Compression, GrpcCall, MethodKind, Pace, StreamPlan};
+use super::{
+    EncodedCall, GrpcSpec, Messages, Problems, Spec, Surroundings, is_printable, is_visible,
+};
+use crate::plan::{CallPlan, Compression, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan};
 use crate::spec::PaceSpec;
 use crate::template::{self, Varying, VaryingMetadata};
 use crate::units::Size;
@@ -78,12 +80,13 @@ impl Problems {
             self.add("call.grpc.method", "missing: write package.Service/Method");
             return None;
         };
-        let json = self.message(call, surroundings)?;
+        let given = self.message(call, surroundings)?;
         if spec.rows.is_some() && rows.is_none() {
             return None;
         }
-        let text = json.as_deref().unwrap_or("{}");
-        if rows.is_some() && !template::uses_rows(text) && !metadata.uses_rows {
+        let messages = given.messages();
+        let uses_rows = matches!(messages, Messages::Json(text) if template::uses_rows(text));
+        if rows.is_some() && !uses_rows && !metadata.uses_rows {
             self.add(
                 "rows",
                 "neither a message nor metadata have a field of them: write {{row.NAME}} where a column belongs",
@@ -91,7 +94,8 @@ impl Problems {
         }
         let variation = self.variation(spec, rows.as_ref());
         let first = metadata.of_first_call(&variation);
-        let encoded = match surroundings.encode_grpc(call, method, text, rows.as_ref(), &first) {
+        let encoded = match surroundings.encode_grpc(call, method, messages, rows.as_ref(), &first)
+        {
             Ok(encoded) => encoded,
             Err(problem) => {
                 self.0.push(problem);
@@ -110,7 +114,7 @@ impl Problems {
                 variation: variation.clone(),
                 messages: encoded.varying,
             }),
-            message_json: json,
+            given,
             metadata: metadata.constant,
             varying_metadata: (!metadata.varying.is_empty()).then_some(VaryingMetadata {
                 variation,
@@ -207,30 +211,38 @@ impl Problems {
         })
     }
 
-    /// The message's JSON; `Some(None)`: the empty message.
+    /// What the plan has for messages. `None`: something is wrong with it, and was said.
     fn message(
         &mut self,
         call: &GrpcSpec,
         surroundings: &dyn Surroundings,
-    ) -> Option<Option<String>> {
-        let json = match (&call.message, &call.message_file) {
-            (Some(_), Some(_)) => {
-                self.add(
-                    "call.grpc.message_file",
-                    "given beside call.grpc.message: use one of the two",
-                );
-                return None;
-            }
-            (Some(message), None) => message.0.clone(),
-            (None, Some(path)) => {
-                let key = "call.grpc.message_file";
-                let text = surroundings
-                    .read(path)
-                    .map_err(|e| format!("can't read {}: {e}", path.display()));
-                self.keep(key, text)?
-            }
-            (None, None) => return Some(None),
-        };
-        Some(Some(json))
+    ) -> Option<GivenMessages> {
+        let given = [
+            ("message", call.message.is_some()),
+            ("message_file", call.message_file.is_some()),
+            ("message_binary", call.message_binary.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|(_, given)| *given);
+        if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
+            self.add(
+                format!("call.grpc.{second}"),
+                format!("given beside call.grpc.{first}: use one of the two"),
+            );
+            return None;
+        }
+        if let Some(message) = &call.message {
+            return Some(GivenMessages::Json(message.0.clone()));
+        }
+        if let Some(path) = &call.message_file {
+            let text = surroundings
+                .read(path)
+                .map_err(|e| format!("can't read {}: {e}", path.display()));
+            let text = self.keep("call.grpc.message_file", text)?;
+            return Some(GivenMessages::Json(text));
+        }
+        match &call.message_binary {
+            Some(spec) => self.binary(spec, surroundings).map(GivenMessages::Binary),
+            None => Some(GivenMessages::Nothing),
+        }
     }
 }

@@ -38,6 +38,14 @@ impl Surroundings for World {
             _ => None,
         }
     }
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        match path.to_str() {
+            Some("one.bin") => Ok(vec![8, 1]),
+            Some("many.bin") => Ok(vec![2, 8, 2, 0]),
+            Some("cut.bin") => Ok(vec![2, 8]),
+            _ => Err(io::Error::from(io::ErrorKind::NotFound)),
+        }
+    }
     fn read(&self, path: &Path) -> io::Result<String> {
         match path.to_str() {
             Some("order.json") => Ok("{\"price\": 5}\n".into()),
@@ -52,10 +60,23 @@ impl Surroundings for World {
         &self,
         _: &GrpcSpec,
         method: &str,
-        json: &str,
+        messages: Messages<'_>,
         rows: Option<&Rows>,
         _: &[(String, String)],
     ) -> Result<EncodedCall, Problem> {
+        let json = match messages {
+            Messages::Json(json) => json,
+            Messages::Binary(given) => {
+                let bytes = given.iter().map(|message| message.bytes.clone()).collect();
+                return Ok(EncodedCall {
+                    method: method.into(),
+                    kind: MethodKind::ClientStreaming,
+                    messages: bytes,
+                    varying: Vec::new(),
+                    answer: None,
+                });
+            }
+        };
         if method == "score.ScoreService/GetScor" {
             return Err(Problem::new("call.grpc.method", "no such method"));
         }
@@ -792,6 +813,61 @@ fn wrong_fetches_say_what_is_right() {
     ] {
         let problems = wrong(&format!("{text}{load}"));
         assert_eq!(problems, [expected]);
+    }
+}
+
+#[test]
+fn messages_are_taken_from_binary_files() {
+    let with = |binary: &str| {
+        format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{binary}\n")
+    };
+    for (binary, messages) in [
+        ("message_binary = \"one.bin\"", &[&[8, 1][..]][..]),
+        (
+            "message_binary = { delimited = \"many.bin\" }",
+            &[&[8, 2], &[]],
+        ),
+        (
+            "message_binary = [{ base64 = \"CAM=\" }, \"one.bin\", { file = \"one.bin\" }]",
+            &[&[8, 3], &[8, 1], &[8, 1]],
+        ),
+    ] {
+        let text = with(binary);
+        let first = plan(&text);
+        let of = |plan: &Plan| match &plan.call {
+            CallPlan::Grpc(call) => call.stream.as_ref().unwrap().messages.clone(),
+            _ => panic!("not gRPC"),
+        };
+        assert_eq!(of(&first), messages, "{binary}");
+        // As the run directory has it, without the files.
+        let saved = read(&text).unwrap().filled_in(&first).to_toml().unwrap();
+        assert!(!saved.contains(".bin\""), "{saved}");
+        assert_eq!(of(&plan(&saved)), messages, "{saved}");
+    }
+    for (binary, told) in [
+        (
+            "message = \"{}\"\nmessage_binary = \"one.bin\"",
+            "`call.grpc.message_binary`: given beside call.grpc.message",
+        ),
+        (
+            "message_binary = []",
+            "`call.grpc.message_binary`: no message",
+        ),
+        (
+            "message_binary = [\"gone.bin\", \"one.bin\"]",
+            "`call.grpc.message_binary`: can't read gone.bin",
+        ),
+        (
+            "message_binary = { delimited = \"cut.bin\" }",
+            "`call.grpc.message_binary`: cut.bin, message 1: its length at byte 0 is 2, and 1 bytes",
+        ),
+        (
+            "message_binary = { base64 = \"*\" }",
+            "`call.grpc.message_binary`: message 1: not base64",
+        ),
+    ] {
+        let problems = wrong(&with(binary));
+        assert!(problems[0].starts_with(told), "{problems:?}");
     }
 }
 

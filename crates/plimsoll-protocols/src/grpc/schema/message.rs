@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use plimsoll_model::spec::BinaryMessage;
 use prost_reflect::prost::Message as _;
 use prost_reflect::{
     Cardinality, DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage,
@@ -57,6 +58,25 @@ impl Schema {
                     right,
                 })
             }
+        }
+    }
+
+    /// Whether bytes are a request of `method`.
+    ///
+    /// # Errors
+    /// Where they are not, or a required field is missing.
+    pub fn check(&self, method: &Method, given: &BinaryMessage) -> Result<(), SchemaError> {
+        let message = method.descriptor.input();
+        let bad = |problem: String| SchemaError::Binary {
+            source_name: given.source.clone(),
+            message: message.full_name().to_owned(),
+            problem,
+        };
+        let decoded = DynamicMessage::decode(message.clone(), &given.bytes[..]);
+        let decoded = decoded.map_err(|e| bad(e.to_string()))?;
+        match missing(&decoded, "") {
+            None => Ok(()),
+            Some((_, path)) => Err(bad(format!("field {path:?} is required and not there"))),
         }
     }
 

@@ -10,6 +10,7 @@ mod scalar;
 
 use std::sync::Arc;
 
+use plimsoll_model::spec::BinaryMessage;
 use plimsoll_model::template::{
     Column, Moment, Order, Render, Rows, Source, Template, TemplateError, Variation, has_fields,
     quote_bare,
@@ -113,6 +114,32 @@ impl Schema {
             requests.varying.clear();
         }
         Ok(requests)
+    }
+
+    /// Takes messages that are encoded already, as they are: a stream's, else calls have them in
+    /// turn.
+    ///
+    /// # Errors
+    /// Where one is no request of `method`, or lacks a field that is required.
+    pub fn take_all(
+        &self,
+        method: &Method,
+        given: &[BinaryMessage],
+    ) -> Result<Requests, SchemaError> {
+        for message in given {
+            self.check(method, message)?;
+        }
+        let mut messages: Vec<_> = given.iter().map(|message| message.bytes.clone()).collect();
+        let mut varying: Vec<Arc<dyn Render>> = Vec::new();
+        if messages.len() > 1 && !method.kind().client_streams() {
+            let each = messages.iter().map(|bytes| {
+                let patched = Patched::new(vec![Node::Bytes(bytes.clone().into())]);
+                Arc::new(patched) as Arc<dyn Render>
+            });
+            varying = vec![Arc::new(InTurn(each.collect()))];
+            messages.truncate(1);
+        }
+        Ok(Requests { messages, varying })
     }
 
     /// A message as the `first` call has it, and what makes every call's own.

@@ -1,0 +1,114 @@
+//! `message_binary` in `[call.grpc]`: messages in the protobuf encoding, and where they are.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Messages: the path of a file that is one, a table, or a list of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BinarySpec(pub Vec<BinarySource>);
+
+/// One message, or several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BinarySource {
+    /// `"order.bin"` or `{ file = "order.bin" }`: a message.
+    File(PathBuf),
+    /// `{ delimited = "orders.bin" }`: messages, each behind its length as a varint, as protobuf's
+    /// libraries write and parse them (`writeDelimitedTo`).
+    Delimited(PathBuf),
+    /// `{ base64 = "CAE=" }`: a message.
+    Base64(String),
+}
+
+impl BinarySource {
+    /// A message that stands in the plan itself.
+    pub fn of(message: &[u8]) -> BinarySource {
+        BinarySource::Base64(STANDARD.encode(message))
+    }
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct BinaryTable {
+    file: Option<PathBuf>,
+    delimited: Option<PathBuf>,
+    base64: Option<String>,
+}
+
+const RIGHT: &str = "a path, { file = \"PATH\" }, { delimited = \"PATH\" }, { base64 = \"TEXT\" }, or a list of them";
+
+impl Serialize for BinarySource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut table = BinaryTable::default();
+        match self.clone() {
+            BinarySource::File(path) => table.file = Some(path),
+            BinarySource::Delimited(path) => table.delimited = Some(path),
+            BinarySource::Base64(text) => table.base64 = Some(text),
+        }
+        table.serialize(serializer)
+    }
+}
+
+impl Serialize for BinarySpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for BinarySource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BinarySource, D::Error> {
+        struct One;
+        impl<'de> Visitor<'de> for One {
+            type Value = BinarySource;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(RIGHT)
+            }
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<BinarySource, E> {
+                Ok(BinarySource::File(path.into()))
+            }
+            fn visit_map<M: de::MapAccess<'de>>(self, map: M) -> Result<BinarySource, M::Error> {
+                let table = BinaryTable::deserialize(de::value::MapAccessDeserializer::new(map))?;
+                let mut given = [
+                    table.file.map(BinarySource::File),
+                    table.delimited.map(BinarySource::Delimited),
+                    table.base64.map(BinarySource::Base64),
+                ]
+                .into_iter()
+                .flatten();
+                match (given.next(), given.next()) {
+                    (Some(source), None) => Ok(source),
+                    _ => Err(de::Error::custom(format_args!("a source is {RIGHT}"))),
+                }
+            }
+        }
+        deserializer.deserialize_any(One)
+    }
+}
+
+impl<'de> Deserialize<'de> for BinarySpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BinarySpec, D::Error> {
+        struct Sources;
+        impl<'de> Visitor<'de> for Sources {
+            type Value = BinarySpec;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(RIGHT)
+            }
+            fn visit_str<E: de::Error>(self, path: &str) -> Result<BinarySpec, E> {
+                Ok(BinarySpec(vec![BinarySource::File(path.into())]))
+            }
+            fn visit_map<M: de::MapAccess<'de>>(self, map: M) -> Result<BinarySpec, M::Error> {
+                let map = de::value::MapAccessDeserializer::new(map);
+                Ok(BinarySpec(vec![BinarySource::deserialize(map)?]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<BinarySpec, A::Error> {
+                let seq = de::value::SeqAccessDeserializer::new(seq);
+                Vec::deserialize(seq).map(BinarySpec)
+            }
+        }
+        deserializer.deserialize_any(Sources)
+    }
+}

@@ -1,0 +1,153 @@
+//! `message_binary` → the bytes of each message, with where it comes from.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::{Problems, Surroundings};
+use crate::spec::{BinarySource, BinarySpec};
+
+const KEY: &str = "call.grpc.message_binary";
+
+/// A message in the protobuf encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BinaryMessage {
+    pub bytes: Vec<u8>,
+    /// Where it comes from, in words for an error.
+    pub source: String,
+}
+
+impl Problems {
+    /// `None`: something is wrong with them, and was said.
+    pub(super) fn binary(
+        &mut self,
+        spec: &BinarySpec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<Vec<BinaryMessage>> {
+        let mut messages = Vec::new();
+        let mut all_good = true;
+        for (i, source) in spec.0.iter().enumerate() {
+            let found = bytes(source, i, surroundings).and_then(|(name, bytes)| match source {
+                BinarySource::File(_) | BinarySource::Base64(_) => Ok(vec![BinaryMessage {
+                    bytes,
+                    source: name,
+                }]),
+                BinarySource::Delimited(_) => delimited(&name, &bytes),
+            });
+            match self.keep(KEY, found) {
+                Some(mut found) => messages.append(&mut found),
+                None => all_good = false,
+            }
+        }
+        if all_good && messages.is_empty() {
+            self.add(KEY, "no message: name at least one");
+            return None;
+        }
+        all_good.then_some(messages)
+    }
+}
+
+/// The bytes of a source, and its name.
+fn bytes(
+    source: &BinarySource,
+    place: usize,
+    surroundings: &dyn Surroundings,
+) -> Result<(String, Vec<u8>), String> {
+    match source {
+        BinarySource::File(path) | BinarySource::Delimited(path) => {
+            let name = path.display().to_string();
+            match surroundings.read_bytes(path) {
+                Ok(bytes) => Ok((name, bytes)),
+                Err(e) => Err(format!("can't read {name}: {e}")),
+            }
+        }
+        BinarySource::Base64(text) => {
+            let name = format!("message {}", place + 1);
+            match BASE64.decode(text) {
+                Ok(bytes) => Ok((name, bytes)),
+                Err(e) => Err(format!("{name}: not base64: {e}")),
+            }
+        }
+    }
+}
+
+/// Messages that stand behind their lengths as varints, in what is called `name`.
+///
+/// # Errors
+/// Where a length is none, or leads past the end.
+pub fn delimited(name: &str, all: &[u8]) -> Result<Vec<BinaryMessage>, String> {
+    let mut messages = Vec::new();
+    let mut rest = all;
+    while !rest.is_empty() {
+        let source = format!("{name}, message {}", messages.len() + 1);
+        let at = all.len() - rest.len();
+        let Some((length, behind)) = varint(rest) else {
+            return Err(format!(
+                "{source}: no length at byte {at}: each message stands behind its length as a varint"
+            ));
+        };
+        let message = usize::try_from(length).ok().and_then(|n| behind.get(..n));
+        let Some(bytes) = message else {
+            return Err(format!(
+                "{source}: its length at byte {at} is {length}, and {} bytes follow",
+                behind.len()
+            ));
+        };
+        rest = &behind[bytes.len()..];
+        messages.push(BinaryMessage {
+            bytes: bytes.to_vec(),
+            source,
+        });
+    }
+    Ok(messages)
+}
+
+/// A number in protobuf's varint encoding, and what follows it.
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (i, byte) in bytes.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7f);
+        if i == 9 && bits > 1 {
+            return None;
+        }
+        value |= bits << (7 * i);
+        if byte & 0x80 == 0 {
+            return Some((value, &bytes[i + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_stand_behind_their_lengths() {
+        let mut file = vec![1, 7, 0, 0x80, 0x01];
+        file.extend([9; 128]);
+        let bytes = |all: &[u8]| -> Result<Vec<Vec<u8>>, String> {
+            let messages = delimited("f", all)?;
+            Ok(messages.into_iter().map(|message| message.bytes).collect())
+        };
+        assert_eq!(bytes(&file), Ok(vec![vec![7], vec![], vec![9; 128]]));
+        assert_eq!(bytes(&[]), Ok(vec![]));
+        // Cut anywhere, it is told where.
+        for end in 0..file.len() {
+            let whole = [0, 2, 3].contains(&end);
+            assert_eq!(bytes(&file[..end]).is_ok(), whole, "{end}");
+        }
+        let told = bytes(&file[..50]).unwrap_err();
+        assert_eq!(
+            told,
+            "f, message 3: its length at byte 3 is 128, and 45 bytes follow"
+        );
+        let told = bytes(&[0xff; 12]).unwrap_err();
+        assert!(
+            told.starts_with("f, message 1: no length at byte 0"),
+            "{told}"
+        );
+        let longest = [&[0xff; 9][..], &[1]].concat();
+        assert_eq!(varint(&longest), Some((u64::MAX, &[][..])));
+        assert!(bytes(&longest).is_err());
+    }
+}
