@@ -87,10 +87,10 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             first_byte: Time(arrival + 5 * MS),
             done: Time(arrival + 5 * MS + i * 1_000),
             stage,
-            outcome: if i % 100 == 7 {
-                Outcome::Reset
-            } else {
-                Outcome::Ok
+            outcome: match i % 100 {
+                7 if i == 907 => Outcome::CutOff,
+                7 => Outcome::Reset,
+                _ => Outcome::Ok,
             },
             bytes_sent: 10,
             bytes_received: 11,
@@ -197,7 +197,8 @@ fn a_run_read_back_is_the_run() {
     assert!(run.reason.unwrap().starts_with("generator-limited: "));
 
     let total = &run.summary.total;
-    assert_eq!((total.due, total.ok, total.errors), (2_002, 1_980, 20));
+    assert_eq!((total.due, total.ok), (2_002, 1_980));
+    assert_eq!((total.errors, total.cut_off), (18, 2));
     assert_eq!(total.elapsed_us, Some(2_000_000));
     assert_eq!(total.offered_per_s, Some(1_001.0));
     assert_eq!(total.achieved_per_s, Some(1_000.0));

@@ -72,6 +72,8 @@ fn every_call_succeeds(place: &Place, url: &str, call: &[&str], link: &Link) {
         assert_eq!(run["total"]["errors"], 0, "{run}");
         assert_eq!(run["count_check"]["matches"], true, "{run}");
         assert_eq!(run["security"], link.name);
+        let replaced = load.contains(&"--cold").then_some(1);
+        assert_eq!(run["calls_per_connection"].as_u64(), replaced, "{run}");
     }
 }
 

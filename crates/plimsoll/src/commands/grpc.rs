@@ -113,7 +113,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_REFLECTION", value_parser = boolish(), help_heading = "Call")]
     reflection: bool,
 
-    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment.
+    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment,
+    /// and fields such as {{row.user}} vary from call to call.
     #[arg(
         long,
         env = "PLIMSOLL_METADATA",
