@@ -162,7 +162,8 @@ const ODD_HEX: &str = "48051087000a02c3a9";
 fn binary_messages_arrive_byte_for_byte() {
     let abroad = Abroad::new();
     let place = &abroad.place;
-    let large = [&b"\x0a\xc0\xb8\x02"[..], &b"x".repeat(40_000)].concat();
+    // Of more than one DATA frame.
+    let large = [&b"\x0a\xa0\x9c\x01"[..], &b"x".repeat(20_000)].concat();
     for (name, bytes) in [
         ("odd.bin", ODD),
         ("empty.bin", b""),
@@ -196,8 +197,8 @@ fn binary_messages_arrive_byte_for_byte() {
     place.expect(0, &["run", "planned/plan.toml", "--out", "again", "-q"]);
 
     let remembered = abroad.stop();
-    let mut large_hex = "0ac0b802".to_owned();
-    large_hex.push_str(&"78".repeat(40_000));
+    let mut large_hex = "0aa09c01".to_owned();
+    large_hex.push_str(&"78".repeat(20_000));
     let stream = format!("{ODD_HEX},1007,,{ODD_HEX}");
     let expected = counted([
         (ODD_HEX, 7 + 2 + 5 + 5),

@@ -636,7 +636,7 @@ fn our_sessions_go_through_a_stack_of_python_over_tls() {
 #[test]
 fn sessions_that_the_end_of_the_run_cuts_off_have_not_failed() {
     let place = Place::new();
-    let stack = Stack::start_with(&place, &["--tokens", "1000000"]);
+    let stack = Stack::start_with(&place, &["--tokens", "20000"]);
     let api = format!("session://{}", stack.api);
     let socket = format!("ws://{}", stack.gateway);
     let flags = ["--clients", "5", "--queries", "1", "--duration", "1s"];
