@@ -1,5 +1,7 @@
 //! The whole stack with a real redis-server and haproxy: up, loaded, hurt, down.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
 mod support;
 
 use std::fs;

@@ -1,7 +1,7 @@
 //! A backend and gateways on one bus, on free ports, ended when dropped.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_protocols::serving::Listen;
 use plimsoll_relays::bus::Bus;
@@ -10,6 +10,7 @@ use plimsoll_relays::llm::{Llm, LlmOptions};
 use plimsoll_relays::token::{Signer, Verifier};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::client::{http, post};
 
