@@ -132,7 +132,9 @@ fn broken(e: &AnswerError) -> ProtocolError {
     let outcome = match e {
         AnswerError::Short { .. } | AnswerError::EndedInChunks { .. } => Outcome::BodyLength,
         AnswerError::EndedInHead => Outcome::ConnectionClosed,
-        AnswerError::Head(_) | AnswerError::HeadTooLong => Outcome::ProtocolError,
+        AnswerError::Head(_) | AnswerError::HeadTooLong | AnswerError::Switching => {
+            Outcome::ProtocolError
+        }
         _ => Outcome::BadAnswer,
     };
     ProtocolError {

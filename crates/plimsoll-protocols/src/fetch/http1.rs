@@ -22,6 +22,8 @@ pub enum AnswerError {
     ContentLength(String),
     #[error("two different lengths: {0} and {1}")]
     TwoLengths(u64, u64),
+    #[error("101, and no other protocol was asked for (RFC 9110, 15.2.2)")]
+    Switching,
     #[error("transfer coding {0:?} is not known; chunked is")]
     TransferCoding(String),
     #[error("both Content-Length and Transfer-Encoding, which servers must not send")]
@@ -111,6 +113,10 @@ impl Answers {
                         *framing = Framing::Chunked(Chunk::DataEnd);
                     }
                     n
+                }
+                // Anything else is no line, and its end need never come.
+                Framing::Chunked(Chunk::DataEnd) if !is_line_end(&self.partial, rest) => {
+                    return Err(AnswerError::Chunk);
                 }
                 Framing::Chunked(chunk) => {
                     let (n, line) = take_line(&mut self.partial, rest)?;
@@ -206,6 +212,9 @@ fn read_head(bytes: &[u8]) -> Result<Option<(usize, Option<(Answer, Framing)>)>,
         httparse::Status::Complete(length) => length,
     };
     let status = response.code.unwrap_or(0);
+    if status == 101 {
+        return Err(AnswerError::Switching);
+    }
     if (100..200).contains(&status) {
         return Ok(Some((length, None)));
     }
@@ -276,6 +285,11 @@ fn take_line(partial: &mut Vec<u8>, rest: &[u8]) -> Result<(usize, Option<Vec<u8
         return Err(AnswerError::Chunk);
     }
     Ok((taken, Some(line)))
+}
+
+/// Whether the two pieces together begin with a line end, as far as they go.
+fn is_line_end(begin: &[u8], rest: &[u8]) -> bool {
+    begin.iter().chain(rest).zip(b"\r\n").all(|(a, b)| a == b)
 }
 
 /// What follows a line of a chunked body; true: the body is over.
@@ -422,6 +436,25 @@ mod tests {
                 let (found, end) = all(bytes.as_bytes(), step);
                 assert_eq!((found.len(), end), (0, Err(error.clone())), "{bytes}");
             }
+        }
+    }
+
+    #[test]
+    fn a_chunk_with_more_data_than_it_says_is_refused_before_any_line_ends() {
+        let bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello";
+        for more in [&b"w"[..], b"world", b"\rw", b"\n"] {
+            let bytes = [&bytes[..], more].concat();
+            for step in [1, bytes.len()] {
+                assert_eq!(all(&bytes, step), (vec![], Err(AnswerError::Chunk)));
+            }
+        }
+    }
+
+    #[test]
+    fn other_protocols_that_nobody_asked_for_are_refused() {
+        let bytes = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n";
+        for step in [1, bytes.len()] {
+            assert_eq!(all(bytes, step), (vec![], Err(AnswerError::Switching)));
         }
     }
 
