@@ -138,8 +138,28 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// `None`: not all there yet.
+    /// The head that counts: interim ones (RFC 9110 §15.2) before it are skipped, and are part
+    /// of its size. `None`: not all there yet.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<Head>, NotAnAnswer> {
+        let mut before = 0;
+        while let Some(head) = Head::parse_one(&bytes[before..])? {
+            before += head.size;
+            if !matches!(head.status, 100 | 102..=199) {
+                return Ok(Some(Head {
+                    size: before,
+                    ..head
+                }));
+            }
+            if before > MOST_HEAD {
+                return Err(NotAnAnswer(
+                    "more than 32 KiB of interim answers (1xx)".to_owned(),
+                ));
+            }
+        }
+        Ok(None)
+    }
+
+    fn parse_one(bytes: &[u8]) -> Result<Option<Head>, NotAnAnswer> {
         let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
         let mut parsed = httparse::Response::new(&mut headers);
         let size = match parsed.parse(bytes) {
@@ -174,7 +194,12 @@ impl Head {
                         return Err(NotAnAnswer("two different Content-Lengths".to_owned()));
                     }
                 }
-                "transfer-encoding" => head.chunked = value.eq_ignore_ascii_case("chunked"),
+                "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => head.chunked = true,
+                "transfer-encoding" => {
+                    return Err(NotAnAnswer(format!(
+                        "transfer coding {value:?} is not known; chunked is"
+                    )));
+                }
                 "connection" => {
                     for option in value.split(',').map(str::trim) {
                         head.closes |= option.eq_ignore_ascii_case("close");
@@ -187,6 +212,11 @@ impl Head {
                 "sec-websocket-accept" => head.accept = Some(value.to_owned()),
                 _ => {}
             }
+        }
+        if head.chunked && head.length.is_some() {
+            return Err(NotAnAnswer(
+                "both Content-Length and Transfer-Encoding".to_owned(),
+            ));
         }
         Ok(Some(head))
     }
@@ -219,7 +249,7 @@ impl Head {
     }
 }
 
-/// RFC 9112 §7.1, without trailers.
+/// RFC 9112 §7.1. What trailers say is not read.
 fn unchunk(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, NotAnAnswer> {
     let mut body = Vec::new();
     loop {
@@ -237,14 +267,16 @@ fn unchunk(mut bytes: &[u8]) -> Result<Option<Vec<u8>>, NotAnAnswer> {
             return Err(NotAnAnswer("a body of more than 1 MiB".to_owned()));
         }
         let begin = line + 2;
+        if size == 0 {
+            // The line end before is that of the last chunk, or of the last trailer.
+            let is_over = bytes[line..].windows(4).any(|w| w == b"\r\n\r\n");
+            return Ok(is_over.then_some(body));
+        }
         let Some(chunk) = bytes.get(begin..begin + size + 2) else {
             return Ok(None);
         };
         if !chunk.ends_with(b"\r\n") {
             return Err(NotAnAnswer("a chunk that does not end".to_owned()));
-        }
-        if size == 0 {
-            return Ok(Some(body));
         }
         body.extend_from_slice(&chunk[..size]);
         bytes = &bytes[begin + size + 2..];
@@ -283,6 +315,18 @@ mod tests {
             (&plain[..], 404, &b"{\"a\"}"[..], true),
             (chunked, 200, b"abcde", false),
             (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b"", false),
+            (
+                b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+                200,
+                b"a",
+                false,
+            ),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: y\r\nZ: z\r\n\r\n",
+                200,
+                b"a",
+                false,
+            ),
         ] {
             for piece in 1..=bytes.len() {
                 let answer = read(bytes, piece).unwrap().unwrap();
@@ -303,6 +347,10 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nffffffffffffffff\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: magic\r\nContent-Length: 1\r\n\r\na",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\na",
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+            &b"HTTP/1.1 100 Continue\r\n\r\n".repeat(2000),
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
         ] {
             assert!(read(bytes, bytes.len()).is_err(), "{bytes:?}");
