@@ -92,6 +92,9 @@ impl FrameHead {
         if length > i64::MAX as u64 {
             return Err("a payload length with its highest bit set");
         }
+        if matches!((short, length), (126, 0..=125) | (127, 0..=0xffff)) {
+            return Err("a payload length in more bytes than it needs");
+        }
         let mask = if masked {
             let Some(mask) = bytes.get(size..size + 4).and_then(|b| b.try_into().ok()) else {
                 return Ok(None);
@@ -216,6 +219,19 @@ mod tests {
             for cut in 0..head {
                 assert_eq!(FrameHead::parse(&out[..cut]).unwrap(), None);
             }
+        }
+    }
+
+    /// RFC 6455 §5.2: a length has as few bytes as it needs.
+    #[test]
+    fn lengths_in_more_bytes_than_they_need_are_refused() {
+        let of = |short: u8, length: &[u8]| FrameHead::parse(&[&[0x81, short], length].concat());
+        let (two, eight) = (u16::to_be_bytes, u64::to_be_bytes);
+        for (short, length) in [(126, &two(0)[..]), (126, &two(125)), (127, &eight(0xffff))] {
+            assert!(of(short, length).unwrap_err().contains("more bytes"));
+        }
+        for (short, length) in [(126, &two(126)[..]), (127, &eight(0x1_0000))] {
+            assert!(of(short, length).unwrap().is_some());
         }
     }
 
