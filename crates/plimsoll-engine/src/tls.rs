@@ -476,6 +476,10 @@ impl TlsSession {
             *bytes = &[];
             return Ok(false);
         };
+        if connection.protocol_version().is_none() && handshake::begins_with_goodbye(bytes) {
+            let goodbye = rustls::Error::AlertReceived(AlertDescription::CloseNotify);
+            return Err(classify(&goodbye, self.has_identity));
+        }
         match connection.read_tls(bytes) {
             Ok(0) => *bytes = &[],
             Ok(_) => {}
@@ -676,11 +680,10 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
             Outcome::TlsAlpn
         }
-        // It is TLS, and more of it than the library takes.
+        // By a record's header; what is wrong with a message is wrong with TLS.
         rustls::Error::InvalidMessage(
-            InvalidMessage::HandshakePayloadTooLarge | InvalidMessage::CertificatePayloadTooLarge,
-        ) => Outcome::TlsFailed,
-        rustls::Error::InvalidMessage(_) => Outcome::TlsNotTls,
+            InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
+        ) => Outcome::TlsNotTls,
         _ => Outcome::TlsFailed,
     };
     (outcome, format!("tls: {}", validity::failure(error)))
