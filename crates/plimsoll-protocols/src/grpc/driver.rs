@@ -455,6 +455,10 @@ impl Driver for GrpcDriver {
             return Err(closed("in the middle of a frame"));
         }
         match self.streams.open() {
+            0 if stage == Stage::Draining && self.next_id == 1 => Err(ProtocolError {
+                outcome: Outcome::Goaway,
+                detail: "the server went away before the connection's first call".to_owned(),
+            }),
             0 => Ok(()),
             open => Err(closed(&format!("with {open} calls in flight"))),
         }

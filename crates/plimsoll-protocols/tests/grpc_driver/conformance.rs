@@ -686,26 +686,42 @@ fn a_server_of_another_protocol_is_named() {
         (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc], "TLS"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "SSH-2.0-OpenSSH_9.2"),
         (b"-ERR unknown command 'PRI'\r\n", "-ERR unknown command"),
+        (b"220 ok\r\n", "220 ok"),
     ] {
-        // In one piece, byte by byte, and cut off by the end of the connection.
+        // In one piece and byte by byte, without the end of the connection; and cut off by it.
         for step in [bytes.len(), 1] {
             let mut client = Client::new(4);
             client.sent();
             let error = bytes
                 .chunks(step)
                 .find_map(|chunk| client.receive(chunk).err())
-                .or_else(|| client.driver.receive_end(Time(3), &mut client.events).err())
                 .unwrap_or_else(|| panic!("{said}: not seen"));
             assert_eq!(error.outcome, Outcome::NotHttp2, "{error}");
             assert!(step == 1 || error.detail.contains(said), "{error}");
             assert_eq!(client.sent(), [], "nobody there to understand a GOAWAY");
         }
         let mut client = Client::new(4);
-        client.receive(&bytes[..5]).unwrap();
-        let error = client
-            .driver
-            .receive_end(Time(3), &mut client.events)
-            .unwrap_err();
+        let error = match client.receive(&bytes[..5]) {
+            Err(error) => error,
+            Ok(()) => client
+                .driver
+                .receive_end(Time(3), &mut client.events)
+                .unwrap_err(),
+        };
         assert_eq!(error.outcome, Outcome::NotHttp2, "{error}");
     }
+}
+
+#[test]
+fn a_server_that_goes_away_before_the_first_call_has_done_so_when_it_closes() {
+    let mut client = Client::new(4);
+    let mut bytes = Vec::new();
+    write::settings(&mut bytes, &[]);
+    bytes.extend(goaway(0));
+    client.receive(&bytes).unwrap();
+    let error = client
+        .driver
+        .receive_end(Time(3), &mut client.events)
+        .unwrap_err();
+    assert_eq!(error.outcome, Outcome::Goaway, "{error}");
 }

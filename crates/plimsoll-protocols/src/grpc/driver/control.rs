@@ -274,8 +274,12 @@ impl GrpcDriver {
     pub(super) fn check_greeting(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
         let mut start = self.partial.clone();
         start.extend_from_slice(&input[..input.len().min(NAMED_START)]);
+        // A line of text may go on and is worth showing whole. A TLS alert is all that comes.
+        let is_whole = start.len() >= FrameHead::LEN
+            || start.contains(&b'\n')
+            || !start.first().is_some_and(|b| (b' '..=b'~').contains(b));
         match not_http2(&start) {
-            Some(error) if start.len() >= FrameHead::LEN => {
+            Some(error) if is_whole => {
                 self.stage = Stage::Failed;
                 Err(error)
             }
