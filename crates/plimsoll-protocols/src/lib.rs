@@ -11,6 +11,8 @@ pub mod grpc;
 mod heartbeats;
 mod hex;
 pub mod hold;
+#[cfg(feature = "targets")]
+pub mod hostile;
 mod numbered;
 pub mod plugin;
 #[cfg(feature = "targets")]

@@ -2,7 +2,8 @@
 //! are not up to it.
 //!
 //! Each must end in bounded time with one clear message (what, where, what to do) or a
-//! classified count of every call, with the right exit code, and never with a panic.
+//! classified count of every call, with the right exit code, and never with a panic. Targets that
+//! misbehave towards each connection alike are in `hostile_server`.
 
 mod support;
 
@@ -445,29 +446,6 @@ fn a_server_that_accepts_and_says_nothing() {
     );
     let flags = [&CLIENT_TLS[..], &patience].concat();
     fails_as(&place, &tls(port), &flags, code, "--connect-timeout");
-}
-
-#[test]
-fn tls_alerts_are_told_apart() {
-    let place = Place::new();
-    place.certificates();
-    for (alert, code) in [
-        (40, "TLS_NO_COMMON_PARAMETERS"),
-        (70, "TLS_VERSION"),
-        (80, "TLS_ALERT"),
-        (112, "TLS_ALERT"),
-        (120, "TLS_ALPN"),
-    ] {
-        let port = server(move |mut stream| {
-            let mut buffer = [0; 4096];
-            let _ = stream.read(&mut buffer);
-            // RFC 8446 §6: a fatal alert in a record of its own.
-            let _ = stream.write_all(&[21, 3, 3, 0, 2, 2, alert]);
-            let _ = stream.shutdown(Shutdown::Write);
-            read_out(&stream);
-        });
-        each_cold_call_fails(&place, &tls(port), &CLIENT_TLS, code);
-    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod echo;
 mod fast;
 mod files;
 mod hold;
+mod hostile;
 mod listen;
 mod names;
 mod orders;
@@ -43,6 +44,7 @@ enum Server {
     Bolt(bolt::Arguments),
     Files(files::Arguments),
     Hold(hold::Arguments),
+    Hostile(hostile::Arguments),
     Plugin(plugin::Arguments),
     Llm(super::llm::Arguments),
 }
@@ -56,6 +58,7 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
         Server::Bolt(arguments) => run(&arguments),
         Server::Files(arguments) => run(&arguments),
         Server::Hold(arguments) => run(&arguments),
+        Server::Hostile(arguments) => hostile::execute(&arguments),
         Server::Plugin(arguments) => run(&arguments),
         Server::Llm(arguments) => super::llm::execute(&arguments, environment),
     }

@@ -262,7 +262,7 @@ pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
 
 /// The exit code of a child that ends soon.
 pub(crate) fn wait(child: &mut Child) -> i32 {
-    ended(child, LONGEST)
+    ended(child, LONGEST, |_| ())
         .expect("plimsoll did not end")
         .code()
         .unwrap_or(-1)
@@ -277,6 +277,16 @@ pub(crate) fn output(command: &mut Command, longest: Duration) -> Output {
 /// The same of one that has a standard input.
 #[track_caller]
 pub(crate) fn output_of_reader(command: &mut Command, longest: Duration) -> Output {
+    output_watched(command, longest, |_| ())
+}
+
+/// The same; `watch` sees the child again and again while it runs.
+#[track_caller]
+pub(crate) fn output_watched(
+    command: &mut Command,
+    longest: Duration,
+    watch: impl FnMut(&Child),
+) -> Output {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -285,7 +295,7 @@ pub(crate) fn output_of_reader(command: &mut Command, longest: Duration) -> Outp
     // Read beside each other: a full pipe would stop the child.
     let out = drain(child.stdout.take());
     let err = drain(child.stderr.take());
-    let status = ended(&mut child, longest);
+    let status = ended(&mut child, longest, watch);
     let (stdout, stderr) = (
         out.join().expect("stdout is read"),
         err.join().expect("stderr is read"),
@@ -305,9 +315,14 @@ pub(crate) fn output_of_reader(command: &mut Command, longest: Duration) -> Outp
 }
 
 /// `None` for a child that had to be killed.
-fn ended(child: &mut Child, longest: Duration) -> Option<ExitStatus> {
+fn ended(
+    child: &mut Child,
+    longest: Duration,
+    mut watch: impl FnMut(&Child),
+) -> Option<ExitStatus> {
     let end = Instant::now() + longest;
     loop {
+        watch(child);
         if let Some(status) = child.try_wait().expect("a child of ours") {
             return Some(status);
         }

@@ -1,0 +1,145 @@
+//! A reference server that misbehaves on purpose: a list of named behaviours over HTTP/2,
+//! HTTP/1.1, WebSocket, Bolt and TLS, each with the code that a good client reports.
+//!
+//! A behaviour is what happens to one connection whose client makes one call: raw bytes, and
+//! what to do with the socket. None of it is a protocol machine: a script reads as much of the
+//! request as it needs and writes what no server should. What a behaviour may cost is
+//! bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]). `plimsoll serve hostile` calls
+//! this.
+
+use std::io;
+
+use plimsoll_model::Outcome;
+
+mod bolt;
+mod http1;
+mod http2;
+mod peer;
+mod server;
+mod tls;
+mod websocket;
+
+pub use peer::{MAX_FLOOD, MAX_WAIT, Peer};
+pub use server::{Hostile, HostileStats, Listening, MAX_CONNECTIONS};
+
+/// What the client is to speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wire {
+    /// gRPC over HTTP/2.
+    Http2,
+    /// A file over HTTP/1.1.
+    Http1,
+    /// A session: its API over HTTP/1.1 and its socket, at one address.
+    WebSocket,
+    Bolt,
+    /// A file over HTTP/1.1 over TLS 1.3.
+    Tls,
+}
+
+impl Wire {
+    pub const ALL: [Wire; 5] = [
+        Wire::Http2,
+        Wire::Http1,
+        Wire::WebSocket,
+        Wire::Bolt,
+        Wire::Tls,
+    ];
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wire::Http2 => "HTTP/2",
+            Wire::Http1 => "HTTP/1.1",
+            Wire::WebSocket => "WebSocket",
+            Wire::Bolt => "Bolt",
+            Wire::Tls => "TLS",
+        }
+    }
+
+    /// The scheme of the URL that a load takes.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Wire::Http2 => "grpc",
+            Wire::Http1 => "http",
+            Wire::WebSocket => "session",
+            Wire::Bolt => "sofa",
+            Wire::Tls => "https",
+        }
+    }
+
+    fn behaviours(self) -> &'static [Behaviour] {
+        match self {
+            Wire::Http2 => http2::BEHAVIOURS,
+            Wire::Http1 => http1::BEHAVIOURS,
+            Wire::WebSocket => websocket::BEHAVIOURS,
+            Wire::Bolt => bolt::BEHAVIOURS,
+            Wire::Tls => tls::BEHAVIOURS,
+        }
+    }
+}
+
+/// One way to misbehave.
+#[derive(Clone, Copy, Debug)]
+pub struct Behaviour {
+    /// Unique among all, and never renamed.
+    pub name: &'static str,
+    /// What the server does, in a few words.
+    pub about: &'static str,
+    /// What a good client reports of the call.
+    pub outcome: Outcome,
+    /// Needs the server's certificate and key: the handshake is a good one.
+    pub needs_certificate: bool,
+    act: fn(&mut Peer) -> io::Result<()>,
+}
+
+impl Behaviour {
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        outcome: Outcome,
+        act: fn(&mut Peer) -> io::Result<()>,
+    ) -> Behaviour {
+        Behaviour {
+            name,
+            about,
+            outcome,
+            needs_certificate: false,
+            act,
+        }
+    }
+}
+
+/// All behaviours, by wire.
+pub fn behaviours() -> impl Iterator<Item = (Wire, &'static Behaviour)> {
+    Wire::ALL
+        .into_iter()
+        .flat_map(|wire| wire.behaviours().iter().map(move |b| (wire, b)))
+}
+
+/// The behaviour of that name.
+pub fn find(name: &str) -> Option<(Wire, &'static Behaviour)> {
+    behaviours().find(|(_, behaviour)| behaviour.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn there_are_many_and_names_are_unique() {
+        let mut names = BTreeSet::new();
+        for (_, behaviour) in behaviours() {
+            assert!(
+                names.insert(behaviour.name),
+                "{} is there twice",
+                behaviour.name
+            );
+        }
+        assert!(names.len() >= 120, "{}", names.len());
+        for wire in Wire::ALL {
+            assert!(wire.behaviours().len() >= 15, "{wire:?}");
+        }
+    }
+}

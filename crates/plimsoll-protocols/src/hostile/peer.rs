@@ -1,0 +1,259 @@
+//! One connection of the hostile server, as a script sees it.
+
+use std::collections::BTreeSet;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustls::{ServerConfig, ServerConnection};
+use socket2::SockRef;
+
+/// The longest that a script waits for its client, or leaves it waiting.
+pub const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// The most bytes that a flood sends over a connection.
+pub const MAX_FLOOD: usize = 256 << 20;
+
+/// The longest request that a script reads.
+const MAX_REQUEST: usize = 1 << 20;
+
+/// What the connections of one behaviour know of each other: the sessions that were made, and
+/// those whose run has begun.
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    made: AtomicU64,
+    begun: Mutex<BTreeSet<String>>,
+    changed: Condvar,
+}
+
+/// Sessions whose runs are remembered.
+const MAX_RUNS: usize = 1 << 16;
+
+/// A client's connection.
+pub struct Peer {
+    stream: TcpStream,
+    /// Set up by [`Peer::secure`].
+    tls: Option<Box<ServerConnection>>,
+    config: Option<Arc<ServerConfig>>,
+    /// Read, and not yet taken by the script.
+    input: Vec<u8>,
+    is_reset: bool,
+    runs: Arc<Runs>,
+}
+
+impl Peer {
+    pub(super) fn new(
+        stream: TcpStream,
+        config: Option<Arc<ServerConfig>>,
+        runs: Arc<Runs>,
+    ) -> io::Result<Peer> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(MAX_WAIT))?;
+        stream.set_write_timeout(Some(MAX_WAIT))?;
+        Ok(Peer {
+            stream,
+            tls: None,
+            config,
+            input: Vec::new(),
+            is_reset: false,
+            runs,
+        })
+    }
+
+    /// A handshake as it should be; everything after it is encrypted.
+    ///
+    /// # Errors
+    /// The client's, and a server without a certificate.
+    pub(super) fn secure(&mut self) -> io::Result<()> {
+        let config = self
+            .config
+            .clone()
+            .ok_or_else(|| io::Error::other("a behaviour that needs a certificate"))?;
+        let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut self.stream)?;
+        }
+        self.tls = Some(Box::new(tls));
+        Ok(())
+    }
+
+    /// Sends bytes, encrypted where the connection is.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else {
+            return self.stream.write_all(bytes);
+        };
+        tls.writer().write_all(bytes)?;
+        while tls.wants_write() {
+            tls.write_tls(&mut self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Sends bytes as they are, past TLS.
+    pub(super) fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Ends TLS in good order, and leaves the connection open.
+    pub(super) fn close_notify(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            while tls.wants_write() {
+                tls.write_tls(&mut self.stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A byte at a time, 1 ms apart.
+    pub(super) fn drip(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for byte in bytes {
+            self.send(&[*byte])?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// The same bytes again and again, up to [`MAX_FLOOD`], and then silence: what the client
+    /// notices does not depend on how fast it reads. Reads nothing meanwhile. Ends well, too,
+    /// where the client takes no more or has gone.
+    pub(super) fn flood(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let block = bytes.repeat((64 << 10) / bytes.len().max(1) + 1);
+        let mut sent = 0;
+        while sent < MAX_FLOOD {
+            if self.send(&block).is_err() {
+                return Ok(());
+            }
+            sent += block.len();
+        }
+        self.wait()
+    }
+
+    /// Reads more into the input.
+    fn fill(&mut self) -> io::Result<()> {
+        let mut buffer = [0; 16 << 10];
+        let n = match &mut self.tls {
+            None => self.stream.read(&mut buffer)?,
+            Some(tls) => loop {
+                match tls.reader().read(&mut buffer) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        if tls.read_tls(&mut self.stream)? == 0 {
+                            break 0;
+                        }
+                        tls.process_new_packets().map_err(io::Error::other)?;
+                    }
+                    read => break read?,
+                }
+            },
+        };
+        if n == 0 || self.input.len() > MAX_REQUEST {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.input.extend_from_slice(&buffer[..n]);
+        Ok(())
+    }
+
+    /// The next `n` bytes of the client.
+    pub(super) fn take(&mut self, n: usize) -> io::Result<Vec<u8>> {
+        while self.input.len() < n {
+            self.fill()?;
+        }
+        Ok(self.input.drain(..n).collect())
+    }
+
+    /// Bytes up to and with `end`.
+    pub(super) fn take_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some(at) = self.input.windows(end.len()).position(|w| w == end) {
+                return Ok(self.input.drain(..at + end.len()).collect());
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Reads and throws away until the client closes, or for [`MAX_WAIT`].
+    pub(super) fn wait(&mut self) -> io::Result<()> {
+        self.input.clear();
+        while self.fill().is_ok() {
+            self.input.clear();
+        }
+        Ok(())
+    }
+
+    /// Reads nothing and writes nothing until the client goes, or for [`MAX_WAIT`].
+    pub(super) fn ignore(&mut self) -> io::Result<()> {
+        let mut byte = [0];
+        // What is there is not taken, so only an end shows.
+        for _ in 0..MAX_WAIT.as_millis() / 20 {
+            std::thread::sleep(Duration::from_millis(20));
+            if matches!(self.stream.take_error(), Ok(Some(_)) | Err(_)) {
+                break;
+            }
+            self.stream.set_nonblocking(true)?;
+            let seen = self.stream.peek(&mut byte);
+            self.stream.set_nonblocking(false)?;
+            if matches!(seen, Ok(0)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A name for a session.
+    pub(super) fn session(&self) -> String {
+        format!("hostile-{}", self.runs.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Lets the session's socket go on.
+    pub(super) fn begin_run(&self, session: &str) {
+        let mut begun = self
+            .runs
+            .begun
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if begun.len() >= MAX_RUNS {
+            begun.clear();
+        }
+        begun.insert(session.to_owned());
+        self.runs.changed.notify_all();
+    }
+
+    /// Until the session's run has begun, over whichever connection, or for [`MAX_WAIT`].
+    pub(super) fn await_run(&self, session: &str) {
+        let begun = self
+            .runs
+            .begun
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let _ = self
+            .runs
+            .changed
+            .wait_timeout_while(begun, MAX_WAIT, |begun| !begun.contains(session));
+    }
+
+    /// Says that no more will come, and goes on reading.
+    pub(super) fn half_close(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)?;
+        self.wait()
+    }
+
+    /// The connection ends with RST.
+    pub(super) fn reset(&mut self) -> io::Result<()> {
+        SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?;
+        self.is_reset = true;
+        Ok(())
+    }
+
+    /// Closes: what was sent arrives, whatever the client has still sent.
+    pub(super) fn close(mut self) {
+        if self.is_reset || self.stream.shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        // Unread bytes would make RST of it. A client that never closes is left.
+        let _ = self.stream.set_read_timeout(Some(Duration::from_secs(1)));
+        self.tls = None;
+        let _ = self.wait();
+    }
+}

@@ -1,0 +1,161 @@
+//! The sockets of the hostile server: a port a behaviour, a thread a connection.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::Address;
+use rustls::ServerConfig;
+
+use super::peer::{Peer, Runs};
+use super::{Behaviour, Wire};
+use crate::serving::{Listen, ServeError, Tls};
+
+/// Connections that are served at once; more are closed as they come.
+pub const MAX_CONNECTIONS: usize = 512;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostileStats {
+    pub accepted: u64,
+    /// Over [`MAX_CONNECTIONS`], and closed at once.
+    pub refused: u64,
+}
+
+/// A behaviour and where it listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Listening {
+    pub wire: Wire,
+    pub behaviour: &'static Behaviour,
+    pub address: SocketAddr,
+}
+
+/// Every behaviour asked for, bound and not yet served.
+pub struct Hostile {
+    listeners: Vec<(TcpListener, &'static Behaviour)>,
+    listening: Vec<Listening>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Option<Arc<ServerConfig>>,
+    open: AtomicUsize,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Hostile {
+    /// A port for each of `behaviours`: that of `first` and those after it, or free ones where
+    /// it is 0. `tls`: for behaviours that begin with a good handshake.
+    ///
+    /// # Errors
+    /// A certificate that can't be used, and the first port that can't be had, named.
+    pub fn bind(
+        behaviours: &[(Wire, &'static Behaviour)],
+        first: SocketAddr,
+        tls: Option<&Tls>,
+    ) -> Result<Hostile, ServeError> {
+        let config = match tls {
+            None => None,
+            Some(tls) => {
+                let (config, _) = tls.server_config(None)?;
+                let mut config = ServerConfig::clone(&config);
+                config.alpn_protocols = vec![b"http/1.1".to_vec()];
+                // No script reads them, and a client that closes early would be reset.
+                config.send_tls13_tickets = 0;
+                Some(Arc::new(config))
+            }
+        };
+        let mut hostile = Hostile {
+            listeners: Vec::new(),
+            listening: Vec::new(),
+            shared: Arc::new(Shared {
+                config,
+                open: AtomicUsize::new(0),
+                accepted: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
+            }),
+        };
+        for (i, (wire, behaviour)) in behaviours.iter().enumerate() {
+            let mut address = first;
+            if first.port() != 0 {
+                let port = usize::from(first.port()) + i;
+                let port = u16::try_from(port).map_err(|_| ServeError::Option {
+                    option: "listen",
+                    problem: format!(
+                        "{} behaviours from port {} on go beyond port 65535",
+                        behaviours.len(),
+                        first.port()
+                    ),
+                })?;
+                address.set_port(port);
+            }
+            let bound = Listen {
+                address: Address::Tcp(address),
+                ..Listen::default()
+            }
+            .bind()?;
+            let listener = bound.listener;
+            listener
+                .set_nonblocking(false)
+                .map_err(|source| ServeError::Io {
+                    doing: "handing the listening socket to its thread",
+                    source,
+                })?;
+            hostile.listening.push(Listening {
+                wire: *wire,
+                behaviour,
+                address: bound.address.tcp().unwrap_or(address),
+            });
+            hostile.listeners.push((listener, behaviour));
+        }
+        Ok(hostile)
+    }
+
+    /// What listens where, in the order it was asked for.
+    pub fn listening(&self) -> &[Listening] {
+        &self.listening
+    }
+
+    /// Serves from threads of its own, which end with the process; what `stats` returns
+    /// goes on counting.
+    pub fn serve(self) -> impl Fn() -> HostileStats {
+        for (listener, behaviour) in self.listeners {
+            let shared = Arc::clone(&self.shared);
+            thread::spawn(move || accept(&listener, behaviour, &shared));
+        }
+        let shared = self.shared;
+        move || HostileStats {
+            accepted: shared.accepted.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, behaviour: &'static Behaviour, shared: &Arc<Shared>) {
+    let runs = Arc::new(Runs::default());
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Descriptors have run out, for a while.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        shared.accepted.fetch_add(1, Ordering::Relaxed);
+        if shared.open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+            shared.refused.fetch_add(1, Ordering::Relaxed);
+            shared.open.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let (shared, runs) = (Arc::clone(shared), Arc::clone(&runs));
+        thread::spawn(move || {
+            if let Ok(mut peer) = Peer::new(stream, shared.config.clone(), runs) {
+                // Clients end connections in the middle of a script: nobody's business.
+                let _ = (behaviour.act)(&mut peer);
+                peer.close();
+            }
+            shared.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,203 @@
+//! `plimsoll serve hostile`.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+
+use clap::Args;
+use plimsoll_engine::Address;
+use plimsoll_model::spec::suggest;
+use plimsoll_protocols::hostile::{self, Behaviour, Hostile, Listening, Wire};
+
+use crate::arguments::{Json, listening_address};
+use crate::commands::tls_flags::ServerTlsFlags;
+use crate::console;
+use crate::descriptors;
+use crate::failure::{Exit, Failure};
+use crate::stopping;
+
+/// Misbehaves on purpose, to test clients: a list of named behaviours, a port for each.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: the list, with the code that a good client reports\n  \
+        plimsoll serve hostile --list\n\
+        Example: one behaviour\n  \
+        plimsoll serve hostile h2-goaway-storm --listen 127.0.0.1:50051\n\
+        Example: all of them, from port 20000 on\n  \
+        plimsoll serve hostile --tls-cert certs/server.crt --tls-key certs/server.key"
+)]
+pub(super) struct Arguments {
+    /// Behaviours by name, or by the beginning of it, such as `h2-` [default: all].
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Print the behaviours, each with the code that a good client reports, and exit.
+    #[arg(long)]
+    list: bool,
+
+    /// Where the first behaviour listens; the others have the ports after it. Port 0 takes free
+    /// ones.
+    #[arg(
+        long,
+        env = "PLIMSOLL_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:20000"
+    )]
+    listen: String,
+
+    #[command(flatten)]
+    tls: ServerTlsFlags,
+
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let chosen = choose(&arguments.names)?;
+    if arguments.list {
+        list(&chosen, arguments.json.json)?;
+        return Ok(Exit::Done);
+    }
+    let tls = arguments.tls.tls();
+    let (served, left_out): (Vec<_>, Vec<_>) = chosen
+        .into_iter()
+        .partition(|(_, behaviour)| tls.is_some() || !behaviour.needs_certificate);
+    if served.is_empty() {
+        return Err(Failure::usage(
+            "every behaviour asked for begins with a good TLS handshake",
+            "give --tls-cert and --tls-key; plimsoll certs makes both",
+        ));
+    }
+    descriptors::raise_limit()?;
+    let Address::Tcp(first) = listening_address("--listen", &arguments.listen)? else {
+        return Err(Failure::usage(
+            format_args!("--listen: `{}` has no ports", arguments.listen),
+            "each behaviour has a port of its own: write HOST:PORT, such as 127.0.0.1:20000",
+        ));
+    };
+    let server = Hostile::bind(&served, first, tls.as_ref()).map_err(Failure::error)?;
+    for listening in server.listening() {
+        announce(listening, arguments.json.json)?;
+    }
+    if !left_out.is_empty() && !arguments.json.json {
+        console::result(format_args!(
+            "hostile: {} behaviours left out: they need --tls-cert and --tls-key\n",
+            left_out.len()
+        ))?;
+    }
+    let stats = server.serve();
+    let (stop, stopped) = mpsc::channel();
+    // Scripts owe nobody a good end, so there is nothing to wait for.
+    stopping::on_signal(move |_| {
+        let _ = stop.send(());
+    })?;
+    let _ = stopped.recv();
+    let stats = stats();
+    console::result(match arguments.json.json {
+        true => format!(
+            "{}\n",
+            serde_json::json!({ "connections": stats.accepted, "refused": stats.refused })
+        ),
+        false => format!(
+            "connections {}, refused {}\n",
+            stats.accepted, stats.refused
+        ),
+    })?;
+    Ok(Exit::Done)
+}
+
+type Chosen = Vec<(Wire, &'static Behaviour)>;
+
+/// Those whose names are, or begin with, what was asked for.
+fn choose(names: &[String]) -> Result<Chosen, Failure> {
+    if names.is_empty() {
+        return Ok(hostile::behaviours().collect());
+    }
+    let mut chosen = Chosen::new();
+    for name in names {
+        let found: Chosen = match hostile::find(name) {
+            Some(exact) => vec![exact],
+            None => hostile::behaviours()
+                .filter(|(_, behaviour)| behaviour.name.starts_with(name.as_str()))
+                .collect(),
+        };
+        if found.is_empty() {
+            return Err(unknown(name));
+        }
+        // Names may overlap.
+        let new = |(_, behaviour): &(Wire, &Behaviour)| {
+            !chosen.iter().any(|(_, other)| other.name == behaviour.name)
+        };
+        let found: Chosen = found.into_iter().filter(new).collect();
+        chosen.extend(found);
+    }
+    Ok(chosen)
+}
+
+/// What a mistyped name may have meant: those that have it in them, or the nearest.
+fn unknown(name: &str) -> Failure {
+    /// Names that an error lists, at most.
+    const MOST: usize = 6;
+    let names: Vec<&str> = hostile::behaviours().map(|(_, b)| b.name).collect();
+    let within = names.iter().copied().filter(|known| known.contains(name));
+    let mut near: Vec<&str> = within.take(MOST).collect();
+    if near.is_empty() {
+        near.extend(suggest(name, &names));
+    }
+    let help = match near.as_slice() {
+        [] => "plimsoll serve hostile --list prints the names".to_owned(),
+        near => format!(
+            "did you mean {}? plimsoll serve hostile --list prints all names",
+            near.join(", ")
+        ),
+    };
+    Failure::usage(
+        format_args!("no behaviour is named `{name}`, and no name begins with it"),
+        &help,
+    )
+}
+
+fn list(chosen: &[(Wire, &'static Behaviour)], json: bool) -> Result<(), Failure> {
+    for (wire, behaviour) in chosen {
+        console::result(match json {
+            true => format!(
+                "{}\n",
+                serde_json::json!({
+                    "name": behaviour.name,
+                    "protocol": wire.name(),
+                    "does": behaviour.about,
+                    "code": behaviour.outcome.code(),
+                    "needs_certificate": behaviour.needs_certificate,
+                })
+            ),
+            false => format!(
+                "{:10} {:30} {:28} {}\n",
+                wire.name(),
+                behaviour.name,
+                behaviour.outcome.code(),
+                behaviour.about
+            ),
+        })?;
+    }
+    Ok(())
+}
+
+fn announce(listening: &Listening, json: bool) -> Result<(), Failure> {
+    let url = url(listening.wire, listening.address);
+    let name = listening.behaviour.name;
+    console::result(match json {
+        true => format!("{}\n", serde_json::json!({ "name": name, "url": url })),
+        false => format!("hostile: {url} {name}\n"),
+    })
+}
+
+/// Certificates are for names, so TLS is reached by one.
+fn url(wire: Wire, address: SocketAddr) -> String {
+    let scheme = wire.scheme();
+    match wire {
+        Wire::Tls if address.ip().is_loopback() => {
+            format!("{scheme}://localhost:{}/file", address.port())
+        }
+        Wire::Tls | Wire::Http1 => format!("{scheme}://{address}/file"),
+        _ => format!("{scheme}://{address}"),
+    }
+}

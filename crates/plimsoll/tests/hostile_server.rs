@@ -1,0 +1,289 @@
+//! Every behaviour of `serve hostile` against the load: it ends by itself, counts add up, the
+//! code is the documented one, and memory stays within bounds.
+//!
+//! `HOSTILE=h2-` runs those whose names begin so.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_model::Outcome;
+use plimsoll_protocols::hostile::{Behaviour, Wire, behaviours};
+use serde_json::Value;
+use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, output_watched, told};
+
+/// Runs at a time; most of each is waiting.
+const AT_ONCE: usize = 4;
+
+/// No load here has a reason to take longer, on a busy machine either.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What a load may hold over an idle one of its protocol. Bytes.
+const ROOM: u64 = 64 << 20;
+
+const CALLS: u64 = 2;
+
+/// The server, and where each of its behaviours is.
+struct Server {
+    child: Child,
+    served: Vec<(Wire, &'static Behaviour, String)>,
+}
+
+impl Server {
+    fn start(place: &Place) -> Server {
+        place.certificates();
+        let mut command = place.command(&["serve", "hostile", "--listen", "127.0.0.1:0", "--json"]);
+        command
+            .args(SERVER_TLS)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut server = Server {
+            child: command.spawn().expect("plimsoll starts"),
+            served: Vec::new(),
+        };
+        let out = server.child.stdout.take().expect("stdout is piped");
+        let mut lines = BufReader::new(out).lines();
+        for (wire, behaviour) in behaviours() {
+            let line = lines.next().expect("a line a behaviour").expect("text");
+            let line: Value = serde_json::from_str(&line).expect("JSON");
+            assert_eq!(line["name"], behaviour.name);
+            let url = line["url"].as_str().expect("a URL").to_owned();
+            server.served.push((wire, behaviour, url));
+        }
+        server
+    }
+
+    fn of(&self, name: &str) -> &(Wire, &'static Behaviour, String) {
+        let found = self.served.iter().find(|(_, b, _)| b.name == name);
+        found.unwrap_or_else(|| panic!("no behaviour {name}"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Behaviours of which a client learns at once what is wrong, and gives the call up when its time
+/// is over: the frames that it understands may still come.
+const WAITED_OUT: [&str; 2] = ["ws-no-json", "ws-empty-flood"];
+
+/// The behaviour that leaves a client of this protocol waiting.
+fn idle(wire: Wire) -> &'static str {
+    match wire {
+        Wire::Http2 => "h2-no-answer",
+        Wire::Http1 => "http-silent",
+        Wire::WebSocket => "ws-stall",
+        Wire::Bolt => "bolt-silent",
+        Wire::Tls => "tls-silent-after-handshake",
+    }
+}
+
+/// A load of two calls, over a connection each. It waits no longer than it has to where waiting
+/// is what a behaviour is about, and for ever so long where it is not: a busy machine must not
+/// make a timeout of it.
+fn load(wire: Wire, behaviour: &Behaviour, url: &str) -> Vec<String> {
+    let time = |outcome: Outcome| match behaviour.outcome == outcome {
+        true => "1s",
+        false if WAITED_OUT.contains(&behaviour.name) => "1s",
+        false => "60s",
+    };
+    let mut flags: Vec<&str> = match wire {
+        Wire::Http2 => [&["grpc", url][..], &SCORE].concat(),
+        Wire::Http1 => vec!["fetch", url],
+        Wire::Tls => [&["fetch", url][..], &CLIENT_TLS].concat(),
+        Wire::Bolt => [
+            &["bolt", url, "--class", "java.lang.String"][..],
+            &["--content", "\"hello\""],
+        ]
+        .concat(),
+        Wire::WebSocket => vec!["session", url],
+    };
+    let socket = url.replace("session://", "ws://");
+    flags.extend(match wire {
+        Wire::WebSocket => [
+            &["--socket", &socket, "--reconnects", "0"][..],
+            &["--clients", "2", "--queries", "1"],
+        ]
+        .concat(),
+        _ => vec!["--cold", "--rate", "20/s", "--calls", "2"],
+    });
+    flags.extend(["--deadline", time(Outcome::DeadlineExceeded)]);
+    flags.extend(["--connect-timeout", time(Outcome::ConnectTimeout)]);
+    flags.extend(["--drain", "60s", "-q"]);
+    flags.into_iter().map(str::to_owned).collect()
+}
+
+/// Runs a load, its run directory under `name`; what it wrote, and the most memory that it ever
+/// held, in bytes (VmHWM of proc_pid_status(5), which only grows).
+fn run(place: &Place, name: &str, load: &[String]) -> (Output, u64) {
+    let mut arguments: Vec<&str> = load.iter().map(String::as_str).collect();
+    arguments.extend(["--out", name]);
+    let mut peak = 0;
+    let mut command = place.command(&arguments);
+    let output = output_watched(command.stdin(Stdio::null()), LONGEST, |child| {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
+        let kilobytes = status.ok().and_then(|status| {
+            let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        // One that has ended and was not waited for has no memory any more.
+        peak = peak.max(kilobytes.unwrap_or(0) << 10);
+    });
+    (output, peak)
+}
+
+/// What is wrong with what the load reported.
+fn wrong(place: &Place, behaviour: &Behaviour, output: &Output) -> String {
+    let told = told(output);
+    let Some(code) = output.status.code() else {
+        return format!("ended by a signal: {told}");
+    };
+    if told.contains("panicked") {
+        return told;
+    }
+    let Ok(text) = fs::read_to_string(place.path(behaviour.name).join("run.json")) else {
+        return format!("exit code {code} and no run: {told}");
+    };
+    let run: Value = match serde_json::from_str(&text) {
+        Ok(run) => run,
+        Err(e) => return format!("run.json: {e}"),
+    };
+    let total = &run["total"];
+    let mut seen: BTreeMap<&str, u64> = total["errors_by_code"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|error| Some((error["code"].as_str()?, error["count"].as_u64()?)))
+        .collect();
+    let ok = total["ok"].as_u64().unwrap_or(0);
+    if ok > 0 {
+        seen.insert("OK", ok);
+    }
+    let mut problems = String::new();
+    let expected = BTreeMap::from([(behaviour.outcome.code(), CALLS)]);
+    if seen != expected || total["due"] != CALLS {
+        let due = &total["due"];
+        let _ = write!(problems, "{seen:?} of {due}, expected {expected:?}; ");
+    }
+    let check = &run["count_check"];
+    if check["matches"] != true || check["in_flight"] != 0 || check["backlog"] != 0 {
+        let _ = write!(problems, "the counts differ: {check}; ");
+    }
+    let expected_exit = i32::from(ok == 0);
+    if code != expected_exit {
+        let _ = write!(
+            problems,
+            "exit code {code}, expected {expected_exit}: {told}; "
+        );
+    }
+    if !problems.is_empty() {
+        let _ = write!(problems, "{}", run["details"]);
+    }
+    problems
+}
+
+#[test]
+fn every_behaviour_ends_is_counted_and_has_its_code() {
+    let place = Place::new();
+    let server = Server::start(&place);
+    let idle: BTreeMap<Wire, u64> = Wire::ALL
+        .into_iter()
+        .map(|wire| {
+            let (_, behaviour, url) = server.of(idle(wire));
+            let load = load(wire, behaviour, url);
+            let (output, peak) = run(&place, "idle", &load);
+            let told = told(&output);
+            assert!(peak > 1 << 20, "{wire:?}: {peak} B, {told}");
+            fs::remove_dir_all(place.path("idle")).unwrap_or_else(|e| panic!("{e}: {told}"));
+            (wire, peak)
+        })
+        .collect();
+    let only = std::env::var("HOSTILE").unwrap_or_default();
+    let chosen: Vec<_> = server
+        .served
+        .iter()
+        .filter(|(_, behaviour, _)| behaviour.name.starts_with(&only))
+        .collect();
+    assert!(!chosen.is_empty(), "no behaviour begins with {only}");
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((wire, behaviour, url)) =
+                    chosen.get(next.fetch_add(1, Ordering::Relaxed))
+                {
+                    let load = load(*wire, behaviour, url);
+                    let (output, peak) = run(&place, behaviour.name, &load);
+                    let mut problems = wrong(&place, behaviour, &output);
+                    if peak > idle[wire] + ROOM {
+                        let _ = write!(problems, "held {peak} B, idle {} B", idle[wire]);
+                    }
+                    if !problems.is_empty() {
+                        let line = format!("{}: {problems}", behaviour.name);
+                        failed.lock().expect("nobody panics with it").push(line);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("nobody panics with it");
+    assert!(
+        failed.is_empty(),
+        "{} of {}:\n{}",
+        failed.len(),
+        chosen.len(),
+        failed.join("\n")
+    );
+}
+
+/// The page has a row for each, between its two marks; `SNAPSHOTS=overwrite` writes them.
+#[test]
+fn the_page_lists_every_behaviour() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hostile.md");
+    let text = fs::read_to_string(&page).expect("docs/hostile.md");
+    let mut rows = String::new();
+    let mut last = None;
+    for (wire, behaviour) in behaviours() {
+        if last.replace(wire) != Some(wire) {
+            let _ = write!(
+                rows,
+                "\n## {}\n\n| behaviour | what the server does | code |\n|---|---|---|\n",
+                wire.name()
+            );
+        }
+        let certificate = if behaviour.needs_certificate {
+            " ¹"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            rows,
+            "| `{}`{certificate} | {} | `{}` |",
+            behaviour.name,
+            behaviour.about,
+            behaviour.outcome.code()
+        );
+    }
+    let (begin, end) = ("<!-- behaviours -->\n", "\n<!-- end of behaviours -->");
+    let (head, rest) = text.split_once(begin).expect("the first mark");
+    let (listed, tail) = rest.split_once(end).expect("the second mark");
+    if std::env::var("SNAPSHOTS").is_ok_and(|wish| wish == "overwrite") {
+        fs::write(&page, format!("{head}{begin}{rows}{end}{tail}")).expect("the page is written");
+        return;
+    }
+    assert!(
+        listed == rows,
+        "docs/hostile.md is behind the code: SNAPSHOTS=overwrite cargo test -p plimsoll --test hostile_server"
+    );
+}
