@@ -149,6 +149,8 @@ pub(crate) struct Connection<D, S> {
     pub(crate) queued: bool,
     pub(crate) dirty: bool,
     pub(crate) write_failed: bool,
+    /// By a reset. The kernel reports that once, and an end to whoever reads after it.
+    was_reset: bool,
     /// Not read for the time being: it owes the peer too much.
     choked: bool,
     /// Of the unsent bytes, at most so many answer what the peer sent.
@@ -194,6 +196,7 @@ impl<D: Driver, S> Connection<D, S> {
             queued: false,
             dirty: false,
             write_failed: false,
+            was_reset: false,
             choked: false,
             owed: 0,
             early: Early::No,
@@ -395,7 +398,9 @@ impl<D: Driver, S> Connection<D, S> {
             read.at = now;
             if got == 0 {
                 let cut_off = self.tls.is_some() && self.in_flight > 0;
-                let loss = if cut_off {
+                let loss = if self.was_reset {
+                    self.read_failed(&Errno::CONNRESET.into())
+                } else if cut_off {
                     truncated()
                 } else {
                     self.ended(now, events)
@@ -653,10 +658,7 @@ impl<D: Driver, S> Connection<D, S> {
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                             return self.forget_written();
                         }
-                        Err(_) => {
-                            self.write_failed = true;
-                            return;
-                        }
+                        Err(e) => return self.write_failed(&e),
                     }
                 }
                 Ok(())
@@ -695,8 +697,14 @@ impl<D: Driver, S> Connection<D, S> {
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.write_failed = true,
+            Err(e) => self.write_failed(&e),
         }
+    }
+
+    #[cold]
+    fn write_failed(&mut self, e: &io::Error) {
+        self.write_failed = true;
+        self.was_reset = e.kind() == io::ErrorKind::ConnectionReset;
     }
 
     /// An outbox that is never quite empty must not keep all that went through it. Rare

@@ -39,6 +39,9 @@ pub(super) struct Connection<S> {
     sealed: usize,
     /// Not read for the time being.
     choked: bool,
+    /// A write found it reset. The kernel reports that once, and an end to whoever reads
+    /// after it.
+    pub(super) was_reset: bool,
 }
 
 impl<S> Default for Connection<S> {
@@ -54,6 +57,7 @@ impl<S> Default for Connection<S> {
             out: Vec::new(),
             sealed: 0,
             choked: false,
+            was_reset: false,
         }
     }
 }
@@ -86,14 +90,15 @@ impl<S> Connection<S> {
             bytes.clear();
             return self.flush(network);
         }
-        let mut written = Some(0);
+        let mut written = Ok(0);
         if self.out.is_empty()
             && let Some(socket) = &mut self.socket
         {
             written = write(network, socket, bytes);
         }
-        if let Some(written) = written {
-            self.out.extend_from_slice(&bytes[written..]);
+        match written {
+            Ok(written) => self.out.extend_from_slice(&bytes[written..]),
+            Err(e) => self.write_failed(&e),
         }
         bytes.clear();
     }
@@ -116,10 +121,11 @@ impl<S> Connection<S> {
         };
         if let Some(session) = &mut self.tls {
             // What is not taken waits in the session.
-            match session.flush(&mut SocketWriter { network, socket }) {
+            let flushed = session.flush(&mut SocketWriter { network, socket });
+            match flushed {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // A failure shows when it is read, so nothing must keep it from that.
-                Ok(()) | Err(_) => self.sealed = 0,
+                Ok(()) => self.sealed = 0,
+                Err(e) => self.write_failed(&e),
             }
             return;
         }
@@ -127,9 +133,18 @@ impl<S> Connection<S> {
             return;
         }
         match write(network, socket, &self.out) {
-            Some(written) if written < self.out.len() => drop(self.out.drain(..written)),
-            Some(_) | None => self.out = Vec::new(),
+            Ok(written) if written < self.out.len() => drop(self.out.drain(..written)),
+            Ok(_) => self.out = Vec::new(),
+            Err(e) => self.write_failed(&e),
         }
+    }
+
+    /// A failure shows when it is read, so nothing must keep it from that.
+    #[cold]
+    fn write_failed(&mut self, e: &io::Error) {
+        self.was_reset = e.kind() == io::ErrorKind::ConnectionReset;
+        self.out = Vec::new();
+        self.sealed = 0;
     }
 
     /// A last word over TLS before the socket is closed (RFC 8446 §6.1).
@@ -186,16 +201,19 @@ impl<S> Connection<S> {
     }
 }
 
-/// How many bytes the socket took; `None`: it takes none any more.
-fn write<N: Network>(network: &mut N, socket: &mut N::Socket, bytes: &[u8]) -> Option<usize> {
+/// How many bytes the socket took.
+///
+/// # Errors
+/// When it takes none any more.
+fn write<N: Network>(network: &mut N, socket: &mut N::Socket, bytes: &[u8]) -> io::Result<usize> {
     let mut written = 0;
     while written < bytes.len() {
         match network.write(socket, &[IoSlice::new(&bytes[written..])]) {
             Ok(n) => written += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-            Err(_) => return None,
+            Err(e) => return Err(e),
         }
     }
-    Some(written)
+    Ok(written)
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use plimsoll_model::{Outcome, Time};
+use rustix::io::Errno;
 
 use super::connection::{Connection, State};
 use super::{Happened, ScriptWorker};
@@ -190,6 +191,10 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             return Read::Nothing;
         };
         match self.network.read(socket, buffer) {
+            Ok(0) if connection.was_reset => {
+                let e = io::Error::from(Errno::CONNRESET);
+                Read::Lost(Outcome::Reset, format!("the connection was lost: {e}"))
+            }
             Ok(0) if connection.state == State::Handshaking => Read::Lost(
                 Outcome::TlsFailed,
                 "tls: the server closed the connection during the handshake (is it a plaintext port?)"
