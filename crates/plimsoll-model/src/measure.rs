@@ -34,8 +34,9 @@ macro_rules! measures {
 }
 
 measures! { Count:
-    SessionsOk "sessions_ok" "sessions whose every query succeeded"
-    SessionsFailed "sessions_failed" "sessions that lost a query"
+    SessionsOk "sessions_ok" "sessions whose every query succeeded, and that were closed"
+    SessionsFailed "sessions_failed" "sessions that lost a query, or that the API did not close"
+    ClosesFailed "closes_failed" "sessions that the API did not close"
     QueriesGood "queries_good" "queries that succeeded within every bound of call.session.goodput"
     TokensReceived "tokens_received" "tokens received once, as expected"
     TokensMissing "tokens_missing" "tokens that were sent for a query and never received"

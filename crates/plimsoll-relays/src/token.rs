@@ -28,6 +28,9 @@ struct Claims {
 #[derive(Deserialize)]
 struct Checked {
     session_id: String,
+    /// A NumericDate (RFC 7519 §2), which may have a fraction. Not compared: clocks differ.
+    #[serde(rename = "iat")]
+    _iat: f64,
 }
 
 /// Why a token is refused. Says nothing of the token itself.
@@ -196,6 +199,11 @@ mod tests {
             head_and_claims.split_once('.').unwrap().1
         );
         let past = json!({ "session_id": "s", "iat": 1, "exp": 2 });
+        let undated = json!({ "session_id": "s" });
+        let worded = json!({ "session_id": "s", "iat": "2026-11-22" });
+        let null = json!({ "session_id": "s", "iat": null });
+        let finely = json!({ "session_id": "s", "iat": 1_763_700_000.25 });
+        let numbered = json!({ "session_id": 5, "iat": 1 });
         let strange = json!({ "session_id": "s", "iat": 1, "exp": "never" });
         let future = json!({ "session_id": "s", "iat": 1, "exp": 9_999_999_999u64 });
         let verifier = verifier(&[ONE]);
@@ -216,6 +224,31 @@ mod tests {
             (
                 "exp no number",
                 token(Algorithm::HS256, ONE, &strange),
+                Err(Refusal::Claims),
+            ),
+            (
+                "no iat",
+                token(Algorithm::HS256, ONE, &undated),
+                Err(Refusal::Claims),
+            ),
+            (
+                "iat no number",
+                token(Algorithm::HS256, ONE, &worded),
+                Err(Refusal::Claims),
+            ),
+            (
+                "iat null",
+                token(Algorithm::HS256, ONE, &null),
+                Err(Refusal::Claims),
+            ),
+            (
+                "iat with a fraction",
+                token(Algorithm::HS256, ONE, &finely),
+                Ok(()),
+            ),
+            (
+                "session no text",
+                token(Algorithm::HS256, ONE, &numbered),
                 Err(Refusal::Claims),
             ),
             (

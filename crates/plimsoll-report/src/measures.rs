@@ -59,12 +59,20 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
         return vec![Fact::new("0-RTT requests", text)];
     }
-    let sessions = format!(
+    let mut sessions = format!(
         "{} ok, {} failed",
         count(of(Count::SessionsOk)),
         count(of(Count::SessionsFailed))
     );
-    let mut facts = vec![Fact::new("sessions", sessions), tokens(run, of)];
+    let unclosed = of(Count::ClosesFailed);
+    if unclosed > 0 {
+        let _ = write!(sessions, ", {} not closed by the API", count(unclosed));
+    }
+    let sessions = Fact {
+        is_loud: unclosed > 0,
+        ..Fact::new("sessions", sessions)
+    };
+    let mut facts = vec![sessions, tokens(run, of)];
     facts.extend(goodput(run, of(Count::QueriesGood)));
     if of(Count::SessionsReconnected) > 0 {
         let text = format!(

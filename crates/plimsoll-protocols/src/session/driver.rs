@@ -90,6 +90,7 @@ impl Scripts for Sessions {
             unix_zero: self.unix_zero.load(Ordering::Relaxed),
             random: mix | 1,
             api: Api::Down,
+            api_kept: false,
             answer: AnswerReader::default(),
             request: None,
             requested: Time::ZERO,
@@ -199,6 +200,8 @@ pub struct Session {
     unix_zero: u64,
     random: u64,
     api: Api,
+    /// The connection to the API has brought an answer already.
+    api_kept: bool,
     answer: AnswerReader,
     /// Sent or to be sent, and not answered.
     request: Option<Request>,
@@ -296,7 +299,8 @@ impl Script for Session {
         }
         // A kept connection that the server closes just then took no request. After a reset
         // that is not known, and a run must not be asked for twice.
-        if closed && !begun && now.since(self.requested) < 1_000_000_000 && self.asked > 1 {
+        let kept = std::mem::take(&mut self.api_kept);
+        if closed && !begun && now.since(self.requested) < 1_000_000_000 && kept {
             self.api = Api::Connecting;
             turn.connect(API);
             return;

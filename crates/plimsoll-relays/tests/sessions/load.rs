@@ -281,15 +281,34 @@ enum First {
     Frames,
 }
 
-/// Answers the API, a run by `run`, and on the socket says `frames` once a run has begun.
+/// What `/close` is answered.
+#[derive(Clone, Copy, Debug)]
+enum Close {
+    Ok,
+    Refused,
+    Unanswered,
+    /// The connection ends.
+    CutOff,
+}
+
 async fn serve(run: &'static str, first: First, frames: &'static [&'static str]) -> SocketAddr {
+    serve_with(run, first, frames, Close::Ok).await
+}
+
+/// Answers the API, a run by `run`, and on the socket says `frames` once a run has begun.
+async fn serve_with(
+    run: &'static str,
+    first: First,
+    frames: &'static [&'static str],
+    close: Close,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (begun, _) = tokio::sync::broadcast::channel::<()>(16);
     let (said, _) = tokio::sync::broadcast::channel::<()>(16);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let server = (run, first, frames);
+            let server = (run, first, frames, close);
             tokio::spawn(lie(stream, server, begun.clone(), said.clone()));
         }
     });
@@ -302,7 +321,7 @@ async fn liar(frames: &'static [&'static str]) -> SocketAddr {
 
 async fn lie(
     mut stream: TcpStream,
-    (run, first, frames): (&'static str, First, &'static [&'static str]),
+    (run, first, frames, close): (&'static str, First, &'static [&'static str], Close),
     begun: tokio::sync::broadcast::Sender<()>,
     said: tokio::sync::broadcast::Sender<()>,
 ) {
@@ -368,8 +387,15 @@ async fn lie(
             () if text.contains("/run") => run,
             () => "{}",
         };
+        let status = match close {
+            _ if !text.contains("/close") => "200 OK",
+            Close::Ok => "200 OK",
+            Close::Refused => "500 Internal Server Error",
+            Close::Unanswered => continue,
+            Close::CutOff => return,
+        };
         let answer = format!(
-            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+            "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
@@ -474,6 +500,24 @@ async fn tokens_are_held_to_what_the_plan_expects_where_the_service_says_nothing
             let failed = u64::from(!outcome.is_ok());
             assert_eq!(of(&record, Count::SessionsFailed), failed, "{told}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_not_closed_is_no_success() {
+    for close in [Close::Refused, Close::Unanswered, Close::CutOff] {
+        let server = serve_with("{}", First::Answer, &[BARE, BARE_DONE], close).await;
+        let mut loading = Loading::closed(1, 2);
+        loading.deadline = Duration::from_secs(2);
+        let record = loading.carry_out(server, server).await;
+        // Its queries were.
+        assert_eq!((record.due, record.ok()), (2, 2), "{:?}", record.outcomes);
+        let sessions = [
+            Count::SessionsOk,
+            Count::SessionsFailed,
+            Count::ClosesFailed,
+        ];
+        assert_eq!(sessions.map(|c| of(&record, c)), [0, 1, 1], "{close:?}");
     }
 }
 

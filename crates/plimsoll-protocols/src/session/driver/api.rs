@@ -66,6 +66,7 @@ impl Session {
     }
 
     pub(super) fn answered(&mut self, answer: &Answer, now: Time, turn: &mut Turn<'_>) {
+        self.api_kept = !answer.closes;
         if answer.closes {
             self.api = Api::Down;
             turn.close(API);
@@ -99,7 +100,12 @@ impl Session {
                 self.query_over(Outcome::RunRefused, now, turn);
                 self.after_query(now, turn);
             }
-            Some(Request::Close) => self.over(turn),
+            Some(Request::Close) => {
+                if !ok {
+                    self.close_failed(turn);
+                }
+                self.over(turn);
+            }
         }
     }
 
@@ -135,6 +141,7 @@ impl Session {
         turn.detail(outcome, text);
         if self.request == Some(Request::Close) {
             // Every query had ended.
+            self.close_failed(turn);
             return self.over(turn);
         }
         if self.request == Some(Request::Run) && self.query.is_some_and(|q| q.end.is_some()) {

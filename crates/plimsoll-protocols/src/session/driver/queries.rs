@@ -267,8 +267,10 @@ impl Session {
     pub(super) fn after_query(&mut self, now: Time, turn: &mut Turn<'_>) {
         if self.asked >= self.options.queries || turn.is_stopping() {
             self.ask_api(Request::Close, now, turn);
-            // The session is over either way; a server that says nothing is not waited for.
-            self.deadline = now + Duration::from_secs(5);
+            // The session is over either way; a server that says nothing is waited for as long
+            // as for anything else, and five seconds at most.
+            let limit = Duration::from_secs(5);
+            self.deadline = now + self.options.deadline.map_or(limit, |d| d.min(limit));
             return self.arm(turn);
         }
         if self.options.think.is_zero() {
@@ -280,9 +282,16 @@ impl Session {
         self.arm(turn);
     }
 
+    /// Its queries have ended as they have; the session itself is no success.
+    pub(super) fn close_failed(&mut self, turn: &mut Turn<'_>) {
+        turn.count(Count::ClosesFailed, 1);
+        self.has_failed = true;
+    }
+
     /// The session can't go on: the query fails, and those that were to follow with it.
     pub(super) fn break_off(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         if self.request == Some(Request::Close) {
+            self.close_failed(turn);
             return self.over(turn);
         }
         if self.next_at == Time::NEVER {
