@@ -82,10 +82,10 @@ checksum() { cat "$@" | sha256sum | cut -d' ' -f1; }
 fresh() { [[ -f $peers/stamps/$1 && $(<"$peers/stamps/$1") == "$2" ]]; }
 stamp() { echo "$2" >"$peers/stamps/$1"; }
 
-# --- Python: grpcio in an environment of its own ------------------------------------
+# --- Python: grpcio and others in an environment of their own ------------------------
 sum=$(checksum tests/peers/requirements.txt)
-if ! fresh python "$sum" || ! "$peers/venv/bin/python" -c 'import grpc' 2>/dev/null; then
-    say "installing grpcio into .peers/venv"
+if ! fresh python "$sum" || ! "$peers/venv/bin/python" -c 'import grpc, granian' 2>/dev/null; then
+    say "installing the Python peers into .peers/venv"
     python3 -m venv --clear "$peers/venv" || fail "python3 -m venv .peers/venv failed: install python3-venv"
     "$peers/venv/bin/pip" install --quiet --disable-pip-version-check -r tests/peers/requirements.txt ||
         fail "pip could not install tests/peers/requirements.txt (is the network there?)"
