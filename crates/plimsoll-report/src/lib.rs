@@ -14,6 +14,7 @@ pub mod json;
 pub mod junit;
 pub mod ladder;
 pub mod lines;
+pub mod loadtest;
 pub mod markdown;
 mod measures;
 mod memory;

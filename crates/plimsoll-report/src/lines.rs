@@ -199,40 +199,8 @@ pub fn import(
         });
     };
     let file_name = path.file_name().unwrap_or(path.as_os_str());
-    let header = RunHeader {
-        schema_version: SCHEMA_VERSION,
-        source: Source::Imported,
-        name: file_name.to_string_lossy().into_owned(),
-        target: None,
-        protocol: None,
-        call: None,
-        security: None,
-        tls: None,
-        load_loop: None,
-        arrivals: None,
-        clients: None,
-        connections: None,
-        cold,
-        calls_per_connection: None,
-        insecure: false,
-        resume: false,
-        calls: None,
-        seed: None,
-        plan_hash: None,
-        tool_version: tool_version.to_owned(),
-        started_at: imported_at,
-        machine: None,
-        processes: None,
-        notes: Vec::new(),
-        live_view_cpu_us: None,
-        planned_stages: vec![PlannedStage {
-            name: "imported".to_owned(),
-            warmup: false,
-            duration_us: None,
-            rate_from_per_s: None,
-            rate_to_per_s: None,
-        }],
-    };
+    let mut header = imported(&file_name.to_string_lossy(), tool_version, imported_at);
+    header.cold = cold;
     let mut writer = RunWriter::create(dir, header, "", false)?;
     writer.interval(
         &IntervalRecord {
@@ -245,4 +213,42 @@ pub fn import(
     Ok(writer
         .finish(Ending::complete())
         .map_err(|unkept| unkept.error)?)
+}
+
+/// The header of a run that is made of a file, with what no file tells left open.
+pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> RunHeader {
+    RunHeader {
+        schema_version: SCHEMA_VERSION,
+        source: Source::Imported,
+        name: name.to_owned(),
+        target: None,
+        protocol: None,
+        call: None,
+        security: None,
+        tls: None,
+        load_loop: None,
+        arrivals: None,
+        clients: None,
+        connections: None,
+        cold: false,
+        calls_per_connection: None,
+        insecure: false,
+        resume: false,
+        calls: None,
+        seed: None,
+        plan_hash: None,
+        tool_version: tool_version.to_owned(),
+        started_at,
+        machine: None,
+        processes: None,
+        notes: Vec::new(),
+        live_view_cpu_us: None,
+        planned_stages: vec![PlannedStage {
+            name: "imported".to_owned(),
+            warmup: false,
+            duration_us: None,
+            rate_from_per_s: None,
+            rate_to_per_s: None,
+        }],
+    }
 }

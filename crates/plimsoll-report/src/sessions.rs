@@ -1,7 +1,7 @@
-//! A run of sessions as its own load-testing clients write it: a CSV file of a row a query,
-//! and a JSON summary, named after the run's start.
+//! A run of sessions as session load tests commonly write theirs: a CSV file of a row a query,
+//! and a flat JSON summary, named after the run's start. [`crate::loadtest`] reads both.
 //!
-//! Times are in milliseconds. Warm-up is left out of both.
+//! Times are in seconds. Warm-up is left out of both.
 
 use std::io::{self, Write};
 
@@ -45,8 +45,10 @@ pub fn stem(run: &Run) -> Result<String, SessionsError> {
     Ok(format!("loadtest_{started}"))
 }
 
-const COLUMNS: &str = "session,query,ok,error,latency_ms,first_token_ms,time_per_token_ms,tokens,\
-                       duplicated,out_of_order,reconnects,session_create_ms,socket_open_ms";
+/// `session_id` counts the run's sessions from 0. When a session is closed its queries are
+/// written already, so `close_time` is empty.
+pub(crate) const COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
+                                  reconnect_attempts,successful_reconnects,error";
 
 /// Writes a row a query (RFC 4180) of a run that was made with `--requests`; how many. A
 /// field that was not measured is empty.
@@ -73,27 +75,23 @@ pub fn export_csv(run: &Run, out: &mut impl Write) -> Result<u64, SessionsError>
         let measures = r.measures.as_deref().unwrap_or(&none);
         let time = |measure| {
             let ns = measures.time_ns(measure);
-            ns.map_or_else(String::new, |ns| format!("{:.3}", ns as f64 / 1e6))
+            ns.map_or_else(String::new, |ns| format!("{:.6}", ns as f64 / 1e9))
         };
         let code = if s.outcome.is_ok() {
             ""
         } else {
             s.outcome.code()
         };
+        let reconnects = measures.count(Count::Reconnects);
         write(format_args!(
-            "{},{},{},{code},{:.3},{},{},{},{},{},{},{},{}",
+            "{},{},{:.6},{},{},{},,{},{reconnects},{code}",
             s.number / queries,
             s.number % queries + 1,
-            s.outcome.is_ok(),
-            s.response_ns() as f64 / 1e6,
-            time(TimeMeasure::FirstToken),
-            time(TimeMeasure::TokenMean),
+            s.response_ns() as f64 / 1e9,
             measures.count(Count::TokensReceived),
-            measures.count(Count::TokensDuplicated),
-            measures.count(Count::TokensOutOfOrder),
-            measures.count(Count::Reconnects),
             time(TimeMeasure::SessionCreate),
             time(TimeMeasure::SocketOpen),
+            reconnects + measures.count(Count::ReconnectsFailed),
         ));
         rows += 1;
         Ok(())
@@ -125,77 +123,88 @@ pub fn summary(run: &Run) -> Result<Value, SessionsError> {
     let (ok, failed) = (count(Count::SessionsOk), count(Count::SessionsFailed));
     let mean = |m: TimeMeasure| {
         let histogram = times(m).and_then(Times::histogram);
-        histogram.map(|h| h.mean() / 1e6)
+        histogram.filter(|h| !h.is_empty()).map(|h| h.mean() / 1e9)
     };
-    Ok(json!({
-        "run": run.header.name,
-        "target": run.header.target,
-        "started_at": run.header.started_at.to_string(),
-        "duration_s": seconds,
-        "sessions": {
-            "total": ok + failed,
-            "ok": ok,
-            "failed": failed,
-            "success_rate": share(ok, ok + failed),
-        },
-        "queries": {
-            "total": record.due,
-            "ok": record.ok(),
-            "failed": record.due - record.ok(),
-            "success_rate": share(record.ok(), record.due),
-            "good": count(Count::QueriesGood),
-            "per_second": per_second(record.ok()),
-            "good_per_second": per_second(count(Count::QueriesGood)),
-        },
-        "tokens": {
-            "received": count(Count::TokensReceived),
-            "missing": count(Count::TokensMissing),
-            "duplicated": count(Count::TokensDuplicated),
-            "out_of_order": count(Count::TokensOutOfOrder),
-            "stray": count(Count::TokensStray),
-            "per_second": per_second(count(Count::TokensReceived)),
-        },
-        "latency_ms": spread(Some(&record.response)),
-        "first_token_ms": spread(times(TimeMeasure::FirstToken)),
-        "inter_token_ms": spread(times(TimeMeasure::TokenGap)),
-        "time_per_token_ms": spread(times(TimeMeasure::TokenMean)),
-        "session_create_ms_mean": mean(TimeMeasure::SessionCreate),
-        "socket_open_ms_mean": mean(TimeMeasure::SocketOpen),
-        "reconnects": {
-            "attempts": count(Count::Reconnects) + count(Count::ReconnectsFailed),
-            "ok": count(Count::Reconnects),
-            "failed": count(Count::ReconnectsFailed),
-            "sessions_affected": count(Count::SessionsReconnected),
-            "not_resumed": count(Count::HistoryGone),
-        },
-        "latency_histogram": histogram(&record),
-        "errors": errors(&record),
-    }))
+    let reconnects = count(Count::Reconnects);
+    let mut summary = Map::new();
+    let mut put = |key: &str, value: Value| {
+        summary.insert(key.to_owned(), value);
+    };
+    put("start_time", run.header.started_at.to_string().into());
+    put("target", json!(run.header.target));
+    put("duration", seconds.into());
+    put("total_sessions", (ok + failed).into());
+    put("successful_sessions", ok.into());
+    put("failed_sessions", failed.into());
+    put("success_rate", json!(share(ok, ok + failed)));
+    put("total_queries", record.due.into());
+    put("successful_queries", record.ok().into());
+    put("failed_queries", (record.due - record.ok()).into());
+    put("query_success_rate", json!(share(record.ok(), record.due)));
+    put("good_queries", count(Count::QueriesGood).into());
+    put("total_tokens", count(Count::TokensReceived).into());
+    for (key, c) in [
+        ("missing_tokens", Count::TokensMissing),
+        ("duplicated_tokens", Count::TokensDuplicated),
+        ("out_of_order_tokens", Count::TokensOutOfOrder),
+        ("stray_tokens", Count::TokensStray),
+    ] {
+        put(key, count(c).into());
+    }
+    put("qps", json!(per_second(record.ok())));
+    put("tps", json!(per_second(count(Count::TokensReceived))));
+    for (name, times) in [
+        ("latency", Some(&record.response)),
+        ("first_token", times(TimeMeasure::FirstToken)),
+        ("inter_token", times(TimeMeasure::TokenGap)),
+        ("time_per_token", times(TimeMeasure::TokenMean)),
+    ] {
+        for (figure, value) in spread(times) {
+            put(&format!("{name}_{figure}"), value);
+        }
+    }
+    put("avg_create_time", json!(mean(TimeMeasure::SessionCreate)));
+    put("avg_connect_time", json!(mean(TimeMeasure::SocketOpen)));
+    put(
+        "total_reconnect_attempts",
+        (reconnects + count(Count::ReconnectsFailed)).into(),
+    );
+    put("total_successful_reconnects", reconnects.into());
+    put(
+        "sessions_with_reconnects",
+        count(Count::SessionsReconnected).into(),
+    );
+    put("resumes_refused", count(Count::HistoryGone).into());
+    put("latency_histogram", histogram(&record).into());
+    put("errors", errors(&record).into());
+    Ok(summary.into())
 }
 
-/// Smallest, largest, mean and percentiles in milliseconds; null where there are none.
-fn spread(times: Option<&Times>) -> Value {
+/// Smallest, largest, mean and percentiles in seconds; null where the sample is too small to
+/// tell, nothing where there is none.
+fn spread(times: Option<&Times>) -> Vec<(String, Value)> {
     let Some(h) = times.and_then(Times::histogram).filter(|h| !h.is_empty()) else {
-        return Value::Null;
+        return Vec::new();
     };
-    let ms = |ns: u64| ns as f64 / 1e6;
-    let mut spread = Map::new();
-    spread.insert("min".to_owned(), ms(h.min()).into());
-    spread.insert("avg".to_owned(), (h.mean() / 1e6).into());
-    spread.insert("max".to_owned(), ms(h.max()).into());
+    let s = |ns: u64| ns as f64 / 1e9;
+    let mut spread: Vec<(String, Value)> = vec![
+        ("min".to_owned(), s(h.min()).into()),
+        ("avg".to_owned(), (h.mean() / 1e9).into()),
+        ("max".to_owned(), s(h.max()).into()),
+    ];
     for (percent, value) in percentiles(h) {
-        spread.insert(format!("p{percent}"), value.map(ms).into());
+        spread.push((format!("p{percent}"), value.map(s).into()));
     }
-    Value::Object(spread)
+    spread
 }
 
 fn histogram(record: &StageRecord) -> Vec<Value> {
     let times: Option<&Histogram<u64>> = record.response.histogram();
     let buckets = times.map(|h| buckets(h, BUCKETS)).unwrap_or_default();
-    let ms = |ns: u64| ns as f64 / 1e6;
+    let s = |ns: u64| ns as f64 / 1e9;
     buckets
         .iter()
-        .map(|b| json!({ "above_ms": ms(b.from), "to_ms": ms(b.to), "count": b.count }))
+        .map(|b| json!({ "above": s(b.from), "to": s(b.to), "count": b.count }))
         .collect()
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn parse(
     environment: &Environment,
 ) -> Result<(Cli, Origins), Exit> {
     let mut stand_ins = BTreeMap::new();
-    let mut command = with_stand_ins(Cli::command(), environment, &mut stand_ins);
+    let mut command = with_stand_ins(Cli::command(), "", environment, &mut stand_ins);
     let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
         check_places(&matches)?;
         let cli = Cli::from_arg_matches(&matches)?;
@@ -214,12 +214,17 @@ type StandIns = BTreeMap<String, (Strength, String)>;
 
 /// Gives every argument whose variable is not set, but whose alias or line in `.env` is,
 /// that value as its default. (A default is weaker than clap's own reading of the variable.)
-fn with_stand_ins(command: Command, environment: &Environment, found: &mut StandIns) -> Command {
+/// `path`: its words after the program's name.
+fn with_stand_ins(
+    command: Command,
+    path: &str,
+    environment: &Environment,
+    found: &mut StandIns,
+) -> Command {
     let names: Vec<String> = command
         .get_subcommands()
         .map(|sub| sub.get_name().to_owned())
         .collect();
-    let name = command.get_name().to_owned();
     let command = command.mut_args(|arg| {
         // A variable has one value; of a flag that is given several times, one a line.
         let several = matches!(arg.get_action(), ArgAction::Append);
@@ -229,7 +234,7 @@ fn with_stand_ins(command: Command, environment: &Environment, found: &mut Stand
             arg
         };
         let variable = arg.get_env().and_then(|v| v.to_str()).map(str::to_owned);
-        let Some(stand_in) = variable.and_then(|v| environment.stand_in(&v, &name)) else {
+        let Some(stand_in) = variable.and_then(|v| environment.stand_in(&v, path)) else {
             return arg;
         };
         let strength = if stand_in.from_file {
@@ -241,7 +246,10 @@ fn with_stand_ins(command: Command, environment: &Environment, found: &mut Stand
         arg.default_value(stand_in.value)
     });
     names.into_iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |sub| with_stand_ins(sub, environment, found))
+        let path = format!("{path} {name}");
+        command.mut_subcommand(name, |sub| {
+            with_stand_ins(sub, path.trim_start(), environment, found)
+        })
     })
 }
 

@@ -24,7 +24,16 @@ the current directory. Understood as well, with bare numbers:
   HOST, PORT                   relay gateway: where it listens
   WS_PING_INTERVAL_SECS, WS_PING_TIMEOUT_SECS
                                relay gateway: --ping-interval, --ping-timeout, in seconds
-A flag wins over PLIMSOLL_…, that over these names, that over .env.
+  FASTAPI_HOST, FASTAPI_PORT, FASTAPI_WORKERS
+                               serve llm: where it listens, --workers
+  FASTAPI_URL, WSPROXY_URL     session: URL, --socket
+  CLIENTS, QUERIES_PER_CLIENT, OUTPUT_DIR
+                               session, stack run: --clients, --queries, --output-dir
+  WS_MAX_RECONNECT_ATTEMPTS, WS_INITIAL_BACKOFF_SECONDS, WS_MAX_BACKOFF_SECONDS
+                               session, stack run: --reconnects, --reconnect-pause,
+                               --reconnect-pause-most, in seconds
+  JWT_SECRET, JWT_ALGORITHM    serve llm, relay gateway: the tokens' secret; HS256
+A flag wins over PLIMSOLL_…, that over these names, that over .env, that over .env.loadtest.
 
 Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90 the run
 proves nothing (with objectives), 99 an objective was missed, 130 interrupted.";
@@ -34,9 +43,14 @@ struct Alias {
     name: &'static str,
     variable: &'static str,
     unit: &'static str,
+    /// The commands that it is understood by; empty: all of them.
+    commands: &'static [&'static str],
 }
 
-const ALIASES: [Alias; 17] = [
+/// Commands that put sessions on a stack.
+const SESSIONS: &[&str] = &["session", "stack run"];
+
+const ALIASES: [Alias; 24] = [
     alias("N_RPS", "PLIMSOLL_RATE", "/s"),
     alias("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
     alias("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
@@ -54,14 +68,47 @@ const ALIASES: [Alias; 17] = [
     alias("WS_PING_INTERVAL_SECS", "PLIMSOLL_PING_INTERVAL", "s"),
     alias("WS_PING_TIMEOUT_SECS", "PLIMSOLL_PING_TIMEOUT", "s"),
     alias("REDIS_URL", "PLIMSOLL_REDIS", ""),
+    // Names as common as these mean something else elsewhere.
+    alias_of(&["serve llm"], "FASTAPI_WORKERS", "PLIMSOLL_WORKERS", ""),
+    alias_of(SESSIONS, "CLIENTS", "PLIMSOLL_CLIENTS", ""),
+    alias_of(SESSIONS, "QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
+    alias_of(SESSIONS, "OUTPUT_DIR", "PLIMSOLL_OUTPUT_DIR", ""),
+    alias_of(
+        SESSIONS,
+        "WS_MAX_RECONNECT_ATTEMPTS",
+        "PLIMSOLL_RECONNECTS",
+        "",
+    ),
+    alias_of(
+        SESSIONS,
+        "WS_INITIAL_BACKOFF_SECONDS",
+        "PLIMSOLL_RECONNECT_PAUSE",
+        "s",
+    ),
+    alias_of(
+        SESSIONS,
+        "WS_MAX_BACKOFF_SECONDS",
+        "PLIMSOLL_RECONNECT_PAUSE_MOST",
+        "s",
+    ),
 ];
 
-const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
+const fn alias_of(
+    commands: &'static [&'static str],
+    name: &'static str,
+    variable: &'static str,
+    unit: &'static str,
+) -> Alias {
     Alias {
         name,
         variable,
         unit,
+        commands,
     }
+}
+
+const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
+    alias_of(&[], name, variable, unit)
 }
 
 /// A value and the variable it came from.
@@ -80,20 +127,23 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// The process's environment and `.env`, where there is one.
+    /// The process's environment, `.env` and `.env.loadtest`, where there are any.
     ///
     /// # Errors
-    /// When `.env` can't be read or understood.
+    /// When one of the files can't be read or understood.
     pub(crate) fn load() -> Result<Environment, Failure> {
         let process = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        let path = Path::new(".env");
         let mut file = BTreeMap::new();
-        if path.is_file() {
+        for name in [".env.loadtest", ".env"] {
+            let path = Path::new(name);
+            if !path.is_file() {
+                continue;
+            }
             let wrong = |e: dotenvy::Error| {
                 Failure::usage(
-                    format_args!(".env: {e}"),
+                    format_args!("{name}: {e}"),
                     "each line is NAME=value; quote values with blanks",
                 )
             };
@@ -135,15 +185,35 @@ impl Environment {
 
     fn alias(&self, variable: &str, command: &str) -> Option<Found> {
         match variable {
+            "PLIMSOLL_TARGET" if command == "session" => {
+                let schemes = [
+                    ("http://", "session://", 80),
+                    ("https://", "sessions://", 443),
+                ];
+                self.url("FASTAPI_URL", schemes)
+                    .or_else(|| self.address(true))
+            }
+            "PLIMSOLL_SOCKET" if command == "session" => {
+                let schemes = [("http://", "ws://", 80), ("https://", "wss://", 443)];
+                self.url("WSPROXY_URL", schemes)
+            }
             "PLIMSOLL_TARGET" => self.address(true),
             // Names as common as these are nobody's but the gateway's.
-            "PLIMSOLL_LISTEN" if command == "gateway" => {
+            "PLIMSOLL_LISTEN" if command == "serve llm" => {
+                let own = || self.listening("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
+                self.address(false).or_else(own)
+            }
+            "PLIMSOLL_LISTEN" if command == "relay gateway" => {
                 let own = || self.listening("HOST", "PORT", ["127.0.0.1", "4040"]);
                 self.address(false).or_else(own)
             }
             "PLIMSOLL_LISTEN" => self.address(false),
             _ => {
-                let alias = ALIASES.iter().find(|alias| alias.variable == variable)?;
+                let is_here = |alias: &&Alias| {
+                    alias.variable == variable
+                        && (alias.commands.is_empty() || alias.commands.contains(&command))
+                };
+                let alias = ALIASES.iter().find(is_here)?;
                 let mut found = self.get(alias.name)?;
                 let bare = found.value.trim().ends_with(|c: char| c.is_ascii_digit());
                 if bare && !alias.unit.is_empty() {
@@ -167,6 +237,30 @@ impl Environment {
             (true, false) => "grpc://",
         };
         found.value = format!("{scheme}{}", found.value);
+        Some(found)
+    }
+
+    /// The URL of a variable, with our scheme in place of the web's, and its port written out.
+    fn url(&self, name: &str, schemes: [(&str, &str, u16); 2]) -> Option<Found> {
+        let mut found = self.get(name)?;
+        let typed = found.value.trim().trim_end_matches('/');
+        let known = schemes.into_iter().find_map(|(web, ours, port)| {
+            let rest = typed.strip_prefix(web).or(typed.strip_prefix(ours))?;
+            Some((rest, ours, port))
+        });
+        let bare = (typed, schemes[0].1, schemes[0].2);
+        let (rest, ours, port) = match known {
+            Some(known) => known,
+            None if typed.contains("://") => return Some(found),
+            None => bare,
+        };
+        let has_port = rest
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+        found.value = match has_port || rest.contains('/') {
+            true => format!("{ours}{rest}"),
+            false => format!("{ours}{rest}:{port}"),
+        };
         Some(found)
     }
 
@@ -285,22 +379,109 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_the_web_are_those_of_sessions() {
+        let value = |name: &str, url: &str, variable: &str, command: &str| {
+            environment(&[(name, url)], &[])
+                .stand_in(variable, command)
+                .map(|found| found.value)
+        };
+        for (url, target) in [
+            ("http://localhost:8080", "session://localhost:8080"),
+            ("http://localhost:8080/", "session://localhost:8080"),
+            ("http://api", "session://api:80"),
+            ("https://api", "sessions://api:443"),
+            ("http://[::1]", "session://[::1]:80"),
+            ("session://api:1", "session://api:1"),
+            ("api:8080", "session://api:8080"),
+            ("ftp://api", "ftp://api"),
+        ] {
+            let found = value("FASTAPI_URL", url, "PLIMSOLL_TARGET", "session");
+            assert_eq!(found.as_deref(), Some(target), "{url}");
+            assert_eq!(value("FASTAPI_URL", url, "PLIMSOLL_TARGET", "grpc"), None);
+        }
+        for (url, sockets) in [
+            ("ws://localhost:8081", "ws://localhost:8081"),
+            ("wss://sockets", "wss://sockets:443"),
+            ("http://localhost:8081", "ws://localhost:8081"),
+        ] {
+            let found = value("WSPROXY_URL", url, "PLIMSOLL_SOCKET", "session");
+            assert_eq!(found.as_deref(), Some(sockets), "{url}");
+        }
+    }
+
+    #[test]
+    fn common_names_mean_something_to_sessions_alone() {
+        for (name, typed, variable, meant) in [
+            ("CLIENTS", "5", "PLIMSOLL_CLIENTS", "5"),
+            ("QUERIES_PER_CLIENT", "3", "PLIMSOLL_QUERIES", "3"),
+            ("OUTPUT_DIR", "out", "PLIMSOLL_OUTPUT_DIR", "out"),
+            ("WS_MAX_RECONNECT_ATTEMPTS", "7", "PLIMSOLL_RECONNECTS", "7"),
+            (
+                "WS_INITIAL_BACKOFF_SECONDS",
+                "0.5",
+                "PLIMSOLL_RECONNECT_PAUSE",
+                "0.5s",
+            ),
+            (
+                "WS_MAX_BACKOFF_SECONDS",
+                "30",
+                "PLIMSOLL_RECONNECT_PAUSE_MOST",
+                "30s",
+            ),
+        ] {
+            let value = |command| {
+                let found = environment(&[], &[(name, typed)]).stand_in(variable, command);
+                found.map(|found| found.value)
+            };
+            for command in SESSIONS {
+                assert_eq!(
+                    value(command).as_deref(),
+                    Some(meant),
+                    "{name} of {command}"
+                );
+            }
+            for command in ["grpc", "run", "stack up", "bolt"] {
+                assert_eq!(value(command), None, "{name} of {command}");
+            }
+        }
+        let simulator = [
+            ("FASTAPI_HOST", "0.0.0.0"),
+            ("FASTAPI_PORT", "9000"),
+            ("FASTAPI_WORKERS", "4"),
+        ];
+        let value = |variable, command| {
+            let found = environment(&simulator, &[]).stand_in(variable, command);
+            found.map(|found| found.value)
+        };
+        assert_eq!(
+            value("PLIMSOLL_LISTEN", "serve llm").as_deref(),
+            Some("0.0.0.0:9000")
+        );
+        assert_eq!(value("PLIMSOLL_WORKERS", "serve llm").as_deref(), Some("4"));
+        assert_eq!(value("PLIMSOLL_WORKERS", "relay gateway"), None);
+        assert_eq!(value("PLIMSOLL_LISTEN", "serve score"), None);
+    }
+
+    #[test]
     fn a_bare_host_and_port_are_the_gateways_alone() {
         let listen = |pairs: &[(&str, &str)], command| {
             let found = environment(pairs, &[]).stand_in("PLIMSOLL_LISTEN", command);
             found.map(|f| f.value)
         };
         let both = [("HOST", "0.0.0.0"), ("PORT", "5000")];
-        assert_eq!(listen(&both, "gateway").as_deref(), Some("0.0.0.0:5000"));
         assert_eq!(
-            listen(&both[..1], "gateway").as_deref(),
+            listen(&both, "relay gateway").as_deref(),
+            Some("0.0.0.0:5000")
+        );
+        assert_eq!(
+            listen(&both[..1], "relay gateway").as_deref(),
             Some("0.0.0.0:4040")
         );
         assert_eq!(
-            listen(&both[1..], "gateway").as_deref(),
+            listen(&both[1..], "relay gateway").as_deref(),
             Some("127.0.0.1:5000")
         );
-        for command in ["llm", "score", "sidecar"] {
+        for command in ["serve llm", "serve score", "relay sidecar"] {
             assert_eq!(listen(&both, command), None);
         }
         let target = environment(&both, &[]).stand_in("PLIMSOLL_TARGET", "grpc");

@@ -152,6 +152,20 @@ pub(crate) fn execute(
     output: &OutputFlags,
     session: &Session,
 ) -> Result<Exit, Failure> {
+    execute_then(spec, plan, output, session, |_| Ok(()))
+}
+
+/// The same, with something more to do with a run that is there.
+///
+/// # Errors
+/// As [`execute`], and where `then` fails.
+pub(crate) fn execute_then(
+    spec: &Spec,
+    plan: &Plan,
+    output: &OutputFlags,
+    session: &Session,
+    then: impl FnOnce(&Run) -> Result<(), Failure>,
+) -> Result<Exit, Failure> {
     output.save(spec)?;
     let filled_in = spec.filled_in(plan);
     let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
@@ -191,6 +205,7 @@ pub(crate) fn execute(
     if !output.json {
         console::result(format_args!("\nThe report is {}\n", page.display()))?;
     }
+    then(&run)?;
     Ok(exit(&run, &judged, session))
 }
 

@@ -384,6 +384,10 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("call.bolt.oneway", "--oneway"),
     ("call.bolt.class", "--class"),
     ("call.bolt.codec", "--codec"),
+    (
+        "call.session.reconnect_pause_most",
+        "--reconnect-pause-most",
+    ),
     ("call.session.reconnect_pause", "--reconnect-pause"),
     ("call.session.reconnects", "--reconnects"),
     ("call.session.expect_tokens", "--expect-tokens"),

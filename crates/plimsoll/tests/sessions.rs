@@ -26,6 +26,11 @@ impl Stack {
     }
 
     fn start_with(place: &Place, more: &[&str]) -> Stack {
+        Stack::start_without(place, &[&["--token-delay", "2ms"], more].concat())
+    }
+
+    /// With the tokens' pace as it is, or as `more` has it.
+    fn start_without(place: &Place, more: &[&str]) -> Stack {
         let mut child = place
             .command(&[
                 "serve",
@@ -34,8 +39,6 @@ impl Stack {
                 "127.0.0.1:0",
                 "--with-gateway",
                 "127.0.0.1:0",
-                "--token-delay",
-                "2ms",
                 "--drain",
                 "1s",
             ])
@@ -405,20 +408,27 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
     let head: Vec<&str> = lines.next().expect("a head").split(',').collect();
     let place_of = |name: &str| head.iter().position(|n| *n == name).expect(name);
     let mut seen = std::collections::BTreeSet::new();
+    assert_eq!(
+        head.join(","),
+        "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
+         reconnect_attempts,successful_reconnects,error"
+    );
     for line in lines.filter(|line| !line.is_empty()) {
         let row: Vec<&str> = line.split(',').collect();
         assert_eq!(row.len(), head.len(), "{line}");
+        let of = |name: &str| row[place_of(name)];
+        assert_eq!((of("error"), of("tokens")), ("", "18"), "{line}");
         assert_eq!(
-            (row[place_of("ok")], row[place_of("tokens")]),
-            ("true", "18")
+            (of("reconnect_attempts"), of("successful_reconnects")),
+            ("0", "0")
         );
-        let ms = |name: &str| -> f64 { row[place_of(name)].parse().expect(name) };
-        assert!(ms("first_token_ms") <= ms("latency_ms"), "{line}");
+        let seconds = |name: &str| -> f64 { of(name).parse().expect(name) };
+        // 18 tokens of 2 ms each.
+        assert!(seconds("latency") > 0.034, "{line}");
         assert!(
-            ms("session_create_ms") > 0.0 && ms("socket_open_ms") > 0.0,
+            seconds("create_time") > 0.0 && seconds("connect_time") > 0.0,
             "{line}"
         );
-        assert!(ms("time_per_token_ms") > 0.5, "{line}");
         assert!(
             seen.insert((row[0].to_owned(), row[1].to_owned())),
             "{line}"
@@ -430,27 +440,51 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
     assert_eq!(seen, expected);
     let summary: serde_json::Value =
         serde_json::from_str(&place.read(&format!("files/{summary}"))).expect("json");
-    assert_eq!(summary["sessions"]["ok"], 5, "{summary}");
-    assert_eq!(summary["queries"]["total"], 100, "{summary}");
-    assert_eq!(summary["queries"]["good"], 100, "{summary}");
-    assert_eq!(summary["tokens"]["received"], 1800, "{summary}");
+    for (key, value) in [
+        ("total_sessions", 5),
+        ("successful_sessions", 5),
+        ("failed_sessions", 0),
+        ("total_queries", 100),
+        ("successful_queries", 100),
+        ("good_queries", 100),
+        ("total_tokens", 1800),
+        ("total_reconnect_attempts", 0),
+        ("total_successful_reconnects", 0),
+        ("sessions_with_reconnects", 0),
+    ] {
+        assert_eq!(summary[key], value, "{key}: {summary}");
+    }
     assert_eq!(summary["errors"], serde_json::json!({}));
-    let latency = &summary["latency_ms"];
+    let figure = |key: &str| summary[key].as_f64().expect(key);
+    assert!(figure("latency_p10") <= figure("latency_p90"), "{summary}");
+    assert!(figure("latency_p90") <= figure("latency_max"), "{summary}");
+    assert!(figure("tps") > figure("qps") && figure("avg_create_time") > 0.0);
     assert!(
-        latency["p10"].as_f64() <= latency["p90"].as_f64(),
-        "{latency}"
-    );
-    assert!(
-        latency["p90"].as_f64() <= latency["max"].as_f64(),
-        "{latency}"
-    );
-    assert!(
-        latency["p99"].is_null(),
-        "100 queries can't tell p99: {latency}"
+        summary["latency_p99"].is_null(),
+        "100 queries can't tell p99: {summary}"
     );
     let buckets = summary["latency_histogram"].as_array().expect("a list");
     let counted: u64 = buckets.iter().filter_map(|b| b["count"].as_u64()).sum();
     assert_eq!(counted, 100, "{summary}");
+
+    // Read back, from either of the two.
+    for (file, dir) in [
+        (rows.clone(), "of_rows"),
+        (format!("{stem}_summary.json"), "of_both"),
+    ] {
+        let file = format!("files/{file}");
+        place.expect(0, &["import", &file, "--out", dir]);
+        let report = place.expect(0, &["report", dir]);
+        for part in ["5 ok, 0 failed", "1,800 received once", "p10 ", "█"] {
+            let plain = report.replace('\u{202f}', ",");
+            assert!(
+                plain.contains(part) || plain.replace(',', "").contains(&part.replace(',', "")),
+                "{part}: {report}"
+            );
+        }
+        let imported = place.run_json(dir);
+        assert_eq!(imported["total"]["ok"], 100, "{imported}");
+    }
 
     // Without the calls there are no rows; and a run of something else has no sessions.
     place.expect(
@@ -474,6 +508,65 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
         .expect("a folder")
         .collect();
     assert_eq!(files.len(), 1, "the summary alone: {files:?}");
+}
+
+#[test]
+fn variables_of_session_load_tests_are_understood_and_fill_their_folder() {
+    let place = Place::new();
+    // As the simulator's and the load's own files have them.
+    let text = "one two three";
+    fs::write(
+        place.path(".env"),
+        format!("LLM_RESPONSE_TEXT='{text}'\nTOKEN_DELAY_MS=1\nFASTAPI_WORKERS=2\n"),
+    )
+    .expect("a file");
+    let stack = Stack::start_without(&place, &[]);
+    fs::write(
+        place.path(".env.loadtest"),
+        format!(
+            "FASTAPI_URL=http://{}\nWSPROXY_URL=ws://{}\nCLIENTS=4\nQUERIES_PER_CLIENT=2\n\
+             OUTPUT_DIR=results\nJWT_SECRET=a-secret-of-thirty-two-bytes-or-more\n\
+             JWT_ALGORITHM=HS256\nWS_MAX_RECONNECT_ATTEMPTS=5\nWS_INITIAL_BACKOFF_SECONDS=1.0\n\
+             WS_MAX_BACKOFF_SECONDS=30.0\n",
+            stack.api, stack.gateway
+        ),
+    )
+    .expect("a file");
+    place.expect(0, &["session", "--out", "run", "-q"]);
+    let run = place.run_json("run");
+    assert_eq!(
+        (&run["total"]["ok"], &run["total"]["due"]),
+        (&8.into(), &8.into()),
+        "{run}"
+    );
+    assert_eq!(run["total"]["measures"]["counts"]["tokens_received"], 8 * 3);
+    let mut files = fs::read_dir(place.path("results")).expect("a folder");
+    let mut names = Vec::new();
+    while let Some(Ok(entry)) = files.next() {
+        names.push(entry.file_name().into_string().expect("text"));
+    }
+    names.sort();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(
+        names[0].starts_with("loadtest_") && names[0].ends_with(".csv"),
+        "{names:?}"
+    );
+    let rows = place.read(&format!("results/{}", names[0]));
+    assert_eq!(rows.lines().count(), 1 + 8, "{rows}");
+    let plan = place.expect(0, &["session", "--dry-run"]);
+    for line in [
+        "reconnects = 5",
+        "reconnect_pause = \"1s\"",
+        "reconnect_pause_most = \"30s\"",
+    ] {
+        assert!(plan.contains(line), "{line}: {plan}");
+    }
+    // Another algorithm than the one there is.
+    let mut command = place.command(&["relay", "gateway", "--redis", "redis://127.0.0.1:1"]);
+    command.env("JWT_ALGORITHM", "RS256");
+    let output = support::output(&mut command, Duration::from_secs(60));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(support::told(&output).contains("JWT_ALGORITHM: `RS256`"));
 }
 
 /// A script of `tests/peers`, in the environment that has websockets.

@@ -173,6 +173,7 @@ struct Query {
     bytes: u32,
     bytes_sent: u32,
     reconnects: u32,
+    reconnects_failed: u32,
     /// Its `done`, as long as the API has not answered that the run has begun.
     end: Option<End>,
 }

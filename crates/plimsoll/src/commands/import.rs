@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use plimsoll_model::input;
-use plimsoll_report::{json, lines, s_time};
+use plimsoll_report::{json, lines, loadtest, s_time};
 
 use crate::arguments::Json;
 use crate::console;
@@ -14,11 +14,12 @@ use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
-/// Make a run of a file: line-per-request (#TEST=01_steady or #TEST=02_coldconn), or what
-/// `openssl s_time` printed.
+/// Make a run of a file: line-per-request (#TEST=01_steady or #TEST=02_coldconn), what
+/// `openssl s_time` printed, or a session load test's loadtest_TIME.csv or its summary.
 ///
 /// Which of them it is shows in the file. Where s_time measured new and resumed connections
-/// there are two runs, DIR/new and DIR/resumed.
+/// there are two runs, DIR/new and DIR/resumed. Of a session load test's two files the other
+/// one is read, too, where it is there.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: read a file back, and compare it with a run
@@ -27,7 +28,10 @@ Example: read a file back, and compare it with a run
 Example: openssl s_time, beside a run of ours against the same server
   openssl s_time -connect localhost:4433 -new -www /bytes/1024 > s_time.txt
   plimsoll import s_time.txt --out runs/s_time
-  plimsoll compare runs/s_time runs/new")]
+  plimsoll compare runs/s_time runs/new
+Example: counts, percentiles, histogram and errors of a session load test
+  plimsoll import results/loadtest_20261122_081500.csv --out runs/sessions
+  plimsoll report runs/sessions")]
 pub(crate) struct Arguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -54,6 +58,11 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     let runs = match s_time_output(&arguments.file) {
         Some(text) => s_time::import(&arguments.file, &text, &dir, version, now)
             .map_err(|e| Failure::error(chain(&e)))?,
+        None if is_loadtest(&arguments.file) => {
+            let run = loadtest::import(&arguments.file, &dir, version, now)
+                .map_err(|e| Failure::error(chain(&e)))?;
+            vec![run]
+        }
         None => {
             let run = lines::import(&arguments.file, &dir, version, now)
                 .map_err(|e| Failure::error(chain(&e)))?;
@@ -88,4 +97,11 @@ fn s_time_output(file: &Path) -> Option<String> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     (!text.starts_with("#TEST=") && s_time::is_it(&text)).then_some(text)
+}
+
+/// Whether the file is one of a session load test's.
+fn is_loadtest(path: &Path) -> bool {
+    let mut beginning = Vec::new();
+    let read = input::open_file(path).and_then(|file| file.take(64).read_to_end(&mut beginning));
+    read.is_ok() && loadtest::is_it(path, &String::from_utf8_lossy(&beginning))
 }

@@ -183,6 +183,14 @@ impl SecretFlags {
         environment: &Environment,
         or_random: bool,
     ) -> Result<Vec<Vec<u8>>, Failure> {
+        if let Some(found) = environment.get("JWT_ALGORITHM")
+            && found.value != "HS256"
+        {
+            return Err(Failure::usage(
+                format_args!("JWT_ALGORITHM: `{}` is not spoken here", found.value),
+                "tokens are signed with HS256: set JWT_ALGORITHM=HS256, or leave it out",
+            ));
+        }
         let mut secrets = Vec::new();
         for path in &self.jwt_secret_file {
             let content = input::read(path).map_err(|e| {

@@ -303,13 +303,13 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
 }
 
 /// `loadtest_TIME.csv` and `loadtest_TIME_summary.json`, named after the run's start.
-fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure> {
-    let wrong = |e: &dyn std::error::Error| Failure::error(format_args!("--export: {}", chain(e)));
+///
+/// # Errors
+/// When the run is none of sessions, or they can't be written.
+pub(crate) fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure> {
+    let wrong = |e: &dyn std::error::Error| Failure::error(chain(e));
     let written = |path: &Path, e: io::Error| {
-        Failure::error(format_args!(
-            "--export: can't write {}: {e}",
-            path.display()
-        ))
+        Failure::error(format_args!("can't write {}: {e}", path.display()))
     };
     let stem = sessions::stem(run).map_err(|e| wrong(&e))?;
     let summary = sessions::summary(run).map_err(|e| wrong(&e))?;

@@ -8,11 +8,13 @@ use plimsoll_model::units::Period;
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{OutputFlags, Session};
+use crate::execution::{self, OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::query_flags::QueryFlags;
+use crate::planning;
+use crate::problems::Source;
 use crate::quick;
+use crate::session_flags::SessionFlags;
 
 /// Put sessions on a token-streaming stack: HTTP API and WebSocket, every token accounted for.
 #[derive(Debug, Args)]
@@ -45,7 +47,7 @@ pub(crate) struct Arguments {
     socket: Option<String>,
 
     #[command(flatten)]
-    queries: QueryFlags,
+    session: SessionFlags,
 
     /// The first part of the socket's path [default: agent].
     #[arg(
@@ -55,24 +57,6 @@ pub(crate) struct Arguments {
         help_heading = "Session"
     )]
     agent: Option<String>,
-
-    /// How often in a row a lost socket is tried to be opened again; 0: never [default: 5].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RECONNECTS",
-        value_name = "N",
-        help_heading = "Session"
-    )]
-    reconnects: Option<u32>,
-
-    /// The longest first pause before that; it doubles each time [default: 1s].
-    #[arg(
-        long,
-        env = "PLIMSOLL_RECONNECT_PAUSE",
-        value_name = "TIME",
-        help_heading = "Session"
-    )]
-    reconnect_pause: Option<Period>,
 
     /// A query counts as good when it succeeds within this, from when it was due: KEY is
     /// first_token, time_per_token or query. May be given for each of them.
@@ -150,17 +134,18 @@ pub(crate) fn execute(
     let mut call = SessionSpec {
         socket: arguments.socket.clone(),
         agent: arguments.agent.clone(),
-        reconnects: arguments.reconnects,
-        reconnect_pause: arguments.reconnect_pause,
         goodput: goodput(&arguments.goodput),
         ..SessionSpec::default()
     };
-    arguments.queries.lay_over(&mut call);
+    arguments.session.lay_over(&mut call);
     let call = CallSpec {
         session: Some(call),
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
-    arguments.queries.rows(&mut spec);
-    quick::run(&spec, &arguments.output, environment, session)
+    arguments.session.lay_over_plan(&mut spec);
+    let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    execution::execute_then(&spec, &plan, &arguments.output, session, |run| {
+        arguments.session.write_files(run)
+    })
 }

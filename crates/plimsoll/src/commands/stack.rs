@@ -1,7 +1,7 @@
 //! `plimsoll stack`: a whole token-streaming stack on this machine, up and down.
 
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::Source;
-use crate::query_flags::QueryFlags;
+use crate::session_flags::SessionFlags;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
@@ -79,12 +79,12 @@ struct Place {
 #[derive(Debug, Args)]
 struct TopologyFlags {
     /// Backends (plimsoll serve llm).
-    #[arg(long, env = "PLIMSOLL_BACKENDS", value_name = "N", default_value_t = 2,
+    #[arg(long, alias = "fastapi-instances", env = "PLIMSOLL_BACKENDS", value_name = "N", default_value_t = 2,
         value_parser = clap::value_parser!(u16).range(1..=100))]
     backends: u16,
 
     /// Gateways (plimsoll relay gateway).
-    #[arg(long, env = "PLIMSOLL_GATEWAYS", value_name = "N", default_value_t = 3,
+    #[arg(long, alias = "wsproxy-instances", env = "PLIMSOLL_GATEWAYS", value_name = "N", default_value_t = 3,
         value_parser = clap::value_parser!(u16).range(1..=100))]
     gateways: u16,
 
@@ -165,7 +165,7 @@ struct UpArguments {
     topology: TopologyFlags,
 
     /// Threads of each backend and each gateway.
-    #[arg(long, alias = "server-workers", env = "PLIMSOLL_WORKERS", value_name = "N",
+    #[arg(long, aliases = ["server-workers", "fastapi-workers"], env = "PLIMSOLL_WORKERS", value_name = "N",
         default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
 }
@@ -213,12 +213,24 @@ struct RunArguments {
     topology: TopologyFlags,
 
     /// Threads of each backend and each gateway; --workers are the load's here.
-    #[arg(long, env = "PLIMSOLL_SERVER_WORKERS", value_name = "N", default_value_t = 1,
+    #[arg(long, alias = "fastapi-workers", env = "PLIMSOLL_SERVER_WORKERS", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     server_workers: u16,
 
     #[command(flatten)]
-    queries: QueryFlags,
+    session: SessionFlags,
+
+    /// Bring the stack up and leave it there: as `stack up`.
+    #[arg(long, group = "instead", value_parser = boolish(), env = "PLIMSOLL_UP_ONLY")]
+    up_only: bool,
+
+    /// Print the logs of a stack that is up: as `stack logs`.
+    #[arg(long, group = "instead", value_parser = boolish(), env = "PLIMSOLL_LOGS")]
+    logs: bool,
+
+    /// Take a stack that is up down: as `stack down`.
+    #[arg(long, group = "instead", value_parser = boolish(), env = "PLIMSOLL_DOWN")]
+    down: bool,
 
     #[command(flatten)]
     load: LoadFlags,
@@ -234,31 +246,57 @@ pub(crate) fn execute(
     session: impl FnOnce() -> Result<Session, Failure>,
 ) -> Result<Exit, Failure> {
     match &arguments.action {
-        Action::Up(arguments) => {
-            let (flags, workers) = (&arguments.topology, arguments.workers);
-            let stack = up(&arguments.place, flags, workers, None)?;
-            let stats = stack
-                .stats
-                .map(|at| format!(", statistics http://{at}/stats"));
-            console::result(format_args!(
-                "sessions: API session://{}, sockets ws://{}{}\n",
-                stack.api,
-                stack.sockets,
-                stats.unwrap_or_default()
-            ))?;
-            Ok(Exit::Done)
-        }
+        Action::Up(arguments) => bring_up(
+            &arguments.place,
+            &arguments.topology,
+            arguments.workers,
+            None,
+        ),
         Action::Status(arguments) => status(arguments),
-        Action::Logs(arguments) => logs(arguments),
-        Action::Down(arguments) => {
-            let dir = &arguments.place.dir;
-            let mut stack = Stack::load(dir).map_err(Failure::error)?;
-            let ended = stack.down(dir).map_err(Failure::error)?;
-            console::result(format_args!("sessions: {ended} processes ended\n"))?;
-            Ok(Exit::Done)
+        Action::Logs(arguments) => logs(&arguments.place.dir, arguments.follow),
+        Action::Down(arguments) => take_down(&arguments.place.dir),
+        Action::Run(arguments) if arguments.up_only => {
+            let (flags, workers) = (&arguments.topology, arguments.server_workers);
+            bring_up(&arguments.place, flags, workers, arguments.clients())
         }
+        Action::Run(arguments) if arguments.logs => logs(&arguments.place.dir, false),
+        Action::Run(arguments) if arguments.down => take_down(&arguments.place.dir),
         Action::Run(arguments) => run(arguments, origins, environment, &session()?),
     }
+}
+
+impl RunArguments {
+    /// Sessions that the load is going to have at once, where that is known.
+    fn clients(&self) -> Option<u32> {
+        self.load.clients.or(self.load.fleet)
+    }
+}
+
+/// Brings a stack up and leaves it there.
+fn bring_up(
+    place: &Place,
+    flags: &TopologyFlags,
+    workers: u16,
+    clients: Option<u32>,
+) -> Result<Exit, Failure> {
+    let stack = up(place, flags, workers, clients)?;
+    let stats = stack
+        .stats
+        .map(|at| format!(", statistics http://{at}/stats"));
+    console::result(format_args!(
+        "sessions: API session://{}, sockets ws://{}{}\n",
+        stack.api,
+        stack.sockets,
+        stats.unwrap_or_default()
+    ))?;
+    Ok(Exit::Done)
+}
+
+fn take_down(dir: &Path) -> Result<Exit, Failure> {
+    let mut stack = Stack::load(dir).map_err(Failure::error)?;
+    let ended = stack.down(dir).map_err(Failure::error)?;
+    console::result(format_args!("sessions: {ended} processes ended\n"))?;
+    Ok(Exit::Done)
 }
 
 /// `clients`: sessions that the load is going to have at once, where that is known.
@@ -302,9 +340,8 @@ fn run(
     environment: &Environment,
     session: &Session,
 ) -> Result<Exit, Failure> {
-    let clients = arguments.load.clients.or(arguments.load.fleet);
     let (flags, workers) = (&arguments.topology, arguments.server_workers);
-    let mut stack = up(&arguments.place, flags, workers, clients)?;
+    let mut stack = up(&arguments.place, flags, workers, arguments.clients())?;
     let carried_out = load(arguments, &stack, origins, environment, session);
     let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
     let exit = carried_out?;
@@ -323,7 +360,7 @@ fn load(
         socket: Some(format!("ws://{}", stack.sockets)),
         ..SessionSpec::default()
     };
-    arguments.queries.lay_over(&mut call);
+    arguments.session.lay_over(&mut call);
     let mut spec = Spec {
         target: Some(format!("session://{}", stack.api)),
         call: CallSpec {
@@ -332,14 +369,16 @@ fn load(
         },
         ..Spec::default()
     };
-    arguments.queries.rows(&mut spec);
+    arguments.session.lay_over_plan(&mut spec);
     arguments.load.lay_over(&mut spec, origins)?;
     let mut plan = planning::plan(&spec, environment, &Source::Flags)?;
     if spec.watch.is_none() {
         // Not the balancers alone, which listen on the target's port.
         plan.watch = Watch::Started;
     }
-    execution::execute(&spec, &plan, &arguments.output, session)
+    execution::execute_then(&spec, &plan, &arguments.output, session, |run| {
+        arguments.session.write_files(run)
+    })
 }
 
 fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
@@ -381,8 +420,8 @@ fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
     Ok(if all_well { Exit::Done } else { Exit::Error })
 }
 
-fn logs(arguments: &LogsArguments) -> Result<Exit, Failure> {
-    let stack = Stack::load(&arguments.place.dir).map_err(Failure::error)?;
+fn logs(dir: &Path, follow: bool) -> Result<Exit, Failure> {
+    let stack = Stack::load(dir).map_err(Failure::error)?;
     let mut read: Vec<u64> = vec![0; stack.processes.len()];
     loop {
         for (process, read) in stack.processes.iter().zip(&mut read) {
@@ -402,7 +441,7 @@ fn logs(arguments: &LogsArguments) -> Result<Exit, Failure> {
                 console::result(format_args!("{}: {line}\n", process.name))?;
             }
         }
-        if !arguments.follow {
+        if !follow {
             return Ok(Exit::Done);
         }
         std::thread::sleep(FOLLOW_PAUSE);

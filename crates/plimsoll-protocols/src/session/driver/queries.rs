@@ -170,6 +170,7 @@ impl Session {
             bytes: 0,
             bytes_sent: 0,
             reconnects: 0,
+            reconnects_failed: 0,
             end: None,
         });
         self.promised = self.options.expect_tokens;
@@ -227,6 +228,10 @@ impl Session {
             (
                 Count::Reconnects,
                 query.map_or(0, |query| u64::from(query.reconnects)),
+            ),
+            (
+                Count::ReconnectsFailed,
+                query.map_or(0, |query| u64::from(query.reconnects_failed)),
             ),
         ];
         let times = [

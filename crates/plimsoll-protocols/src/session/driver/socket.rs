@@ -116,6 +116,9 @@ impl Session {
             }
         } else if self.has_reconnected {
             turn.count(Count::ReconnectsFailed, 1);
+            if let Some(query) = &mut self.query {
+                query.reconnects_failed += 1;
+            }
         }
         if self.attempts >= self.options.reconnects {
             return self.break_off(outcome, now, turn);

@@ -1,0 +1,432 @@
+//! The files of session load tests as runs: `loadtest_YYYYMMDD_HHMMSS.csv`, a row a query, and
+//! `loadtest_YYYYMMDD_HHMMSS_summary.json` beside it. [`crate::sessions`] writes the same.
+//!
+//! The rows have the times of every query; how long the test took and how often sockets were
+//! opened again is in the summary. Either may be missing: what it would tell is then unknown.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plimsoll_model::measure::{Count, Measures, TimeMeasure};
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::{Ending, IntervalRecord, Run, RunError, RunWriter, Timestamp};
+use plimsoll_model::{Outcome, input};
+use serde_json::{Map, Value};
+
+use crate::lines;
+use crate::sessions::COLUMNS;
+
+const SUMMARY: &str = "_summary.json";
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadtestError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("can't read {path}: {problem}")]
+    Read { path: PathBuf, problem: String },
+    #[error("{path}: {problem}")]
+    File { path: PathBuf, problem: String },
+    #[error("{path}, line {line}: {problem}")]
+    Row {
+        path: PathBuf,
+        line: u64,
+        problem: String,
+    },
+}
+
+/// Whether a file that begins so is one of the two.
+pub fn is_it(path: &Path, beginning: &str) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    beginning.starts_with("session_id,query_num,")
+        || name.ends_with(SUMMARY) && beginning.trim_start().starts_with('{')
+}
+
+/// What is known of one session.
+#[derive(Default)]
+struct Session {
+    failed: bool,
+    reconnected: bool,
+}
+
+#[derive(Default)]
+struct Read {
+    record: StageRecord,
+    measures: Measures,
+    sessions: BTreeMap<String, Session>,
+    details: Vec<(Outcome, String)>,
+}
+
+/// Makes the run directory `dir` of the file `path` and the one beside it.
+///
+/// # Errors
+/// When a file can't be read or understood, or the run not written.
+pub fn import(
+    path: &Path,
+    dir: &Path,
+    tool_version: &str,
+    imported_at: Timestamp,
+) -> Result<Run, LoadtestError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let (stem, is_summary) = match name.strip_suffix(SUMMARY) {
+        Some(stem) => (stem, true),
+        None => (name.strip_suffix(".csv").unwrap_or(&name), false),
+    };
+    let (rows, summary) = match is_summary {
+        true => (path.with_file_name(format!("{stem}.csv")), path.to_owned()),
+        false => (
+            path.to_owned(),
+            path.with_file_name(format!("{stem}{SUMMARY}")),
+        ),
+    };
+    let mut header = lines::imported(&name, tool_version, started(stem).unwrap_or(imported_at));
+    header.protocol = Some("session".to_owned());
+    let mut read = Read::default();
+    let summary = match is_summary || summary.is_file() {
+        true => Some(read_summary(&summary)?),
+        false => None,
+    };
+    if !is_summary || rows.is_file() {
+        read.rows(&rows)?;
+    } else if let Some(summary) = &summary {
+        read.totals(summary);
+        let note =
+            "made of a summary alone: its percentiles are no distribution, so times are unknown";
+        header.notes.push(note.to_owned());
+    }
+    let length = summary.as_ref().and_then(|s| number(s, "duration"));
+    if let Some(summary) = &summary {
+        read.reconnects(summary);
+    }
+    read.count_sessions();
+    read.record.measures = Some(Box::new(read.measures));
+    let mut writer = RunWriter::create(dir, header, "", false)?;
+    writer.interval(
+        &IntervalRecord {
+            length: length
+                .and_then(|s| Duration::try_from_secs_f64(s).ok())
+                .unwrap_or_default(),
+            stages: vec![(0, read.record)],
+            details: read.details,
+            ..IntervalRecord::default()
+        },
+        &[],
+    )?;
+    Ok(writer
+        .finish(Ending::complete())
+        .map_err(|unkept| unkept.error)?)
+}
+
+/// When a test began whose files' names begin with `stem`.
+fn started(stem: &str) -> Option<Timestamp> {
+    let moment = stem.strip_prefix("loadtest_")?;
+    Timestamp::strptime("%Y%m%d_%H%M%S%z", format!("{moment}+0000")).ok()
+}
+
+fn open(path: &Path) -> Result<String, LoadtestError> {
+    input::read_to_string(path).map_err(|e| LoadtestError::Read {
+        path: path.to_owned(),
+        problem: e.to_string(),
+    })
+}
+
+fn read_summary(path: &Path) -> Result<Map<String, Value>, LoadtestError> {
+    serde_json::from_str(&open(path)?).map_err(|e| LoadtestError::File {
+        path: path.to_owned(),
+        problem: format!("not a JSON object: {e}"),
+    })
+}
+
+fn number(summary: &Map<String, Value>, key: &str) -> Option<f64> {
+    summary.get(key)?.as_f64()
+}
+
+fn whole(summary: &Map<String, Value>, key: &str) -> Option<u64> {
+    summary.get(key)?.as_u64()
+}
+
+impl Read {
+    fn rows(&mut self, path: &Path) -> Result<(), LoadtestError> {
+        let text = open(path)?;
+        let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+        let wrong = |line: u64, problem: String| LoadtestError::Row {
+            path: path.to_owned(),
+            line,
+            problem,
+        };
+        let head = reader
+            .headers()
+            .map_err(|e| wrong(1, e.to_string()))?
+            .clone();
+        let places: Vec<usize> = COLUMNS
+            .split(',')
+            .map(|column| {
+                let place = head.iter().position(|name| name == column);
+                place.ok_or_else(|| wrong(1, format!("no column {column}: expected {COLUMNS}")))
+            })
+            .collect::<Result<_, _>>()?;
+        for row in reader.records() {
+            let row = row.map_err(|e| {
+                let line = e.position().map_or(0, csv::Position::line);
+                wrong(line, e.to_string())
+            })?;
+            let line = row.position().map_or(0, csv::Position::line);
+            let fields: Vec<&str> = places.iter().map(|at| row.get(*at).unwrap_or("")).collect();
+            self.row(&fields).map_err(|problem| wrong(line, problem))?;
+        }
+        Ok(())
+    }
+
+    /// The fields in the order of [`COLUMNS`].
+    fn row(&mut self, fields: &[&str]) -> Result<(), String> {
+        let &[
+            session,
+            _,
+            latency,
+            tokens,
+            create,
+            connect,
+            _,
+            attempts,
+            reconnects,
+            error,
+        ] = fields
+        else {
+            return Err(format!("{} fields", fields.len()));
+        };
+        let latency = seconds("latency", latency)?;
+        let record = &mut self.record;
+        record.due += 1;
+        let outcome = outcome_of(error);
+        record.outcomes.add(outcome, 1);
+        match (outcome.is_ok(), latency) {
+            (true, Some(ns)) => record.response.record(ns),
+            (true, None) => return Err("latency is empty, and so is error".to_owned()),
+            (false, Some(ns)) => record.failed.record(ns),
+            (false, None) => {}
+        }
+        if !outcome.is_ok() && !self.details.iter().any(|(_, text)| text == error) {
+            self.details.push((outcome, error.to_owned()));
+        }
+        let (attempts, reconnects) = (
+            count("reconnect_attempts", attempts)?,
+            count("successful_reconnects", reconnects)?,
+        );
+        let measures = &mut self.measures;
+        measures.add(Count::TokensReceived, count("tokens", tokens)?);
+        measures.add(Count::Reconnects, reconnects);
+        measures.add(Count::ReconnectsFailed, attempts.saturating_sub(reconnects));
+        if !self.sessions.contains_key(session) {
+            // They are the session's, in each of its rows.
+            for (measure, key, typed) in [
+                (TimeMeasure::SessionCreate, "create_time", create),
+                (TimeMeasure::SocketOpen, "connect_time", connect),
+            ] {
+                if let Some(ns) = seconds(key, typed)? {
+                    measures.record(measure, ns);
+                }
+            }
+        }
+        let session = self.sessions.entry(session.to_owned()).or_default();
+        session.failed |= !outcome.is_ok();
+        session.reconnected |= attempts > 0;
+        Ok(())
+    }
+
+    fn count_sessions(&mut self) {
+        let of = |which: fn(&Session) -> bool| {
+            self.sessions
+                .values()
+                .filter(|session| which(session))
+                .count() as u64
+        };
+        let (failed, reconnected) = (of(|s| s.failed), of(|s| s.reconnected));
+        let all = self.sessions.len() as u64;
+        self.measures.add(Count::SessionsFailed, failed);
+        self.measures.add(Count::SessionsOk, all - failed);
+        if self.measures.of(Count::SessionsReconnected) == 0 {
+            self.measures.add(Count::SessionsReconnected, reconnected);
+        }
+    }
+
+    /// What a summary says where there are no rows.
+    fn totals(&mut self, summary: &Map<String, Value>) {
+        let of = |key: &str| whole(summary, key).unwrap_or(0);
+        let total = of("total_queries");
+        let ok = whole(summary, "successful_queries")
+            .unwrap_or(total)
+            .min(total);
+        self.record.due = total;
+        self.record.outcomes.add(Outcome::Ok, ok);
+        self.record.outcomes.add(Outcome::RunFailed, total - ok);
+        self.measures.add(Count::TokensReceived, of("total_tokens"));
+        self.measures
+            .add(Count::SessionsOk, of("successful_sessions"));
+        self.measures
+            .add(Count::SessionsFailed, of("failed_sessions"));
+    }
+
+    /// Those of the whole test, between queries, too.
+    fn reconnects(&mut self, summary: &Map<String, Value>) {
+        let of = |key: &str| whole(summary, key).unwrap_or(0);
+        let ok = of("total_successful_reconnects");
+        let failed = of("total_reconnect_attempts").saturating_sub(ok);
+        for (c, total) in [
+            (Count::Reconnects, ok),
+            (Count::ReconnectsFailed, failed),
+            (Count::SessionsReconnected, of("sessions_with_reconnects")),
+        ] {
+            let more = total.saturating_sub(self.measures.of(c));
+            self.measures.add(c, more);
+        }
+    }
+}
+
+/// A time in seconds as nanoseconds; `None`: it is empty.
+fn seconds(key: &str, typed: &str) -> Result<Option<u64>, String> {
+    let typed = typed.trim();
+    if typed.is_empty() {
+        return Ok(None);
+    }
+    let time = typed
+        .parse::<f64>()
+        .ok()
+        .and_then(|s| Duration::try_from_secs_f64(s).ok())
+        .ok_or_else(|| format!("{key} is `{typed}`: expected seconds, 0 or more"))?;
+    Ok(Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+}
+
+/// Empty is 0.
+fn count(key: &str, typed: &str) -> Result<u64, String> {
+    match typed.trim() {
+        "" => Ok(0),
+        typed => typed
+            .parse()
+            .ok()
+            .filter(|n| *n <= u64::MAX >> 16)
+            .ok_or_else(|| format!("{key} is `{typed}`: expected a count, 0 or more")),
+    }
+}
+
+/// One of our codes, or what somebody else's words come closest to.
+fn outcome_of(error: &str) -> Outcome {
+    if error.trim().is_empty() {
+        return Outcome::Ok;
+    }
+    if let Some(outcome) = Outcome::from_code(error.trim()) {
+        return outcome;
+    }
+    let words = error.to_ascii_lowercase();
+    let has = |any: &[&str]| any.iter().any(|word| words.contains(word));
+    match () {
+        () if has(&["timeout", "timed out"]) => Outcome::DeadlineExceeded,
+        () if has(&["401", "403"]) => Outcome::SocketDenied,
+        () if has(&["refused"]) => Outcome::ConnectRefused,
+        () if has(&["reset"]) => Outcome::Reset,
+        () if has(&["websocket", "closed", "disconnect"]) => Outcome::SocketClosed,
+        () => Outcome::RunFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,reconnect_attempts,successful_reconnects,error";
+
+    fn imported(files: &[(&str, &str)]) -> Result<Run, String> {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let path = dir.path().join(files[0].0);
+        let now = Timestamp::UNIX_EPOCH;
+        import(&path, &dir.path().join("run"), "0", now).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn rows_and_their_summary_are_one_run() {
+        let rows = format!(
+            "{HEAD}\r\na,1,1.5,18,0.25,0.125,0.01,2,1,\r\na,2,2.5,18,0.25,0.125,0.01,0,0,\r\n\
+             b,1,30.0,4,0.5,,,0,0,\"Timeout, after 30 s\"\r\n"
+        );
+        let summary = r#"{"duration": 10.0, "total_reconnect_attempts": 3,
+            "total_successful_reconnects": 1, "sessions_with_reconnects": 1}"#;
+        let names = [
+            "loadtest_20261122_081500.csv",
+            "loadtest_20261122_081500_summary.json",
+        ];
+        for order in [[0, 1], [1, 0]] {
+            let files = order.map(|i| (names[i], [rows.as_str(), summary][i]));
+            let run = imported(&files).unwrap();
+            assert_eq!(run.header.started_at.to_string(), "2026-11-22T08:15:00Z");
+            let total = &run.summary.total;
+            assert_eq!((total.due, total.ok, total.errors), (3, 2, 1));
+            let record = run.measured();
+            assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 1);
+            let response = record.response.histogram().unwrap();
+            assert_eq!((response.len(), response.min() / 1_000_000), (2, 1500));
+            let measures = record.measures.as_ref().unwrap();
+            for (c, n) in [
+                (Count::TokensReceived, 40),
+                (Count::SessionsOk, 1),
+                (Count::SessionsFailed, 1),
+                (Count::Reconnects, 1),
+                (Count::ReconnectsFailed, 2),
+                (Count::SessionsReconnected, 1),
+            ] {
+                assert_eq!(measures.of(c), n, "{}", c.key());
+            }
+            assert_eq!(measures.times(TimeMeasure::SessionCreate).len(), 2);
+            assert_eq!(measures.times(TimeMeasure::SocketOpen).len(), 1);
+            let text = crate::terminal::render(&run, &crate::terminal::Options::default());
+            for part in [
+                "1 ok, 1 failed",
+                "40 received once",
+                "DEADLINE_EXCEEDED",
+                "█",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_summary_alone_has_counts() {
+        let summary = r#"{"total_queries": 30, "successful_queries": 29, "total_tokens": 520,
+            "successful_sessions": 9, "failed_sessions": 1, "duration": 2}"#;
+        let run = imported(&[("loadtest_x_summary.json", summary)]).unwrap();
+        let total = &run.summary.total;
+        assert_eq!((total.due, total.ok, total.errors), (30, 29, 1));
+        assert!(run.header.notes[0].contains("summary alone"));
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_told_with_its_place() {
+        for (rows, told) in [
+            (
+                format!("{HEAD}\na,1,x,1,0,0,0,0,0,\n"),
+                "line 2: latency is `x`",
+            ),
+            (
+                format!("{HEAD}\na,1,-1,1,0,0,0,0,0,\n"),
+                "line 2: latency is `-1`",
+            ),
+            (
+                format!("{HEAD}\na,1,1,1,0,0,0,0,0,\na,2,,1,0,0,0,0,0,\n"),
+                "line 3: latency is empty",
+            ),
+            (
+                format!("{HEAD}\na,1,1,many,0,0,0,0,0,\n"),
+                "line 2: tokens is `many`",
+            ),
+            (format!("{HEAD}\na,1\n"), "line 2"),
+            (HEAD.replace(",tokens", ""), "line 1: no column tokens"),
+        ] {
+            let error = imported(&[("rows.csv", &rows)]).unwrap_err();
+            assert!(error.contains(told), "{rows}: {error}");
+        }
+        let error = imported(&[("a_summary.json", "{")]).unwrap_err();
+        assert!(error.contains("not a JSON object"), "{error}");
+    }
+}

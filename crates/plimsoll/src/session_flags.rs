@@ -1,0 +1,114 @@
+//! The flags of every command that puts sessions on a stack.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::run::Run;
+use plimsoll_model::spec::{SessionSpec, Spec};
+use plimsoll_model::units::Period;
+
+use crate::commands::report;
+use crate::failure::Failure;
+use crate::row_flags::RowFlags;
+
+/// What the sessions ask, how they come back, and where their results go besides.
+#[derive(Debug, Args)]
+pub(crate) struct SessionFlags {
+    /// Queries in each session [default: 1].
+    #[arg(
+        long,
+        env = "PLIMSOLL_QUERIES",
+        value_name = "N",
+        help_heading = "Session"
+    )]
+    queries: Option<u32>,
+
+    /// The text of a query, with fields such as {{seq}} or {{row.NAME}} where it varies.
+    #[arg(
+        long,
+        env = "PLIMSOLL_QUERY",
+        value_name = "TEXT",
+        help_heading = "Session"
+    )]
+    query: Option<String>,
+
+    /// Tokens that each query has to bring, where the service does not say how many it sends;
+    /// a query that brings fewer fails with TOKENS_SHORT [default: any number].
+    #[arg(
+        long,
+        env = "PLIMSOLL_EXPECT_TOKENS",
+        value_name = "N",
+        help_heading = "Session"
+    )]
+    expect_tokens: Option<u64>,
+
+    #[command(flatten)]
+    rows: RowFlags,
+
+    /// How often in a row a lost socket is tried to be opened again; 0: never [default: 5].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RECONNECTS",
+        value_name = "N",
+        help_heading = "Session"
+    )]
+    reconnects: Option<u32>,
+
+    /// The longest first pause before that; it doubles each time [default: 1s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RECONNECT_PAUSE",
+        value_name = "TIME",
+        help_heading = "Session"
+    )]
+    reconnect_pause: Option<Period>,
+
+    /// The longest pause of all [default: 30s].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RECONNECT_PAUSE_MOST",
+        value_name = "TIME",
+        help_heading = "Session"
+    )]
+    reconnect_pause_most: Option<Period>,
+
+    /// Write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json there, too.
+    #[arg(
+        long,
+        env = "PLIMSOLL_OUTPUT_DIR",
+        value_name = "DIR",
+        help_heading = "Output"
+    )]
+    output_dir: Option<PathBuf>,
+}
+
+impl SessionFlags {
+    pub(crate) fn lay_over(&self, session: &mut SessionSpec) {
+        session.queries = self.queries;
+        session.query.clone_from(&self.query);
+        session.expect_tokens = self.expect_tokens;
+        session.reconnects = self.reconnects;
+        session.reconnect_pause = self.reconnect_pause;
+        session.reconnect_pause_most = self.reconnect_pause_most;
+    }
+
+    /// Fills in what the flags say of the plan besides its call.
+    pub(crate) fn lay_over_plan(&self, spec: &mut Spec) {
+        self.rows.lay_over(spec);
+        if self.output_dir.is_some() {
+            // The rows are made of them.
+            spec.requests = Some(true);
+        }
+    }
+
+    /// Writes the files that were asked for besides the run.
+    ///
+    /// # Errors
+    /// When they can't be written.
+    pub(crate) fn write_files(&self, run: &Run) -> Result<(), Failure> {
+        match &self.output_dir {
+            None => Ok(()),
+            Some(folder) => report::export_sessions(run, folder).map(|_| ()),
+        }
+    }
+}
