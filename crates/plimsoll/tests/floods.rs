@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use plimsoll_protocols::bolt::{Form, Frame};
 use plimsoll_protocols::grpc::h2::{self, kind, write};
+use plimsoll_protocols::session::websocket::{self, Opcode};
 use support::{Place, SCORE, Server, wait};
 
 /// Bytes of a flood, where everything is taken.
@@ -272,11 +273,16 @@ impl Drop for Load {
 #[track_caller]
 fn at_client(listener: &TcpListener, pid: u32, flood: &Flood, what: &str) {
     let (stream, _) = listener.accept().expect("a client");
+    at_connection(&stream, pid, flood, what);
+}
+
+#[track_caller]
+fn at_connection(stream: &TcpStream, pid: u32, flood: &Flood, what: &str) {
     let limit = limit(pid);
     let what = format!("{} at {what}", flood.name);
-    let sent = flood.send(&stream);
+    let sent = flood.send(stream);
     is_within(pid, limit, &what);
-    flood.collect(&stream, sent);
+    flood.collect(stream, sent);
     is_within(pid, limit, &what);
 }
 
@@ -292,6 +298,53 @@ fn clients_stay_small_whichever_server_does_not_read() {
     let (server, port) = listener();
     let client = Load::begin(&place, &sofa(port));
     at_client(&server, client.0.id(), &heartbeats(), "plimsoll bolt");
+    client.end();
+}
+
+/// The request of a client that wants a WebSocket, and the answer that gives it one.
+fn upgrade(mut stream: &TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(LONGEST)).expect("a time");
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a request");
+        request.extend(byte);
+    }
+    let request = String::from_utf8(request).expect("text");
+    let key = request.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("sec-websocket-key")
+            .then_some(value.trim())
+    });
+    let accept = websocket::accept_key(key.expect("a key").as_bytes());
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+#[test]
+fn a_session_stays_small_whichever_gateway_does_not_read() {
+    let place = Place::new();
+    let api = place.serve(&["llm", "--with-gateway", "127.0.0.1:0"]);
+    let (gateway, port) = listener();
+    let (url, socket) = (
+        format!("session://{}", api.address()),
+        format!("ws://127.0.0.1:{port}"),
+    );
+    let session = ["session", &url, "--socket", &socket, "--clients", "1", "-q"];
+    let client = Load::begin(&place, &session.map(str::to_owned));
+    let (stream, _) = gateway.accept().expect("a client");
+    let mut unit = Vec::new();
+    websocket::put_frame(&mut unit, Opcode::Ping, &[b'p'; 125]);
+    let pings = Flood {
+        name: "pings",
+        greeting: upgrade(&stream),
+        answer: unit.len() + 4,
+        unit,
+    };
+    at_connection(&stream, client.0.id(), &pings, "plimsoll session");
     client.end();
 }
 
