@@ -994,7 +994,7 @@ fn rows_are_read_and_counted() {
     assert!(
         wrong(&unused)
             .join("; ")
-            .contains("`rows`: no message has a field")
+            .contains("`rows`: neither a message nor metadata have a field")
     );
     let bolt = "target = \"sofa://h:1\"\n[rows]\nfile = \"users.csv\"\n[call.bolt]\nservice = \"s\"\nmethod = \"m\"\narguments = \"[\\\"{{seq}}\\\"]\"\n[load]\nrate = \"1/s\"\ncalls = 1\n";
     let problems = wrong(bolt).join("; ");
