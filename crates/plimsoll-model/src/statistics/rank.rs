@@ -277,6 +277,7 @@ mod tests {
         assert_eq!(lower_tail(4, 4, 1.0), 0, "no order is beyond all of them");
         // 450 − 1.96 · √(30 · 30 · 61 / 12) = 317.4 exactly computed is 318; of 31 and 30 the
         // approximation gives 465 − 1.96 · √(31 · 30 · 62 / 12) = 329.1.
+        assert_eq!(lower_tail(30, 30, 0.025), 318);
         assert_eq!(lower_tail(31, 30, 0.025), 329);
         assert_eq!(lower_tail(1, 70, 0.000_001), 0, "never below none");
     }
