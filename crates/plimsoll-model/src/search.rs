@@ -230,20 +230,28 @@ const NEIGHBOURHOOD: f64 = 8.0;
 const SPARE: f64 = 0.6;
 /// Of the probability, what is narrowed.
 const SURE: f64 = 0.9;
-/// How far above the capacity it is measured, in standard errors of the trial: the queue must
-/// grow for that.
-const LIFT: f64 = 1.5;
+/// A capacity is measured while the queue grows: so many standard errors of the trial above what
+/// it is at most, with this probability.
+const LIFT: f64 = 2.0;
+const AT_MOST: f64 = 0.9;
+/// And above what an overloaded target carried, in parts of it and in standard errors of
+/// exponential service times.
+const ABOVE_HINT: f64 = 0.03;
 /// How probable it must be that the confirmation meets the objectives.
 const LIKELY: f64 = 0.9;
 /// And where a trial that counts met them already.
 const SEEN_LIKELY: f64 = 0.7;
-const MEASURED_LIKELY: f64 = 0.955;
+/// A line that is within so many standard errors of all calls that the budget has room for is
+/// as near as it can be.
+const STANDARD_ERRORS: f64 = 3.0;
 /// Trials that count, at most, for each that may be made at one rate.
 const NARROWING: u32 = 8;
 /// What a trial takes besides its length, until one has shown it. Seconds.
 const ASIDE_S: f64 = 1.5;
 /// The share of its length that a confirmation has at least.
-const SHORTEST: f64 = 0.7;
+const SHORTEST: f64 = 0.6;
+/// How many times as long as a confirmation a trial that counts may be.
+const LONGEST: f64 = 2.2;
 /// What a trial above the line may take longer than one below it. Seconds.
 const DRAIN_S: f64 = 0.5;
 /// Trials at higher rates than this many times another's drain for longer.
@@ -266,17 +274,21 @@ pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
         let confirmed = found.confirmed;
         let reserve_s = match winner {
             Some(winner) if purpose != Purpose::Confirm && !confirmed => {
-                budget.takes(Purpose::Confirm, winner) + DRAIN_S
+                budget.confirmation_takes(winner) + DRAIN_S
             }
             _ => 0.0,
         };
         let room_s = budget.left_s() - reserve_s;
         if budget.takes(purpose, rate) <= room_s {
-            let length_s = match (&estimate, purpose) {
-                (Some(estimate), Purpose::Narrow) => budget.stretched(estimate, rate, room_s),
-                _ => goal.length_s(purpose, rate),
-            };
-            return attempt(purpose, rate, length_s);
+            if let (Some(estimate), Purpose::Narrow) = (&estimate, purpose) {
+                let length_s = budget.stretched(estimate, rate, room_s);
+                return attempt(
+                    purpose,
+                    lifted(goal, trials, estimate, rate, length_s),
+                    length_s,
+                );
+            }
+            return attempt(purpose, rate, goal.length_s(purpose, rate));
         }
         if let Some(rate) = winner.filter(|_| !confirmed)
             && let Some(length_s) = budget.confirmation_s(rate)
@@ -352,22 +364,39 @@ impl Budget<'_> {
     fn confirmation_s(&self, rate: f64) -> Option<f64> {
         let length_s = self.goal.length_s(Purpose::Confirm, rate);
         let room_s = self.left_s() - self.aside_s(Purpose::Confirm, rate);
+        // Whole milliseconds, so that sums do not end beyond the budget.
+        let room_s = (room_s * 1e3).floor() / 1e3;
+        (room_s >= self.shortest_s(rate)).then(|| length_s.min(room_s))
+    }
+
+    fn shortest_s(&self, rate: f64) -> f64 {
         let calls_s = self.goal.least_calls as f64 / rate;
-        let least_s = (length_s * SHORTEST).max(calls_s);
-        (room_s >= least_s).then(|| length_s.min(room_s))
+        (self.goal.length_s(Purpose::Confirm, rate) * SHORTEST).max(calls_s)
+    }
+
+    /// What the shortest confirmation takes.
+    fn confirmation_takes(&self, rate: f64) -> f64 {
+        self.shortest_s(rate) + self.aside_s(Purpose::Confirm, rate)
     }
 
     /// The length of a trial that counts: longer where the server's own spread asks for it,
     /// so that what is left goes into few long trials.
     fn stretched(&self, estimate: &Estimate, rate: f64, room_s: f64) -> f64 {
         let length_s = self.goal.length_s(Purpose::Narrow, rate);
-        if estimate.within(rate * length_s) <= self.goal.precision * SPARE {
+        // The first one shows where a long one is worth its time.
+        let first = !self.trials.iter().any(|t| t.purpose >= Purpose::Narrow);
+        if first || estimate.within(rate * length_s) <= self.goal.precision * SPARE {
             return length_s;
         }
-        let aside_s = self.aside_s(Purpose::Narrow, rate) + DRAIN_S;
-        let longest_s = self.goal.confirm_s.max(length_s);
-        let trials = (room_s / (longest_s + aside_s)).ceil().max(1.0);
-        (room_s / trials - aside_s).clamp(length_s, longest_s)
+        let asides = self.trials.iter().map(|t| t.took_s - t.length_s);
+        let aside_s = asides.min_by(f64::total_cmp).unwrap_or(ASIDE_S) + DRAIN_S;
+        let longest_s = (LONGEST * self.goal.confirm_s).max(length_s);
+        let trials = (room_s / (longest_s + aside_s)).round().max(1.0);
+        // What is measured above the capacity drains for as long as that was too much.
+        let longer = 1.0
+            + (estimate.quantile(AT_MOST) / estimate.quantile(0.5) - 1.0)
+            + LIFT * estimate.within(rate * longest_s);
+        ((room_s / trials - aside_s) / longer).clamp(length_s, longest_s)
     }
 }
 
@@ -401,7 +430,7 @@ fn wanted(
         (Some(lower), None) => Some((Purpose::Probe, higher(goal, lower))),
         (None, Some(upper)) if upper <= goal.least_per_s => at_end(upper, Purpose::Narrow),
         (None, Some(upper)) => {
-            let lower = hint(trials, upper).unwrap_or(upper).min(upper) / 2.0;
+            let lower = hint(trials, upper).map_or(upper, |(carried, _)| carried) / 2.0;
             let rate = rounded(goal, lower).max(goal.least_per_s);
             Some((Purpose::Probe, rate))
         }
@@ -415,11 +444,16 @@ fn higher(goal: &Goal, lower: f64) -> f64 {
 }
 
 /// What the target carried when too much was asked of it, by the lowest rate that was.
-fn hint(trials: &[Trial], upper: f64) -> Option<f64> {
+/// And in how many calls.
+fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
     let at_upper = trials.iter().filter(|t| t.rate_per_s == upper);
     at_upper
-        .filter_map(|t| Some(t.rate_per_s - t.growth?.per_s))
-        .rfind(|carried| *carried > 0.0 && *carried * OVERLOAD < upper)
+        .filter_map(|t| {
+            let growth = t.growth?;
+            let carried = t.rate_per_s - growth.per_s;
+            Some((carried, carried * f64::from(growth.increments)))
+        })
+        .rfind(|(carried, _)| *carried > 0.0 && *carried * OVERLOAD < upper)
 }
 
 /// The trial that tells most of a line that lies between two rates.
@@ -437,13 +471,11 @@ fn between(
         .filter(|t| t.purpose >= Purpose::Narrow)
         .count();
     if narrowed == 0
-        && let Some(carried) = hint(trials, upper)
+        && let Some((carried, calls)) = hint(trials, upper)
         && lower * 0.9 < carried
     {
-        return Some((
-            Purpose::Narrow,
-            inside(carried * (1.0 + goal.precision.max(0.03))),
-        ));
+        let lift = goal.precision.max(ABOVE_HINT) + LIFT / calls.sqrt();
+        return Some((Purpose::Narrow, inside(carried * (1.0 + lift))));
     }
     let width = estimate.width(SURE);
     if width > goal.precision * NEIGHBOURHOOD
@@ -477,13 +509,7 @@ fn between(
         return None;
     }
     let middle = estimate.quantile(0.5);
-    // A capacity is measured best while the queue grows.
-    let length_s = goal.length_s(Purpose::Narrow, middle);
-    let lift = match estimate.is_capacity() > SURE {
-        true => estimate.within(middle * length_s) * LIFT,
-        false => 0.0,
-    };
-    let rate = inside(middle * (1.0 + lift));
+    let rate = inside(middle);
     let repeated = trials
         .iter()
         .filter(|t| t.rate_per_s == rate && t.purpose >= Purpose::Narrow);
@@ -495,29 +521,57 @@ fn between(
     Some((Purpose::Narrow, rate))
 }
 
-/// The rate that would be confirmed if nothing more could be learned: the highest below the
-/// middle of what is probable that is likely to pass.
+/// Where a trial of this length tells most of a line at about `rate`: a capacity is measured while
+/// the queue grows.
+fn lifted(goal: &Goal, trials: &[Trial], estimate: &Estimate, rate: f64, length_s: f64) -> f64 {
+    let measured = trials.iter().any(|t| t.purpose >= Purpose::Narrow);
+    if !measured || estimate.is_capacity() <= SURE {
+        return rate;
+    }
+    let lift = estimate.within(rate * length_s) * LIFT;
+    let lifted = (estimate.quantile(AT_MOST) * (1.0 + lift)).min(rate * OVERLOAD);
+    rounded(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
+}
+
+/// The rate that would be confirmed if nothing more could be learned. Of a measured capacity: the
+/// one that is most likely to be confirmed and near it. Else the highest below the middle of what
+/// is probable that is likely to pass.
 fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<f64> {
     let Some(estimate) = estimate else {
         return bounds(trials).lower;
     };
     let middle = estimate.quantile(0.5);
+    let near = goal
+        .precision
+        .max(STANDARD_ERRORS * estimate.within(middle * goal.budget_s));
+    let length_s = goal.length_s(Purpose::Confirm, middle);
     let step = goal.precision / 5.0;
-    let passes = |rate: &f64| {
-        let length_s = goal.length_s(Purpose::Confirm, *rate);
-        estimate.passes(*rate, length_s)
-    };
-    // A measured capacity is known well enough to be nearly sure.
-    let measured = estimate.is_capacity() > SURE;
-    let likely = if measured { MEASURED_LIKELY } else { LIKELY };
-    let candidate = (0..60)
-        .map(|i| f64::from(i) * (1.0 + f64::from(i) / 20.0))
+    let candidates: Vec<f64> = (-20_i32..60)
+        .map(|i| f64::from(i) * (1.0 + f64::from(i.max(0)) / 20.0))
         .map(|steps| rounded(goal, middle * (1.0 - step * steps).max(0.0)))
-        .filter(|rate| *rate >= goal.least_per_s && !is_lost(trials, *rate))
-        .find(|rate| passes(rate) >= likely);
-    let enough = if measured { likely } else { SEEN_LIKELY };
-    let seen = seen(trials, estimate, &|rate| passes(rate) >= enough);
-    candidate
+        .filter(|rate| (goal.least_per_s..=goal.most_per_s).contains(rate))
+        .filter(|rate| !is_lost(trials, *rate))
+        .collect();
+    let confirmations = estimate.trials(middle, length_s);
+    // A measured capacity says all that there is to say.
+    if estimate.is_capacity() > SURE {
+        let best = candidates
+            .iter()
+            .map(|rate| (*rate, confirmations.chances(*rate, near)))
+            .filter(|(_, (passes, succeeds))| *passes >= LIKELY && *succeeds > 0.0)
+            .max_by(|(a, of_a), (b, of_b)| of_a.1.total_cmp(&of_b.1).then(a.total_cmp(b)));
+        if let Some((rate, _)) = best {
+            return Some(rate);
+        }
+    }
+    let passes = |rate: &f64| confirmations.chances(*rate, near).0;
+    let likely = candidates
+        .into_iter()
+        .filter(|rate| *rate <= middle)
+        .find(|rate| passes(rate) >= LIKELY);
+    // Else what was met may be met again.
+    let seen = seen(trials, estimate, &|rate| passes(rate) >= SEEN_LIKELY);
+    likely
         .into_iter()
         .chain(seen)
         .max_by(f64::total_cmp)

@@ -13,18 +13,24 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::bounds::{is_generators, is_outlasted};
-use super::growth::SMALL;
+use super::growth::{SMALL, critical};
 use super::{Goal, Purpose, Trial, Verdict};
 
-/// Rates that are weighed at once, and how often the range is narrowed to where the weight is.
-const RATES: usize = 140;
-const PASSES: usize = 6;
-/// Rates with less weight than this, relative to the heaviest, are left out.
-const LEAST_WEIGHT: f64 = 1e-6;
+/// Ranges of rates that are weighed at once, and how often they are laid anew where the weight is.
+const CELLS: usize = 128;
+const PASSES: usize = 5;
+/// The shares of the cells that go where the line may be, and where the capacity may be; the others
+/// go everywhere.
+const TO_LINE: f64 = 0.5;
+/// Where no cell has more of the weight than this, they are narrow enough.
+const FINE: f64 = 0.03;
+const TO_CAPACITY: f64 = 0.25;
 /// Spreads of the target from trial to trial that are held possible, in parts of the precision,
 /// and how probable they are before any trial, where what it carries is measured. Where it isn't,
 /// one is as probable as another.
 const SPREADS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (7.0, 0.03)];
+/// A probability that makes no difference.
+const NOTHING: f64 = 1e-7;
 /// A trial says nothing this often: the machine hiccuped.
 const HICCUP: f64 = 0.005;
 /// The chance, before any trial, that the line is the capacity; and where every rate that was too
@@ -40,8 +46,6 @@ pub(super) const OVERLOAD: f64 = 1.25;
 const OVERLOADED_DOUBT: f64 = 0.04;
 /// Less growth than this, in standard errors, shows no queue.
 const NO_GROWTH: f64 = 1.0;
-/// The confirmation's trend test in standard errors, about.
-const TREND_ROOM: f64 = 2.3;
 
 /// What a trial knows.
 struct Evidence {
@@ -51,18 +55,45 @@ struct Evidence {
     /// Its queue grew; and it met the objectives all the same.
     grew: bool,
     only_grew: bool,
-    /// Of the queue, in parts of the rate, where it measures the capacity.
+    /// Of the queue from its first reading, in parts of the rate, where it measures the capacity.
     growth: Option<f64>,
+    first: f64,
     /// Variance of what was carried within the trial, in parts of the rate.
     within: f64,
     /// How the spread from trial to trial evens out with its length.
     mood: f64,
 }
 
+/// A range of rates (their logarithms), and the weights of what lies in it.
+#[derive(Clone, Copy)]
+struct Cell {
+    from: f64,
+    to: f64,
+    /// As the capacity that is the line, and as a line below the capacity.
+    capacity: f64,
+    below: f64,
+    /// How well it explains what was carried.
+    carried: f64,
+}
+
+impl Cell {
+    fn middle(&self) -> f64 {
+        f64::midpoint(self.from, self.to)
+    }
+
+    fn width(&self) -> f64 {
+        self.to - self.from
+    }
+
+    fn line(&self) -> f64 {
+        self.capacity + self.below
+    }
+}
+
 /// The probability of every rate to be the line.
 pub(super) struct Estimate {
-    /// Rate, and its weight as the capacity and as a line below it. Weights add up to 1.
-    rates: Vec<(f64, f64, f64)>,
+    /// In the order of their rates. Weights add up to 1.
+    cells: Vec<Cell>,
     /// Of the target from trial to trial, in parts of the rate.
     spread: f64,
     dispersion: f64,
@@ -88,42 +119,28 @@ impl Estimate {
             .filter(|e| e.growth.is_some())
             .map(|e| e.rate)
             .fold(highest_met.max(lowest_missed), f64::max);
-        let mut from = (highest_met.min(lowest_missed) * 0.6).ln();
-        let mut to = (highest * 1.4).ln();
-        let mut weighed = Vec::new();
-        let mut spread = 0.0;
-        for _ in 0..PASSES {
-            let step = (to - from) / (RATES - 1) as f64;
-            let grid: Vec<f64> = (0..RATES).map(|i| from + step * i as f64).collect();
-            (weighed, spread) = weigh(goal, &evidence, &grid, step);
-            let heaviest = weighed.iter().map(|w| w.1 + w.2).fold(0.0, f64::max);
-            let carries = weighed.iter().map(|w| w.3).fold(0.0, f64::max);
-            let heavy = |w: &(f64, f64, f64, f64)| {
-                w.1 + w.2 > LEAST_WEIGHT * heaviest || w.3 > LEAST_WEIGHT * carries && carries > 0.0
-            };
-            let first = weighed
-                .iter()
-                .position(|w| w.1 + w.2 > LEAST_WEIGHT * heaviest);
-            let last = weighed.iter().rposition(heavy);
-            let (Some(first), Some(last)) = (first, last) else {
-                break;
-            };
-            let narrower = (
-                grid[first.saturating_sub(1)],
-                grid[(last + 1).min(RATES - 1)],
-            );
-            let fine = step < goal.precision * SPREADS[0].0 / 2.0;
-            if fine || narrower.1 - narrower.0 > 0.8 * (to - from) {
+        let from = (highest_met.min(lowest_missed) * 0.6).ln();
+        let to = (highest * 1.4).ln();
+        let edge = |i: usize| from + (to - from) * i as f64 / CELLS as f64;
+        let mut edges: Vec<f64> = (0..=CELLS).map(edge).collect();
+        let (mut cells, mut spread) = weigh(goal, &evidence, &edges);
+        for pass in 1..PASSES {
+            let heaviest = cells.iter().map(Cell::line).fold(0.0, f64::max);
+            let fine = heaviest < FINE * cells.iter().map(Cell::line).sum::<f64>();
+            // A peak may have hidden between the first ones.
+            if fine && pass > 2 {
                 break;
             }
-            (from, to) = narrower;
+            edges = closer(&cells);
+            (cells, spread) = weigh(goal, &evidence, &edges);
         }
-        let all: f64 = weighed.iter().map(|w| w.1 + w.2).sum();
-        (all > 0.0).then(|| Estimate {
-            rates: weighed
-                .into_iter()
-                .map(|(x, capacity, below, _)| (x.exp(), capacity / all, below / all))
-                .collect(),
+        let all: f64 = cells.iter().map(Cell::line).sum();
+        for cell in &mut cells {
+            cell.capacity /= all;
+            cell.below /= all;
+        }
+        (all > 0.0).then_some(Estimate {
+            cells,
             spread,
             dispersion,
             unseen: SMALL * goal.precision,
@@ -134,17 +151,15 @@ impl Estimate {
     /// The rate below which the line lies with this probability.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let mut sum = 0.0;
-        let mut before = self.rates[0].0;
-        for (rate, capacity, below) in &self.rates {
-            let weight = capacity + below;
-            if sum + weight >= share {
+        for cell in &self.cells {
+            let weight = cell.line();
+            if weight > 0.0 && sum + weight >= share {
                 let part = ((share - sum) / weight).clamp(0.0, 1.0);
-                return before + (rate - before) * part;
+                return (cell.from + cell.width() * part).exp();
             }
             sum += weight;
-            before = *rate;
         }
-        before
+        self.cells.last().map_or(0.0, |cell| cell.to.exp())
     }
 
     /// How wide the middle `share` of the probability is, in parts of its median.
@@ -155,7 +170,7 @@ impl Estimate {
 
     /// The probability that the line is the capacity.
     pub(super) fn is_capacity(&self) -> f64 {
-        self.rates.iter().map(|r| r.1).sum()
+        self.cells.iter().map(|c| c.capacity).sum()
     }
 
     /// The standard error of what is carried within so many calls, in parts of the rate.
@@ -163,29 +178,65 @@ impl Estimate {
         (self.dispersion / calls.max(1.0)).sqrt()
     }
 
-    /// The probability that a trial meets the objectives.
-    pub(super) fn passes(&self, rate: f64, length_s: f64) -> f64 {
+    /// What becomes of trials of this length at rates near `middle`.
+    pub(super) fn trials(&self, middle: f64, length_s: f64) -> Trials<'_> {
         let mood = self.spread * (self.trial_s / length_s).sqrt();
-        let within = self.within(rate * length_s);
+        let within = self.within(middle * length_s);
         let blur = within.hypot(mood).max(1e-9);
-        let unseen = (TREND_ROOM * within).max(self.unseen);
+        Trials {
+            lines: self.cells.iter().filter(|c| c.line() > NOTHING).collect(),
+            blur,
+            unclear: (self.unseen + critical(length_s.floor().max(3.0)) * within) / blur,
+            measured: self.dispersion > 0.0,
+        }
+    }
+}
+
+/// Trials that are to be made.
+pub(super) struct Trials<'a> {
+    lines: Vec<&'a Cell>,
+    /// The deviation of what is carried, in parts of the rate.
+    blur: f64,
+    /// The growth that is not clear, in deviations.
+    unclear: f64,
+    /// Trials read how queues grew.
+    measured: bool,
+}
+
+impl Trials<'_> {
+    /// The probability that one at `rate` meets the objectives; and that it does, and the line is
+    /// no farther from the rate than `near`, in parts of the line.
+    pub(super) fn chances(&self, rate: f64, near: f64) -> (f64, f64) {
         let normal = Normal::standard();
-        self.rates
-            .iter()
-            .map(|(line, capacity, below)| {
-                let room = (line / rate).ln() / blur;
-                capacity * normal.cdf(room + unseen / blur) + below * normal.cdf(room)
-            })
-            .sum()
+        let at = rate.ln();
+        // The lines from which the rate is that far.
+        let least = (rate / (1.0 + near)).ln();
+        let most = (rate / (1.0 - near).max(f64::MIN_POSITIVE)).ln();
+        let (mut passes, mut succeeds) = (0.0, 0.0);
+        for cell in &self.lines {
+            let room = (cell.middle() - at) / self.blur;
+            let carries = match self.measured {
+                true => reflected(&normal, 0.0, self.unclear, -room),
+                false => normal.cdf(room + self.unclear),
+            };
+            let capacity = cell.capacity * carries;
+            let chance = capacity + cell.below * normal.cdf(room);
+            let inside = cell.to.min(most) - cell.from.max(least);
+            passes += chance;
+            succeeds += chance * (inside / cell.width()).clamp(0.0, 1.0);
+        }
+        (passes, succeeds)
     }
 }
 
 /// The variance of what is carried in a second, in parts of its mean (service times' squared
 /// coefficient of variation), from the trials in which the server was never idle.
 fn dispersion(trials: &[Trial]) -> f64 {
-    // Before there are figures: a tenth of one.
-    let (mut squares, mut degrees) = (0.05, 0.1);
-    let (mut rough, mut rough_degrees) = (0.0, 0.0);
+    // Before there are figures: one, of a server between constant and exponential service times.
+    let (mut squares, mut degrees) = (0.5, 1.0);
+    if trials.iter().all(|t| t.growth.is_none()) {
+        return 0.0;
+    }
     for trial in trials {
         let Some(growth) = trial.growth else { continue };
         let n = f64::from(growth.increments);
@@ -195,14 +246,8 @@ fn dispersion(trials: &[Trial]) -> f64 {
             squares += own;
             degrees += n - 1.0;
         }
-        rough += own;
-        rough_degrees += n - 1.0;
     }
-    match () {
-        () if degrees > 1.0 => squares / degrees,
-        () if rough_degrees > 0.0 => rough / rough_degrees,
-        () => 0.0,
-    }
+    squares / degrees
 }
 
 fn evidence(goal: &Goal, trials: &[Trial], dispersion: f64, outlasted: bool) -> Vec<Evidence> {
@@ -229,6 +274,9 @@ fn evidence(goal: &Goal, trials: &[Trial], dispersion: f64, outlasted: bool) -> 
             grew: clear,
             only_grew,
             growth: measures.map(|g| g.per_s / trial.rate_per_s),
+            first: measures.map_or(0.0, |g| {
+                g.first / f64::from(g.increments) / trial.rate_per_s
+            }),
             within: calls.map_or(0.0, |n| dispersion / n + 0.25 / (n * n) + doubt * doubt),
             mood: (goal.trial_s / trial.length_s).sqrt(),
         });
@@ -236,17 +284,46 @@ fn evidence(goal: &Goal, trials: &[Trial], dispersion: f64, outlasted: bool) -> 
     all
 }
 
-/// Of every rate (its logarithm): the weights as the capacity and as a line below it, and how
-/// well it explains what was carried. And the mean spread.
-fn weigh(
-    goal: &Goal,
-    evidence: &[Evidence],
-    grid: &[f64],
-    step: f64,
-) -> (Vec<(f64, f64, f64, f64)>, f64) {
+/// The edges of as many cells, the narrower the more weight there is.
+fn closer(cells: &[Cell]) -> Vec<f64> {
+    let sum = |of: fn(&Cell) -> f64| cells.iter().map(of).sum::<f64>();
+    let (line, carried, width) = (sum(Cell::line), sum(|c| c.carried), sum(Cell::width));
+    let part = |weight: f64, of: f64| if of > 0.0 { weight / of } else { 0.0 };
+    let wanted = |cell: &Cell| {
+        TO_LINE * part(cell.line(), line)
+            + TO_CAPACITY * part(cell.carried, carried)
+            + (1.0 - TO_LINE - TO_CAPACITY) * part(cell.width(), width)
+    };
+    let step = cells.iter().map(wanted).sum::<f64>() / CELLS as f64;
+    let mut edges: Vec<f64> = cells.iter().take(1).map(|c| c.from).collect();
+    let mut sum = 0.0;
+    for cell in cells {
+        let share = wanted(cell);
+        while edges.len() < CELLS && sum + share >= step * edges.len() as f64 {
+            let part = (step * edges.len() as f64 - sum) / share;
+            edges.push(cell.from + cell.width() * part);
+        }
+        sum += share;
+    }
+    edges.extend(cells.last().map(|c| c.to));
+    edges
+}
+
+/// The cells between `edges` with their weights, and the mean spread.
+fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) {
     let normal = Normal::standard();
     let sure = |p: f64| HICCUP + (1.0 - HICCUP) * p;
-    let mut weights: Vec<(f64, f64, f64, f64)> = grid.iter().map(|x| (*x, 0.0, 0.0, 0.0)).collect();
+    let mut cells: Vec<Cell> = edges
+        .windows(2)
+        .map(|edge| Cell {
+            from: edge[0],
+            to: edge[1],
+            capacity: 0.0,
+            below: 0.0,
+            carried: 0.0,
+        })
+        .collect();
+    let grid: Vec<f64> = cells.iter().map(Cell::middle).collect();
     let (mut spreads, mut total) = (0.0, 0.0);
     let measured = evidence
         .iter()
@@ -269,7 +346,8 @@ fn weigh(
             for (i, x) in grid.iter().enumerate() {
                 if let Some(growth) = e.growth {
                     let drift = 1.0 - (x - at).exp();
-                    carried[i] *= walk(&normal, growth, e.within.sqrt(), drift, blur);
+                    let queue = (e.first, e.first + growth);
+                    carried[i] *= walk(&normal, queue, e.within.sqrt(), drift, blur);
                 }
                 let Some(met) = e.met else { continue };
                 let room = if met { x - at } else { at - x } / blur;
@@ -282,38 +360,51 @@ fn weigh(
             }
         }
         // A capacity anywhere above the line.
-        let reach = (HIGHEST_CAPACITY.ln() / step).max(1.0);
         let mut above = 0.0;
-        for i in (0..grid.len()).rev() {
-            above += carried[i];
-            let capacity = prior * capacity_prior * as_capacity[i] * carried[i];
-            let below = prior * (1.0 - capacity_prior) * as_below[i] * above / reach;
-            weights[i].1 += capacity;
-            weights[i].2 += below;
-            weights[i].3 += carried[i];
+        for (i, cell) in cells.iter_mut().enumerate().rev() {
+            let carried = carried[i] * cell.width();
+            above += carried;
+            let capacity = prior * capacity_prior * as_capacity[i] * carried;
+            let below = prior * (1.0 - capacity_prior) * as_below[i] * above * cell.width()
+                / HIGHEST_CAPACITY.ln();
+            cell.capacity += capacity;
+            cell.below += below;
+            cell.carried += carried;
             spreads += spread * (capacity + below);
             total += capacity + below;
         }
     }
-    (weights, if total > 0.0 { spreads / total } else { 0.0 })
+    (cells, if total > 0.0 { spreads / total } else { 0.0 })
 }
 
-/// The density of a random walk at its end, of drift `drift`, deviation `blur` and reflected at
-/// zero; where it ends below `least` the probability of so little. In parts of the rate.
-fn walk(normal: &Normal, end: f64, least: f64, drift: f64, blur: f64) -> f64 {
-    let density = |z: f64| (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt();
-    let drift = drift / blur;
-    // e^(2·drift·end) · Φ(−end − drift), where the factors alone would not fit a float.
-    let mirrored = |end: f64| match end + drift {
-        far if far > 5.0 => density(end - drift) / far,
+/// The probability that a random walk is at most at `end`: from `first`, of drift `drift` and
+/// deviation 1, and reflected at zero.
+fn reflected(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
+    normal.cdf(end - first - drift) - mirrored(normal, first, end, drift)
+}
+
+/// e^(2·drift·end) · Φ(−end − first − drift), where the factors alone would not fit a float.
+fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
+    match end + first + drift {
+        far if far > 5.0 => (2.0 * drift * end - far * far / 2.0).exp() / far / ROOT,
         far => (2.0 * drift * end).exp() * normal.cdf(-far),
-    };
-    let p = if end < least {
-        let end = least / blur;
-        normal.cdf(end - drift) - mirrored(end)
+    }
+}
+
+/// The density of such a walk of deviation `blur`, from the first to the second of `queue`; where
+/// that is below `least` the probability of so little. In parts of the rate.
+fn walk(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -> f64 {
+    let density = |z: f64| (-z * z / 2.0).exp() / ROOT;
+    let (first, end, drift) = (queue.0 / blur, queue.1 / blur, drift / blur);
+    let p = if queue.1 < least {
+        reflected(normal, first, least / blur, drift)
     } else {
-        let end = end / blur;
-        (2.0 * density(end - drift) - 2.0 * drift * mirrored(end)) / blur
+        let straight = density(end - first - drift);
+        let back = (-2.0 * drift * first - (end + first - drift).powi(2) / 2.0).exp() / ROOT;
+        (straight + back - 2.0 * drift * mirrored(normal, first, end, drift)) / blur
     };
     HICCUP / 10.0 + (1.0 - HICCUP) * p.max(0.0)
 }
+
+/// √(2π)
+const ROOT: f64 = 2.506_628_274_631;

@@ -14,8 +14,10 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::run::IntervalRecord;
 
 /// How often a trial at a rate that the target just carries may be taken for one above it.
-pub const ERROR: f64 = 0.01;
-/// A growth below this share of the precision is within it, and no reason to fail a trial.
+pub const ERROR: f64 = 0.005;
+/// And one of two or three seconds, which would else show nothing.
+const ERROR_OF_FEW: f64 = 0.02;
+/// A growth up to this share of the precision is within it, and no reason to fail a trial.
 pub(super) const SMALL: f64 = 0.25;
 /// Calls by which the queue must have grown: fewer are how the readings fell.
 const FEWEST_CALLS: f64 = 3.0;
@@ -36,6 +38,9 @@ pub struct Growth {
     pub error_per_s: f64,
     /// From how many increments, of about a second each.
     pub increments: u32,
+    /// Calls at the first reading.
+    #[serde(default)]
+    pub first: f64,
 }
 
 impl Growth {
@@ -57,10 +62,11 @@ impl Growth {
             .filter(|w| w[1].0 - w[0].0 >= APART_S)
             .map(|w| (w[1].1 - w[0].1) / (w[1].0 - w[0].0))
             .collect();
-        Growth::of_increments(&increments)
+        let (_, first) = readings.first()?;
+        Growth::of_increments(*first, &increments)
     }
 
-    fn of_increments(increments: &[f64]) -> Option<Growth> {
+    fn of_increments(first: f64, increments: &[f64]) -> Option<Growth> {
         let n = increments.len() as f64;
         if increments.len() < 2 {
             return None;
@@ -72,24 +78,34 @@ impl Growth {
             per_s,
             error_per_s: error_per_s.max(ROUNDING / n),
             increments: increments.len() as u32,
+            first,
         })
     }
 
-    /// The rate was above what the target carries, with an error of [`ERROR`]: its queue grew,
-    /// and by more than `precision` (a share) leaves open.
+    /// The rate was above what the target carries: its queue grew by more than `precision` (a
+    /// share) leaves open, with an error of [`ERROR`].
     pub fn is_clear(&self, rate_per_s: f64, precision: f64) -> bool {
         let n = f64::from(self.increments);
-        let calls = self.per_s * n;
-        if self.per_s < SMALL * precision * rate_per_s || calls < FEWEST_CALLS {
+        let more_per_s = self.per_s - SMALL * precision * rate_per_s;
+        if self.per_s * n < FEWEST_CALLS {
             return false;
         }
-        if self.increments <= FEW && calls >= FAR * (rate_per_s * n).sqrt() {
+        if self.increments <= FEW && more_per_s * n >= FAR * (rate_per_s * n).sqrt() {
             return true;
         }
-        let t =
-            StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - ERROR));
-        self.per_s > t * self.error_per_s
+        more_per_s > critical(n) * self.error_per_s
     }
+}
+
+/// How many standard errors a growth of `n` increments is above none, to be clear. A queue never
+/// falls below zero, so it rises past any bound twice as often as a walk that may (the reflection
+/// principle).
+pub(super) fn critical(n: f64) -> f64 {
+    let error = match n <= f64::from(FEW) {
+        true => ERROR_OF_FEW,
+        false => ERROR,
+    };
+    StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - error / 2.0))
 }
 
 #[cfg(test)]
@@ -118,13 +134,14 @@ mod tests {
         let queue = |rate: u64, seconds: u64| -> Vec<u64> {
             (1..=seconds + 1).map(|s| (rate - 200) * s + 1).collect()
         };
-        for rate in 209..=231 {
-            let growth = growth(&queue(rate, 2)).unwrap();
-            assert!(growth.is_clear(rate as f64, 0.01), "{rate}/s for 2 s");
-        }
-        for rate in 202..=231 {
-            let growth = growth(&queue(rate, 5)).unwrap();
-            assert!(growth.is_clear(rate as f64, 0.01), "{rate}/s for 5 s");
+        for (seconds, least) in [(2, 209), (5, 202)] {
+            for rate in least..=231 {
+                let growth = growth(&queue(rate, seconds)).unwrap();
+                assert!(
+                    growth.is_clear(rate as f64, 0.01),
+                    "{rate}/s for {seconds} s"
+                );
+            }
         }
         assert!(!growth(&queue(200, 5)).unwrap().is_clear(200.0, 0.01));
     }
@@ -145,17 +162,18 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_students_t() {
-        // Increments 1, 2, 3, 4, 5: mean 3, s = 1.5811, t = 3 / 0.7071 = 4.2426; critical at
-        // 1 % with four degrees of freedom: 3.747 (Student's table).
-        let growth = Growth::of_increments(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        // Increments 1, 2, 3, 4, 5: mean 3, s = 1.5811, standard error 0.7071; critical at 0.25 %
+        // with four degrees of freedom: 5.598 (Student's table). A quarter of 1 % of 100/s is
+        // within the precision.
+        let growth = Growth::of_increments(0.0, &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((growth.per_s - 3.0).abs() < 1e-12);
         assert!((growth.error_per_s - 0.5_f64.sqrt()).abs() < 1e-12);
-        assert!(growth.is_clear(100.0, 0.01));
+        assert!(!growth.is_clear(100.0, 0.01));
         let near = |error_per_s| Growth {
             error_per_s,
             ..growth
         };
-        assert!(near(3.0 / 3.75).is_clear(100.0, 0.01));
-        assert!(!near(3.0 / 3.74).is_clear(100.0, 0.01));
+        assert!(near(2.75 / 5.6).is_clear(100.0, 0.01));
+        assert!(!near(2.75 / 5.59).is_clear(100.0, 0.01));
     }
 }
