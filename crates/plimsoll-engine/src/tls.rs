@@ -476,10 +476,6 @@ impl TlsSession {
             *bytes = &[];
             return Ok(false);
         };
-        if connection.protocol_version().is_none() && handshake::begins_with_goodbye(bytes) {
-            let goodbye = rustls::Error::AlertReceived(AlertDescription::CloseNotify);
-            return Err(classify(&goodbye, self.has_identity));
-        }
         match connection.read_tls(bytes) {
             Ok(0) => *bytes = &[],
             Ok(_) => {}

@@ -11,8 +11,8 @@ use rustls::kernel::KernelConnection;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
 use rustls::{
-    AlertDescription, CommonState, ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind,
-    NamedGroup, SupportedCipherSuite,
+    CommonState, ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind, NamedGroup,
+    SupportedCipherSuite,
 };
 
 use super::record::{Cipher, Key, RecordError};
@@ -180,11 +180,7 @@ impl<E: End> Handshake<E> {
         let mut taken = 0;
         let over = loop {
             // Part of a record is shown, too: its header may be wrong already.
-            let next = &self.input[self.given..];
-            if self.connection.common().protocol_version().is_none() && begins_with_goodbye(next) {
-                return Err(rustls::Error::AlertReceived(AlertDescription::CloseNotify));
-            }
-            let (there, whole) = first_record(next);
+            let (there, whole) = first_record(&self.input[self.given..]);
             let end = self.given + there;
             let over = self.process(&mut taken, end)?;
             if whole {
@@ -247,13 +243,6 @@ impl<E: End> Handshake<E> {
             let _ = encode(&mut self.output, |free| data.encode(free));
         }
     }
-}
-
-/// Whether records begin with a close_notify in plaintext (RFC 8446 §6.1). Before the library
-/// knows the version it takes that for a warning, and would wait for a peer that says no more.
-pub(super) fn begins_with_goodbye(bytes: &[u8]) -> bool {
-    const ALERT: u8 = 21;
-    matches!(bytes, [ALERT, 3, _, 0, 2, _level, 0, ..])
 }
 
 /// Whether the server has asked for another `ClientHello`, as far as the handshake has come.

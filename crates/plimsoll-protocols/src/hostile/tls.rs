@@ -243,9 +243,12 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Alerts.
     Behaviour::new(
         "tls-alert-close",
-        "close_notify in answer to the ClientHello, and leaves the connection open (§6.1)",
-        O::TlsAlert,
-        |p| instead(p, &record(21, &[1, 0])),
+        "close_notify in answer to the ClientHello, and closes (§6.1)",
+        O::TlsFailed,
+        |p| {
+            hello(p)?;
+            p.send_raw(&record(21, &[1, 0]))
+        },
     ),
     Behaviour::new(
         "tls-alert-handshake",

@@ -267,22 +267,6 @@ fn who_does_not_speak_tls_is_told_so_once_and_as_a_whole() {
     }
 }
 
-#[test]
-fn a_server_that_says_goodbye_to_the_hello_is_not_waited_for() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    for whose in [Whose::Own, Whose::Lean, Whose::Library] {
-        let mut session = setup.client(whose, false).session();
-        let mut bytes = &[21, 3, 3, 0, 2, 1, 0][..];
-        let error = match session.shake(bytes) {
-            Ok(false) => session.read(&mut bytes).unwrap_err(),
-            Ok(true) => panic!("{whose:?}: it goes on"),
-            Err(e) => e,
-        };
-        assert_eq!(error.0.code(), "TLS_ALERT", "{whose:?}");
-        assert!(error.1.contains("CloseNotify"), "{whose:?}: {}", error.1);
-    }
-}
-
 /// A record that is TLS, and wrong in it.
 #[test]
 fn a_broken_record_is_still_tls() {
