@@ -365,7 +365,10 @@ mod tests {
             let record = run.measured();
             assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 1);
             let response = record.response.histogram().unwrap();
-            assert_eq!((response.len(), response.min() / 1_000_000), (2, 1500));
+            assert_eq!(response.len(), 2);
+            // To three digits.
+            let shortest_ms = response.min() / 1_000_000;
+            assert!((1498..=1502).contains(&shortest_ms), "{shortest_ms}");
             let measures = record.measures.as_ref().unwrap();
             for (c, n) in [
                 (Count::TokensReceived, 40),
