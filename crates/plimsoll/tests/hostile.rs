@@ -658,7 +658,10 @@ fn calls_that_are_never_answered() {
         "200ms",
     ];
     let run = counted(&place, 1, &score(&url, &flags));
-    assert_eq!(errors(&run), [("CUT_OFF", 20)]);
+    assert_eq!(errors(&run), []);
+    let cut_off = &run["total"]["cut_off_by_code"][0];
+    assert_eq!(cut_off["code"], "CUT_OFF", "{run}");
+    assert_eq!(cut_off["count"], 20, "{run}");
 }
 
 // --- plans ---------------------------------------------------------------------------
