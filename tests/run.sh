@@ -94,6 +94,15 @@ run_binary() {
     ) 9>>"$scratch/lock"
 }
 
+# The examples in the documentation.
+run_examples() {
+    local log=$scratch/examples.log
+    "${cargo[@]}" test "${flags[@]}" --no-fail-fast --workspace --doc >"$log" 2>&1 || {
+        cat "$log"
+        grep -q '^test result: FAILED' "$log" || echo "cargo test --doc" >>"$scratch/broken"
+    }
+}
+
 # The sum of what the logs' result lines count as passed, failed or ignored.
 total() {
     cat "$scratch"/*.log | awk -v what="$1" \
@@ -109,11 +118,10 @@ run() {
     rm -f "$scratch"/*.log "$scratch/broken"
     : >"$scratch/broken"
     # shellcheck disable=SC2016
-    binaries | tr '\n' '\0' | xargs -0 -r -P 2 -I '{}' bash -c 'run_binary "$1"' - '{}'
-    if [[ ${1:-} == doc ]]; then
-        "${cargo[@]}" test "${flags[@]}" --no-fail-fast --workspace --doc 2>&1 | tee "$scratch/doc.log" ||
-            grep -q '^test result: FAILED' "$scratch/doc.log" || echo "cargo test --doc" >>"$scratch/broken"
-    fi
+    binaries | tr '\n' '\0' | xargs -0 -r -P 2 -I '{}' bash -c 'run_binary "$1"' - '{}' &
+    local lanes=$!
+    if [[ ${1:-} == doc ]]; then run_examples; fi
+    wait "$lanes"
     passed=$((passed + $(total passed)))
     ignored=$((ignored + $(total ignored)))
     failed=$((failed + $(total failed) + $(wc -l <"$scratch/broken")))

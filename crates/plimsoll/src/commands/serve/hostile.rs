@@ -8,7 +8,7 @@ use plimsoll_engine::Address;
 use plimsoll_model::spec::suggest;
 use plimsoll_protocols::hostile::{self, Behaviour, Hostile, Listening, Wire};
 
-use crate::arguments::{Json, listening_address};
+use crate::arguments::{Json, boolish, listening_address};
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::descriptors;
@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     names: Vec<String>,
 
     /// Print the behaviours, each with the code that a good client reports, and exit.
-    #[arg(long)]
+    #[arg(long, env = "PLIMSOLL_LIST", value_parser = boolish())]
     list: bool,
 
     /// Where the first behaviour listens; the others have the ports after it. Port 0 takes free
