@@ -676,7 +676,7 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
             Outcome::TlsAlpn
         }
-        // By a record's header; what is wrong with a message is wrong with TLS.
+        // The header of a record decides: a bad message in a good record is still TLS.
         rustls::Error::InvalidMessage(
             InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
         ) => Outcome::TlsNotTls,

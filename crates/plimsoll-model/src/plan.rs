@@ -72,7 +72,7 @@ impl UnixSocket {
     /// Reads `unix:PATH`, `unix:///PATH` or `unix-abstract:NAME`; `None`: it is something else.
     ///
     /// # Errors
-    /// What is wrong with the path or the name.
+    /// The path or the name is not valid.
     pub fn parse(text: &str) -> Option<Result<UnixSocket, String>> {
         let (scheme, rest) = text.split_once(':')?;
         let is_abstract = match scheme {

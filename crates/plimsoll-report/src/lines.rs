@@ -215,7 +215,7 @@ pub fn import(
         .map_err(|unkept| unkept.error)?)
 }
 
-/// The header of a run that is made of a file, with what no file tells left open.
+/// The header of a run that is made from a file; what no file contains is left open.
 pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> RunHeader {
     RunHeader {
         schema_version: SCHEMA_VERSION,

@@ -2,7 +2,7 @@
 //! `loadtest_YYYYMMDD_HHMMSS_summary.json` beside it. [`crate::sessions`] writes the same.
 //!
 //! The rows have the times of every query; how long the test took and how often sockets were
-//! opened again is in the summary. Either may be missing: what it would tell is then unknown.
+//! opened again is in the summary. Either may be missing: what it contains is then unknown.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -41,12 +41,12 @@ pub trait Surroundings {
     /// A file's text.
     ///
     /// # Errors
-    /// As the file system tells them.
+    /// The file system's.
     fn read(&self, path: &Path) -> std::io::Result<String>;
     /// A file's bytes.
     ///
     /// # Errors
-    /// As the file system tells them.
+    /// The file system's.
     fn read_bytes(&self, path: &Path) -> std::io::Result<Vec<u8>>;
     /// Finds the method, and encodes or checks its messages. `metadata` are the call's, for a
     /// server that has to be asked.

@@ -379,7 +379,7 @@ impl Socket {
             return;
         }
         let note = self.gateway.bus.note_stopped(&self.session, at);
-        // A bus that is away is told when this happens next.
+        // Where the bus is away, it learns of this the next time.
         if matches!(timeout(GOODBYE_LIMIT, note).await, Ok(Ok(()))) {
             self.noted = Some(at);
         }

@@ -43,7 +43,7 @@ pub struct Route {
     /// `IP:PORT`, or `unix:/PATH`.
     #[serde(deserialize_with = "listen")]
     pub listen: Address,
-    /// Where connections go, in turn; an address that can't be reached is left out for a while.
+    /// Where calls go; an address that can't be reached is left out for a while.
     pub upstream: Vec<Upstream>,
     /// TLS towards those who connect.
     pub listen_tls: Option<TlsFiles>,
@@ -51,12 +51,13 @@ pub struct Route {
     pub upstream_tls: Option<UpstreamTls>,
     /// The shared object that brings the protocol; for `protocol = "plugin"`.
     pub plugin: Option<PathBuf>,
-    /// Connections a worker keeps to the upstream, with Bolt for each layout. Default 1.
+    /// Connections that a worker keeps to each upstream, with Bolt for each layout. Default 1.
     pub connections: Option<usize>,
-    /// Calls in flight a connection; one more is answered as busy. Default 4096.
+    /// Calls in flight on each connection. When all have as many, one more is answered as busy.
+    /// Default 4096.
     pub max_in_flight: Option<usize>,
-    /// gRPC: calls in flight of one client's connection, as it is told in its SETTINGS; above
-    /// it streams are refused, and as many resets a second end the connection. Default 1000.
+    /// gRPC: calls in flight of one client's connection, advertised in SETTINGS. Streams above it
+    /// are refused, and more resets than that within a second end the connection. Default 1000.
     pub max_streams: Option<u32>,
     /// gRPC: how long a call may have brought its header fields alone, while nothing of an
     /// answer is there. Default 30s.

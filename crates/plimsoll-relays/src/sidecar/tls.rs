@@ -24,7 +24,7 @@ use super::config::{TlsFiles, UpstreamTls};
 /// The files' times and sizes: a change of either is a change.
 type Stamp = [Option<(SystemTime, u64)>; 3];
 
-/// What a side is told of TLS.
+/// The TLS settings of one side.
 #[derive(Clone)]
 enum Told {
     /// Towards those who connect.

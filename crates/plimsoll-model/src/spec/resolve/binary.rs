@@ -17,7 +17,7 @@ pub struct BinaryMessage {
 }
 
 impl Problems {
-    /// `None`: something is wrong with them, and was said.
+    /// `None`: a problem with them is reported already.
     pub(super) fn binary(
         &mut self,
         spec: &BinarySpec,
@@ -131,7 +131,7 @@ mod tests {
         };
         assert_eq!(bytes(&file), Ok(vec![vec![7], vec![], vec![9; 128]]));
         assert_eq!(bytes(&[]), Ok(vec![]));
-        // Cut anywhere, it is told where.
+        // Cut anywhere: the error names the place.
         for end in 0..file.len() {
             let whole = [0, 2, 3].contains(&end);
             assert_eq!(bytes(&file[..end]).is_ok(), whole, "{end}");

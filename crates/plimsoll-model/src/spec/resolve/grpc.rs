@@ -211,7 +211,7 @@ impl Problems {
         })
     }
 
-    /// What the plan has for messages. `None`: something is wrong with it, and was said.
+    /// What the plan has for messages. `None`: a problem with them is reported already.
     fn message(
         &mut self,
         call: &GrpcSpec,

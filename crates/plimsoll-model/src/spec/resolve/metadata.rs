@@ -34,7 +34,7 @@ pub fn metadata(
 #[derive(Clone, Copy)]
 pub(super) enum Given<'a> {
     Nothing,
-    /// What is wrong with them was said.
+    /// They have a problem, which is reported already.
     Lost,
     Rows(&'a Rows),
 }
