@@ -14,7 +14,9 @@ root=$PWD
 read -ra cargo <<<"${CARGO:-cargo}"
 read -ra flags <<<"${CARGO_FLAGS:-}"
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# What runs beside (installing, examples) does not outlive an interrupt.
+trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM
 passed=0
 failed=0
 ignored=0
@@ -117,11 +119,10 @@ run() {
     export -f run_binary
     rm -f "$scratch"/*.log "$scratch/broken"
     : >"$scratch/broken"
+    if [[ ${1:-} == doc ]]; then run_examples & fi
     # shellcheck disable=SC2016
-    binaries | tr '\n' '\0' | xargs -0 -r -P 2 -I '{}' bash -c 'run_binary "$1"' - '{}' &
-    local lanes=$!
-    if [[ ${1:-} == doc ]]; then run_examples; fi
-    wait "$lanes"
+    binaries | tr '\n' '\0' | xargs -0 -r -P 2 -I '{}' bash -c 'run_binary "$1"' - '{}'
+    wait
     passed=$((passed + $(total passed)))
     ignored=$((ignored + $(total ignored)))
     failed=$((failed + $(total failed) + $(wc -l <"$scratch/broken")))

@@ -26,17 +26,17 @@ type Stamp = [Option<(SystemTime, u64)>; 3];
 
 /// The TLS settings of one side.
 #[derive(Clone)]
-enum Told {
+enum Settings {
     /// Towards those who connect.
     Listen(TlsFiles),
     Upstream(UpstreamTls),
 }
 
-impl Told {
+impl Settings {
     fn stamp(&self) -> Stamp {
         let files = match self {
-            Told::Listen(tls) => [Some(&tls.ca), Some(&tls.cert), Some(&tls.key)],
-            Told::Upstream(tls) => [tls.ca.as_ref(), tls.cert.as_ref(), tls.key.as_ref()],
+            Settings::Listen(tls) => [Some(&tls.ca), Some(&tls.cert), Some(&tls.key)],
+            Settings::Upstream(tls) => [tls.ca.as_ref(), tls.cert.as_ref(), tls.key.as_ref()],
         };
         files.map(|path| {
             let found = fs::metadata(path?).ok()?;
@@ -47,15 +47,15 @@ impl Told {
     /// The file of the certificate that is shown.
     fn cert(&self) -> Option<&Path> {
         match self {
-            Told::Listen(tls) => Some(&tls.cert),
-            Told::Upstream(tls) => tls.cert.as_deref(),
+            Settings::Listen(tls) => Some(&tls.cert),
+            Settings::Upstream(tls) => tls.cert.as_deref(),
         }
     }
 
     fn make(&self, alpn: Alpn) -> Result<Made, Bad> {
         match self {
-            Told::Listen(tls) => server(tls, alpn),
-            Told::Upstream(tls) => client(tls, alpn),
+            Settings::Listen(tls) => server(tls, alpn),
+            Settings::Upstream(tls) => client(tls, alpn),
         }
     }
 }
@@ -77,7 +77,7 @@ enum Config {
 pub(super) struct Identity {
     route: String,
     alpn: Alpn,
-    told: Told,
+    settings: Settings,
     stamp: Stamp,
     made: Made,
     expiry_told: bool,
@@ -90,7 +90,7 @@ impl Identity {
         files: &TlsFiles,
         alpn: Alpn,
     ) -> Result<Identity, SidecarError> {
-        Identity::new(route, Told::Listen(files.clone()), alpn)
+        Identity::new(route, Settings::Listen(files.clone()), alpn)
     }
 
     /// Towards the upstream.
@@ -99,16 +99,16 @@ impl Identity {
         tls: &UpstreamTls,
         alpn: Alpn,
     ) -> Result<Identity, SidecarError> {
-        Identity::new(route, Told::Upstream(tls.clone()), alpn)
+        Identity::new(route, Settings::Upstream(tls.clone()), alpn)
     }
 
-    fn new(route: &str, told: Told, alpn: Alpn) -> Result<Identity, SidecarError> {
+    fn new(route: &str, settings: Settings, alpn: Alpn) -> Result<Identity, SidecarError> {
         // Taken first: a change while reading shows as a change afterwards.
-        let stamp = told.stamp();
+        let stamp = settings.stamp();
         Ok(Identity {
             route: route.to_owned(),
-            made: told.make(alpn).map_err(|bad| bad.told(route))?,
-            told,
+            made: settings.make(alpn).map_err(|bad| bad.told(route))?,
+            settings,
             alpn,
             stamp,
             expiry_told: false,
@@ -117,11 +117,11 @@ impl Identity {
 
     /// Reads the files again where they have changed. `Some(false)`: they can't be used.
     pub(super) fn reload(&mut self) -> Option<bool> {
-        let seen = self.told.stamp();
+        let seen = self.settings.stamp();
         if seen == self.stamp {
             return None;
         }
-        match self.told.make(self.alpn) {
+        match self.settings.make(self.alpn) {
             Ok(made) => {
                 self.made = made;
                 self.stamp = seen;
@@ -145,7 +145,7 @@ impl Identity {
         if !self.expiry_told
             && let Some(last) = self.made.not_after
             && last < validity::now()
-            && let Some(cert) = self.told.cert()
+            && let Some(cert) = self.settings.cert()
         {
             self.expiry_told = true;
             tracing::warn!(
@@ -168,7 +168,7 @@ impl Identity {
 
     /// The file of the certificate that is shown; `None`: none is.
     pub(super) fn certificate(&self) -> Option<&Path> {
-        self.told.cert()
+        self.settings.cert()
     }
 
     /// `name` is what the upstream's certificate must be for, unless the file says another.
@@ -176,9 +176,9 @@ impl Identity {
         match &self.made.config {
             Config::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
             Config::Client(config) => {
-                let given = match &self.told {
-                    Told::Listen(_) => None,
-                    Told::Upstream(tls) => tls.server_name.as_deref(),
+                let given = match &self.settings {
+                    Settings::Listen(_) => None,
+                    Settings::Upstream(tls) => tls.server_name.as_deref(),
                 };
                 let name = given.unwrap_or(name);
                 let name = ServerName::try_from(name.to_owned()).map_err(|_| {

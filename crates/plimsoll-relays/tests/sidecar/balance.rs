@@ -207,3 +207,21 @@ fn a_client_that_has_sent_all_still_gets_its_answers() {
     });
     relay.stop();
 }
+
+#[test]
+fn a_client_that_has_sent_all_and_is_refused_is_let_go() {
+    let dead = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = dead.local_addr().unwrap();
+    drop(dead);
+    let (relay, outside) = sidecar(&route("bolt", address, ""));
+    let mut client = Client::connect(outside);
+    client.send(request(Form::V1, 1, b"\x01x"));
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    // Its request waits for the connection that cannot be made, and nothing else comes after it.
+    assert_eq!(client.answer().2, Status::NoProcessor.number());
+    assert_eq!(client.stream.read(&mut [0; 8]).unwrap(), 0);
+    eventually("the connection is gone", || {
+        relay.counter("r", "connections_open") == Some(0)
+    });
+    relay.stop();
+}

@@ -104,10 +104,12 @@ impl Worker {
                 (first, second + usize::from(second >= first))
             }
         };
-        match (
-            self.lane(route, layout, first),
-            self.lane(route, layout, second),
-        ) {
+        let one = self.lane(route, layout, first);
+        let other = match second == first {
+            true => one,
+            false => self.lane(route, layout, second),
+        };
+        match (one, other) {
             ((Lane::Ready(a), token), (Lane::Ready(b), _)) if a <= b => Some(token),
             (_, (Lane::Ready(_), token)) | ((Lane::Ready(_), token), _) => Some(token),
             _ => None,

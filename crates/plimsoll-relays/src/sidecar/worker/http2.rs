@@ -13,6 +13,7 @@ mod links;
 use std::collections::VecDeque;
 
 use plimsoll_model::Time;
+use plimsoll_protocols::grpc::h2::Violation;
 
 use super::super::count;
 use super::super::http2::{End, Event, Session, Side, Way};
@@ -32,8 +33,6 @@ pub(super) struct Http2 {
     /// Calls that the client has reset since the counting began anew, and when it does next.
     resets: u32,
     resets_until: Time,
-    /// It reset too many: nothing more is taken from it.
-    is_calmed: bool,
     /// GOAWAY was said, and with the last stream's id.
     leaving: bool,
     left: bool,
@@ -76,7 +75,6 @@ impl Http2 {
             up,
             resets: 0,
             resets_until: Time::ZERO,
-            is_calmed: false,
             leaving: false,
             left: false,
         }
@@ -126,14 +124,17 @@ impl Worker {
             let before = link.out.len();
             let next = http2.session.next(&mut rest, &mut link.out);
             answered += link.out.len() - before;
-            match next {
-                Ok(Some(event)) => self.event(token, event, now),
+            let problem = match next {
+                Ok(Some(event)) => self.event(token, event, now).err(),
                 Ok(None) => break,
-                Err(found) => {
+                Err(found) => Some(found),
+            };
+            if let Some(found) = problem {
+                if let Some((link, http2)) = http2_of(&mut self.connections, token) {
                     http2.session.fail(&found, &mut link.out);
-                    violation = Some(found);
-                    break;
                 }
+                violation = Some(found);
+                break;
             }
         }
         self.dispatch_fresh(now);
@@ -159,8 +160,7 @@ impl Worker {
             Side::Server => connection.link.unsent() > HIGH_WATER,
             Side::Client => connection.owed > HIGH_WATER,
         };
-        let is_calmed = matches!(&connection.role, Role::Http2(http2) if http2.is_calmed);
-        if connection.ended || violation.is_some() || is_calmed {
+        if connection.ended || violation.is_some() {
             // What was said last, GOAWAY with its reason above all.
             let _ = connection.link.flush();
             self.close(token, now);
@@ -170,7 +170,9 @@ impl Worker {
         self.mark(token);
     }
 
-    fn event(&mut self, token: u64, event: Event<'_>, now: Time) {
+    /// # Errors
+    /// The connection must not go on.
+    fn event(&mut self, token: u64, event: Event<'_>, now: Time) -> Result<(), Violation> {
         match event {
             Event::Opened {
                 stream,
@@ -187,10 +189,14 @@ impl Worker {
                 data,
                 end_stream,
             } => self.carry(token, key, data, end_stream, now),
-            Event::Reset { key, code } => self.reset_by(token, key, code, now),
+            Event::Reset { key, code } => {
+                self.reset_by(token, key, code, now);
+                return self.count_reset(token, now);
+            }
             Event::Room => self.send_blocked(token, now),
             Event::GoAway { last_stream } => self.upstream_leaves(token, last_stream, now),
         }
+        Ok(())
     }
 
     // ---- data ----

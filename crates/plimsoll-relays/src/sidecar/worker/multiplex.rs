@@ -4,8 +4,6 @@
 //! A frame is passed on as it came, with another id. Heartbeats are answered where they
 //! arrive, and sent where the sidecar is the client.
 
-use std::time::Duration;
-
 use plimsoll_model::Time;
 
 use super::super::calls::{Call, Calls};
@@ -111,10 +109,10 @@ impl Worker {
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].route.timeout());
         let refused = match self.find_upstream(route, seen.manner.layout(), now) {
-            Found::Connecting if now < held_until(from, CONNECT_LIMIT) => {
+            Found::Connecting if now < from.held_since + CONNECT_LIMIT => {
                 return Ok(Taken::Held);
             }
-            Found::Choked if now < held_until(from, patience) => return Ok(Taken::Held),
+            Found::Choked if now < from.held_since + patience => return Ok(Taken::Held),
             Found::Choked => Why::Timeout,
             Found::Connecting | Found::Nobody => Why::NoUpstream,
             Found::Full => Why::Busy,
@@ -304,7 +302,6 @@ impl Worker {
         if let Role::Down { in_flight } = &mut client.role {
             *in_flight = in_flight.saturating_sub(1);
         }
-        client.finishing |= client.is_answered();
         // A client that does not read gets no more taken from it.
         client.paused |= client.link.unsent() > HIGH_WATER;
         let told = codec.map(|codec| {
@@ -426,14 +423,6 @@ impl Worker {
             self.calls_failed(route, endpoint, due.len(), now);
         }
         keep
-    }
-}
-
-/// How long a client's next request may wait that has waited since `held_since`.
-fn held_until(from: &Connection, patience: Duration) -> Time {
-    match from.held_since {
-        Time::NEVER => Time::NEVER,
-        since => since + patience,
     }
 }
 

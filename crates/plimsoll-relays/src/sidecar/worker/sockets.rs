@@ -111,7 +111,6 @@ impl Worker {
                 let fine = self.take_requests(connection, &codec, now);
                 // What was asked before is still answered.
                 connection.ended = got == Got::End;
-                connection.finishing |= connection.is_answered();
                 fine
             }
             (Role::Up { .. }, Some(codec)) => {
@@ -239,6 +238,7 @@ impl Worker {
             self.close(token, now);
             return;
         }
+        connection.finishing |= connection.is_answered();
         let is_sent = !connection.link.wants_write() && connection.link.unsent() == 0;
         if connection.finishing && !connection.finished && is_sent {
             connection.link.finish();

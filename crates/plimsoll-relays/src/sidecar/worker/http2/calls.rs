@@ -7,7 +7,7 @@ use plimsoll_model::Time;
 use plimsoll_protocols::grpc::h2::{ErrorCode, Violation};
 
 use super::super::super::count;
-use super::super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
+use super::super::super::http2::{End, Exchange, Fields, Queue, Side, Verdict, Way};
 use super::super::lines::Told;
 use super::{Worker, http2_of};
 
@@ -147,7 +147,12 @@ impl Worker {
         if way == Way::Up {
             if end_stream && fields.answer_problem(true).is_none() {
                 exchange.to_up.finish(fields);
-                self.send_queued(key, way, now);
+                let (is_fresh, up) = (exchange.is_fresh, exchange.up);
+                if up.stream == 0 && !is_fresh {
+                    self.promote(up.token, key, now);
+                } else {
+                    self.send_queued(key, way, now);
+                }
             } else {
                 let route = exchange.route;
                 count(&self.counters(route).malformed, 1);
@@ -244,7 +249,6 @@ impl Worker {
                 exchange.down = End::NONE;
                 count(&counters.cancelled, 1);
                 self.conclude(key, code, code, now);
-                self.count_reset(token, now);
             }
             Way::Down => {
                 exchange.up = End::NONE;
@@ -259,27 +263,31 @@ impl Worker {
     }
 
     /// A client that resets calls as fast as it makes them costs its upstreams work for nothing
-    /// (CVE-2023-44487): its connection ends.
-    fn count_reset(&mut self, token: u64, now: Time) {
+    /// (CVE-2023-44487).
+    ///
+    /// # Errors
+    /// It has reset more than it may have in flight, within a second.
+    pub(super) fn count_reset(&mut self, token: u64, now: Time) -> Result<(), Violation> {
         let Some(connection) = self.live(token) else {
-            return;
+            return Ok(());
         };
         let route = connection.route;
         let most = self.routes[route].route.max_streams();
-        let Some((link, http2)) = http2_of(&mut self.connections, token) else {
-            return;
+        let Some((_, http2)) = http2_of(&mut self.connections, token) else {
+            return Ok(());
         };
+        if http2.session.side() == Side::Client {
+            return Ok(());
+        }
         if now >= http2.resets_until {
             (http2.resets, http2.resets_until) = (0, now + RESETS_COUNTED);
         }
         http2.resets += 1;
-        if http2.resets <= most || http2.is_calmed {
-            return;
+        if http2.resets <= most {
+            return Ok(());
         }
-        http2.is_calmed = true;
         let why = format!("more than {most} calls reset within a second (max_streams)");
-        let violation = Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why);
-        http2.session.fail(&violation, &mut link.out);
+        Err(Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why))
     }
 
     /// Forgets a call; a side that still thinks that it goes on is told otherwise.
