@@ -78,6 +78,8 @@ enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     Nothing,
+    /// The API closes each connection as soon as it is up.
+    Leaves,
     /// The upgrade is answered with 503.
     Refused,
     /// Opened, and closed at once with 1012.
@@ -182,8 +184,11 @@ impl Stack {
 }
 
 impl Server for Stack {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
         self.connections.insert(peer, Kind::Unknown(Vec::new()));
+        if self.fault == Fault::Leaves {
+            actions.push(Action::Close);
+        }
     }
 
     fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
@@ -247,7 +252,7 @@ impl Server for Stack {
             );
         }
         match self.fault {
-            Fault::Nothing | Fault::Refused => {}
+            Fault::Nothing | Fault::Refused | Fault::Leaves => {}
             Fault::Garbage => put_frame(&mut out, Opcode::Text, b"nonsense"),
             Fault::Binary => put_frame(&mut out, Opcode::Binary, b"x"),
             Fault::Restarts => put_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
@@ -356,6 +361,11 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
     };
     let weather = match fault {
         Fault::Nothing => weather,
+        // The end is there in the turn in which the connection comes up.
+        Fault::Leaves => Weather {
+            latency_us: 0..=0,
+            ..Weather::calm(seed)
+        },
         _ => Weather {
             send_buffer: 1 << 16,
             ..Weather::calm(seed)
@@ -558,6 +568,20 @@ fn what_is_wrong_with_a_socket_is_what_its_queries_fail_by() {
                 "{told}: {outcomes:?}"
             );
         }
+    }
+}
+
+#[test]
+fn an_api_that_leaves_as_soon_as_it_is_reached_is_closed_and_not_late() {
+    for seed in 0..10 {
+        let record = simulate_with(seed, false, Fault::Leaves).record;
+        let outcomes = &record.outcomes;
+        assert!(record.due > 0 && record.due == record.ended() + record.not_started);
+        assert_eq!(
+            outcomes.of(Outcome::ConnectionClosed) + outcomes.of(Outcome::SessionBroken),
+            record.due,
+            "seed {seed}: {outcomes:?}"
+        );
     }
 }
 

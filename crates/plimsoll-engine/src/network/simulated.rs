@@ -394,8 +394,17 @@ impl<S: Server> SimulatedNetwork<S> {
             Happening::Timer(tag) => self.server.timer(Peer(link), tag, self.now, &mut actions),
         }
         self.act(link, actions);
-        if signal.readable || signal.writable {
-            ready.push(signal);
+        if !signal.readable && !signal.writable {
+            return;
+        }
+        // One wait reports a socket once, whatever has happened to it: epoll_wait(2).
+        match ready.iter_mut().find(|known| known.token == signal.token) {
+            None => ready.push(signal),
+            Some(known) => {
+                known.readable |= signal.readable;
+                known.writable |= signal.writable;
+                known.hangup |= signal.hangup;
+            }
         }
     }
 }

@@ -68,10 +68,16 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             return;
         };
         if state == State::Connecting {
-            if ready.writable {
-                self.tcp_is_up(control, index, link);
+            if !ready.writable {
+                return;
             }
-            return;
+            self.tcp_is_up(control, index, link);
+            // A server that speaks first, or goes at once, may have done so already, and
+            // sockets report it once.
+            let spoke = ready.readable || ready.hangup;
+            if !spoke || self.live(ready.token).is_none() {
+                return;
+            }
         }
         let mut relieved = false;
         if ready.writable
