@@ -933,7 +933,9 @@ fn connections_that_end_without_carrying_a_call_come_after_growing_pauses() {
             // Pauses of 20 ms to 640 ms, and then of a second: 6 and some 12 connections,
             // after those before the load began.
             assert!(server.opened <= 30, "{what}");
-            assert!(record.connections_unused + 1 >= server.opened, "{what}");
+            // One that greets and ends within the same turn has not come up.
+            let useless = record.connections_unused + record.connect_failures.total();
+            assert!(useless + 1 >= server.opened, "{what}");
             // Calls fail by what happens to connections, and don't wait for the end.
             assert!(record.due >= 8 && record.ok() == 0, "{what}: {record:?}");
             assert!(record.not_started <= 5, "{what}: {record:?}");

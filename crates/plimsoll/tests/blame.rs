@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// A load that must meet `objective`, once its first second is written.
 fn loading(place: &Place, url: &str, objective: &str) -> Child {
-    let fixed = ["grpc", url, "--rate", "2000/s", "--duration", "4s", "-q"];
+    let fixed = ["grpc", url, "--rate", "500/s", "--duration", "4s", "-q"];
     let kept = ["--out", "run", "--objective", objective];
     let mut command = place.command(&[&fixed[..], &kept, &SCORE].concat());
     let screen = fs::File::create(place.path("screen")).expect("writable");
@@ -91,21 +91,21 @@ fn agreed(place: &Place, code: i32) -> Said {
 }
 
 /// How long the generator stood still is far above the limit, and the limit far above what a server
-/// on a busy machine takes for all but one call of a thousand.
+/// on a busy machine takes for all but one call of a hundred.
 #[test]
 fn a_generator_that_stands_still_fails_no_target() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
-    let mut child = loading(&place, &url, "p99.9 < 500ms");
+    let mut child = loading(&place, &url, "p99 < 500ms");
     signal(&child, Signal::STOP);
     thread::sleep(Duration::from_millis(1_500));
     signal(&child, Signal::CONT);
     let code = wait(&mut child);
     let said = agreed(&place, code);
     // The times themselves say that the limit was missed: it is not the target's doing.
-    let p99_9 = said.run["total"]["response"]["p99.9_us"].as_f64();
-    assert!(p99_9.is_some_and(|us| us > 500_000.0), "{}", said.run);
+    let p99 = said.run["total"]["response"]["p99_us"].as_f64();
+    assert!(p99.is_some_and(|us| us > 500_000.0), "{}", said.run);
     assert_eq!(said.objective, "cannot_be_judged", "{}", said.run);
     assert_eq!(said.verdict, "invalid");
 }

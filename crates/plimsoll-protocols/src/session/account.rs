@@ -29,6 +29,10 @@ pub(super) struct Frame<'a> {
     pub(super) resumed: Option<bool>,
 }
 
+/// Gaps in a session's numbers that are remembered. What comes for one that was forgotten counts
+/// as received twice instead of out of order; its query fails either way.
+const MAX_GAPS: usize = 1_024;
+
 /// What a session has received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
@@ -79,7 +83,7 @@ impl Account {
         };
         if seq > self.last {
             if seq > self.last + 1 {
-                self.missing.push((self.last + 1, seq - 1));
+                self.remember_gap(self.last + 1, seq - 1);
             }
             self.last = seq;
             return Arrived::New;
@@ -91,14 +95,21 @@ impl Account {
         else {
             return Arrived::Again;
         };
-        let (from, to) = self.missing.swap_remove(at);
+        let (from, to) = self.missing.remove(at);
         if from < seq {
-            self.missing.push((from, seq - 1));
+            self.remember_gap(from, seq - 1);
         }
         if seq < to {
-            self.missing.push((seq + 1, to));
+            self.remember_gap(seq + 1, to);
         }
         Arrived::Late
+    }
+
+    fn remember_gap(&mut self, from: u64, to: u64) {
+        if self.missing.len() == MAX_GAPS {
+            self.missing.remove(0);
+        }
+        self.missing.push((from, to));
     }
 
     /// A token of the query that is going on has come.
@@ -144,6 +155,19 @@ mod tests {
         );
         assert!(account.missing.is_empty());
         assert_eq!(account.last, 6);
+    }
+
+    #[test]
+    fn a_backend_that_leaves_out_every_other_number_fills_nothing_up() {
+        let mut account = Account::default();
+        account.begin();
+        for seq in (1..=100_001).step_by(2) {
+            assert_eq!(account.token(Some(seq)), Arrived::New);
+        }
+        assert_eq!(account.missing.len(), MAX_GAPS);
+        assert_eq!(account.token(Some(100_000)), Arrived::Late);
+        assert_eq!(account.token(Some(2)), Arrived::Again);
+        assert_eq!(account.query.received, 50_002);
     }
 
     #[test]
