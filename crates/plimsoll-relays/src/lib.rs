@@ -4,5 +4,6 @@
 pub mod bus;
 pub mod gateway;
 pub mod llm;
+pub mod metrics;
 pub mod sidecar;
 pub mod token;

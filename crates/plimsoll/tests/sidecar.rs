@@ -219,13 +219,18 @@ fn certificates_that_expire_in_use() {
     }
 }
 
-/// What a sidecar's admin page says of its only route.
-fn metric(admin: &str, name: &str) -> u64 {
+fn metrics(admin: &str) -> String {
     let mut page = TcpStream::connect(admin).expect("an admin page");
     page.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("asked");
     let mut said = String::new();
     page.read_to_string(&mut said).expect("text");
+    said.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+/// What a sidecar's admin page says of its only route.
+fn metric(admin: &str, name: &str) -> u64 {
+    let said = metrics(admin);
     let line = said
         .lines()
         .find(|line| line.contains(name) && !line.starts_with('#'));
@@ -245,6 +250,47 @@ fn towards(place: &Place, upstream: u16, tls: &str) -> (Server, String) {
     let mut relay = Server::start(command.stderr(log));
     let admin = relay.next_address();
     (relay, admin)
+}
+
+/// By the parser of Prometheus's own client library.
+#[test]
+fn others_can_read_the_metrics() {
+    let place = Place::new();
+    let service = place.serve(&["score"]);
+    let text = format!(
+        "admin = \"127.0.0.1:0\"\n[[route]]\nname = \"a\\\"b\\\\c\"\nprotocol = \"grpc\"\n\
+         listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{}\"]\n",
+        service.port
+    );
+    fs::write(place.path("relay.toml"), text).expect("writable");
+    let mut relay = Server::start(&mut place.command(&["relay", "sidecar", "relay.toml"]));
+    let admin = relay.next_address();
+    let url = relay.plaintext();
+    let load = ["grpc", &url, "-q", "--clients", "4", "--calls", "100"];
+    let out = ["--out", "run"];
+    place.expect(0, &[&load[..], &SCORE, &out].concat());
+    fs::write(place.path("page"), metrics(&admin)).expect("writable");
+    let page = fs::File::open(place.path("page")).expect("readable");
+    let read = text_of(python(&place, "openmetrics.py").stdin(page));
+    for line in [
+        "plimsoll_sidecar_call_duration_seconds histogram: From a request's arrival".to_owned(),
+        format!(
+            "plimsoll_sidecar_upstream_calls_total{{route='a\"b\\\\c',upstream='127.0.0.1:{}'}} 100",
+            service.port
+        ),
+        "plimsoll_sidecar_upstream_answers_total{route='a\"b\\\\c',status='OK'} 100".to_owned(),
+        "plimsoll_sidecar_call_duration_seconds_count{route='a\"b\\\\c'} 100".to_owned(),
+        "plimsoll_sidecar_calls_in_flight{route='a\"b\\\\c'} 0".to_owned(),
+    ] {
+        assert!(read.contains(&line), "{line}: {read}");
+    }
+    assert_eq!(relay.stop().0, 0);
+}
+
+/// What a peer prints.
+#[track_caller]
+fn text_of(command: &mut Command) -> String {
+    text(&succeeds(command).stdout)
 }
 
 #[test]

@@ -37,7 +37,10 @@ pub(super) enum Kind {
     },
     /// A request that wants no answer.
     Oneway,
-    Response,
+    /// `status`: a number of the protocol.
+    Response {
+        status: u32,
+    },
     Heartbeat,
     HeartbeatAck,
     /// The sender takes no more requests on this connection.
@@ -173,6 +176,14 @@ impl Codec {
             _ => return Err(another_route()),
         }
         Ok(())
+    }
+
+    /// What people call the status of an answer.
+    pub(super) fn status_name(&self, status: u32) -> String {
+        match self {
+            Codec::Bolt => bolt::status_name(status),
+            Codec::Plugin(_) => status.to_string(),
+        }
     }
 
     /// How an answer of this manner says that the call ended.

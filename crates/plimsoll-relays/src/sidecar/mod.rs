@@ -17,6 +17,7 @@ mod codec;
 mod config;
 mod http2;
 mod link;
+mod metrics;
 mod names;
 mod poll;
 mod tls;
@@ -26,14 +27,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use plimsoll_engine::{Address, Clock};
 
+use crate::metrics::Counter;
 use access_log::AccessLog;
 use codec::Codec;
 pub use config::{Config, Protocol, Route, TlsFiles, UpstreamTls};
+use metrics::{Counters, Metrics};
 use names::Names;
 pub use names::Upstream;
 use worker::{Shared, Worker};
@@ -76,87 +79,8 @@ pub enum SidecarError {
     },
 }
 
-/// What one route counted, over all workers.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) accepted: AtomicU64,
-    pub(crate) open: AtomicU64,
-    pub(crate) upstream_connects: AtomicU64,
-    pub(crate) upstream_failures: AtomicU64,
-    pub(crate) upstream_lost: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) answers: AtomicU64,
-    pub(crate) oneway: AtomicU64,
-    /// Answered by the sidecar itself.
-    pub(crate) busy: AtomicU64,
-    pub(crate) no_upstream: AtomicU64,
-    pub(crate) timeouts: AtomicU64,
-    pub(crate) cut: AtomicU64,
-    /// HTTP/2: reset by the client; by the upstream, or not looked at there.
-    pub(crate) cancelled: AtomicU64,
-    pub(crate) reset: AtomicU64,
-    /// Answers to ids that nobody waits for.
-    pub(crate) stray: AtomicU64,
-    pub(crate) malformed: AtomicU64,
-    pub(crate) handshakes_failed: AtomicU64,
-    pub(crate) bytes_down: AtomicU64,
-    pub(crate) bytes_up: AtomicU64,
-    /// Upstreams left out because their calls failed.
-    pub(crate) ejections: AtomicU64,
-    pub(crate) lookup_failures: AtomicU64,
-    /// Lines that the access log had no room for.
-    pub(crate) lines_lost: AtomicU64,
-    pub(crate) reloads: AtomicU64,
-    pub(crate) reload_failures: AtomicU64,
-    /// 1: the upstream's certificate is not checked.
-    pub(crate) insecure: AtomicU64,
-}
-
-impl Counters {
-    /// Names as the admin page shows them.
-    pub(crate) fn all(&self) -> [(&'static str, u64); 25] {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        [
-            ("connections_accepted_total", read(&self.accepted)),
-            ("connections_open", read(&self.open)),
-            ("upstream_connects_total", read(&self.upstream_connects)),
-            (
-                "upstream_connect_failures_total",
-                read(&self.upstream_failures),
-            ),
-            ("upstream_connections_lost_total", read(&self.upstream_lost)),
-            ("requests_total", read(&self.requests)),
-            ("answers_total", read(&self.answers)),
-            ("oneway_total", read(&self.oneway)),
-            ("answered_busy_total", read(&self.busy)),
-            ("answered_no_upstream_total", read(&self.no_upstream)),
-            ("answered_timeout_total", read(&self.timeouts)),
-            ("answered_connection_closed_total", read(&self.cut)),
-            ("cancelled_by_client_total", read(&self.cancelled)),
-            ("reset_by_upstream_total", read(&self.reset)),
-            ("stray_answers_total", read(&self.stray)),
-            ("malformed_total", read(&self.malformed)),
-            ("handshakes_failed_total", read(&self.handshakes_failed)),
-            ("bytes_from_downstream_total", read(&self.bytes_down)),
-            ("bytes_from_upstream_total", read(&self.bytes_up)),
-            ("upstream_ejections_total", read(&self.ejections)),
-            (
-                "upstream_lookup_failures_total",
-                read(&self.lookup_failures),
-            ),
-            ("access_log_lines_lost_total", read(&self.lines_lost)),
-            ("certificate_reloads_total", read(&self.reloads)),
-            (
-                "certificate_reload_failures_total",
-                read(&self.reload_failures),
-            ),
-            ("upstream_insecure", read(&self.insecure)),
-        ]
-    }
-}
-
-pub(crate) fn count(counter: &AtomicU64, n: u64) {
-    counter.fetch_add(n, Ordering::Relaxed);
+pub(crate) fn count(counter: &Counter, n: u64) {
+    counter.inc_by(n);
 }
 
 /// A running sidecar.
@@ -177,16 +101,16 @@ impl Sidecar {
     /// When an address can't be listened on, or a certificate or plugin can't be used.
     pub fn start(config: &Config) -> Result<Sidecar, SidecarError> {
         config.check()?;
+        let metrics = Arc::new(Metrics::new());
+        let routes = config.route.iter();
         let counters: Arc<Vec<(String, Counters)>> = Arc::new(
-            config
-                .route
-                .iter()
-                .map(|route| (route.name.clone(), Counters::default()))
+            routes
+                .map(|route| (route.name.clone(), metrics.route(&route.name)))
                 .collect(),
         );
         for (name, counters) in counters.iter() {
             if config.insecure_routes().any(|insecure| insecure == name) {
-                counters.insecure.store(1, Ordering::Relaxed);
+                counters.insecure.set(1);
             }
         }
         let codecs = config
@@ -213,6 +137,7 @@ impl Sidecar {
                 ready.first(),
                 Shared {
                     counters: Arc::clone(&counters),
+                    metrics: Arc::clone(&metrics),
                     stop: Arc::clone(&stop),
                     names: Arc::clone(&names),
                     access_log: access_log.clone(),
@@ -225,7 +150,7 @@ impl Sidecar {
         let admin = match config.admin {
             Some(address) => Some(admin::start(
                 address,
-                Arc::clone(&counters),
+                Arc::clone(&metrics),
                 Arc::clone(&stop),
             )?),
             None => None,
@@ -259,10 +184,7 @@ impl Sidecar {
     /// One counter of a route, by the name that the admin page shows.
     pub fn counter(&self, route: &str, name: &str) -> Option<u64> {
         let (_, counters) = self.counters.iter().find(|(known, _)| known == route)?;
-        let all = counters.all();
-        all.iter()
-            .find(|(known, _)| *known == name)
-            .map(|(_, n)| *n)
+        counters.named(name)
     }
 
     /// Takes no more connections, lets calls in flight end for at most the drain time,

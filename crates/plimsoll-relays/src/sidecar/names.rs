@@ -13,7 +13,8 @@ use plimsoll_engine::{Address, defect};
 use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
 
-use super::{Counters, count};
+use super::count;
+use super::metrics::Counters;
 
 /// How often the thread looks whether it is to end.
 const NAP: Duration = Duration::from_millis(200);
@@ -213,6 +214,7 @@ fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::metrics::Metrics;
     use super::*;
 
     #[test]
@@ -244,7 +246,7 @@ mod tests {
             "127.0.0.1:8".parse().unwrap(),
             "no..name:9".parse().unwrap(),
         ];
-        let counters = [("r".to_owned(), Counters::default())];
+        let counters = [("r".to_owned(), Metrics::new().route("r"))];
         let names = Names::new([&upstreams[..]].into_iter());
         let before = names.version();
         names.look_up(&counters);
@@ -256,6 +258,6 @@ mod tests {
         let after = names.version();
         names.look_up(&counters);
         assert_eq!((names.version(), names.places(0)), (after, places));
-        assert_eq!(counters[0].1.lookup_failures.load(Ordering::Relaxed), 2);
+        assert_eq!(counters[0].1.lookup_failures.get(), 2);
     }
 }

@@ -32,7 +32,9 @@ use super::link::Link;
 use super::names::Names;
 use super::poll::{Events, Poll, Waker};
 use super::tls::Identity;
-use super::{Counters, SidecarError, count};
+use super::metrics::{Counters, Metrics, Statuses};
+use super::{SidecarError, count};
+use crate::metrics::Latencies;
 use http2::Http2;
 use upstream::Endpoint;
 
@@ -79,6 +81,8 @@ struct Connection {
     came: u64,
     went: u64,
     connecting: bool,
+    /// Its upstream has taken it, TLS and HTTP/2 included.
+    proven: bool,
     /// What it began with is of the route's protocol.
     recognised: bool,
     /// What epoll was asked for.
@@ -131,6 +135,14 @@ impl Connection {
         self.ended && !self.held && is_idle
     }
 
+    /// The upstream that it has just reached.
+    fn proves(&self) -> Option<usize> {
+        match self.proven || self.is_new() {
+            true => None,
+            false => self.endpoint(),
+        }
+    }
+
     /// It can't carry a call yet.
     fn is_new(&self) -> bool {
         let untold = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
@@ -142,6 +154,7 @@ impl Connection {
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) counters: Arc<Vec<(String, Counters)>>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) names: Arc<Names>,
     pub(super) access_log: Option<AccessLog>,
@@ -167,6 +180,10 @@ struct RouteState {
     /// Clients whose next request waits until an upstream can take it.
     held: VecDeque<u64>,
     failures: Failures,
+    /// How long calls took.
+    took: Latencies,
+    /// How upstreams answered.
+    statuses: Statuses,
 }
 
 /// Handshakes that failed: told of, but not one by one, since whoever connects can make many.
@@ -272,6 +289,8 @@ impl Worker {
                 called: 0,
                 held: VecDeque::new(),
                 failures: Failures::default(),
+                took: shared.metrics.took(name),
+                statuses: Statuses::default(),
                 codec,
                 route: route.clone(),
             });
@@ -317,12 +336,21 @@ impl Worker {
     /// as those before.
     fn begin_anew(&mut self) {
         for connection in std::mem::take(&mut self.connections).into_iter().flatten() {
-            let goes_up = connection.endpoint().is_some();
+            let state = &self.routes[connection.route];
             let counters = self.counters(connection.route);
-            if goes_up {
-                count(&counters.upstream_lost, 1);
-            } else {
-                counters.open.fetch_sub(1, Ordering::Relaxed);
+            match connection.endpoint() {
+                Some(endpoint) => {
+                    count(&counters.upstream_lost, 1);
+                    if connection.proven {
+                        state.endpoints[endpoint].counters.open.dec();
+                    }
+                }
+                None => {
+                    counters.open.dec();
+                }
+            }
+            if let Role::Up { calls, .. } = &connection.role {
+                counters.in_flight.dec_by(calls.open() as i64);
             }
         }
         for state in &mut self.routes {
@@ -331,7 +359,9 @@ impl Worker {
             }
             state.held.clear();
         }
-        self.exchanges = Exchanges::default();
+        for exchange in std::mem::take(&mut self.exchanges).iter() {
+            self.counters(exchange.route).in_flight.dec();
+        }
         self.fresh.clear();
         self.free.clear();
         self.dirty.clear();

@@ -24,7 +24,7 @@ use plimsoll_protocols::bolt::target::{BoltOptions, serve};
 use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status};
 use plimsoll_protocols::serving::{Listen, runtime};
 
-use support::{certificates, eventually, files, route, sidecar};
+use support::{admin_page, certificates, eventually, files, route, sidecar};
 
 /// An echo server for Bolt that lives as long as the process.
 fn echo_server() -> SocketAddr {
@@ -329,22 +329,69 @@ fn certificates_are_read_again_and_half_written_ones_are_not_used() {
 
 #[test]
 fn metrics_are_told_on_the_admin_address() {
-    let text = format!(
-        "admin = \"127.0.0.1:0\"\n{}",
-        route("bolt", echo_server(), "")
-    );
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let text = format!("admin = \"127.0.0.1:0\"\n{}", route("bolt", at, ""));
     let (relay, outside) = sidecar(&text);
     let mut client = Client::connect(outside);
-    client.send(request(Form::V1, 1, b"\x01x"));
+    for id in 1..=3 {
+        client.send(request(Form::V1, id, b"\x01x"));
+    }
+    let mut held = Client {
+        stream: listener.accept().unwrap().0,
+        bytes: Vec::new(),
+    };
+    let mut wire = [0; 120];
+    held.stream.read_exact(&mut wire).unwrap();
+    for (number, status) in [(0, Status::Success), (1, Status::Timeout)] {
+        let (frame, _) = Frame::parse(&wire[number * 40..], MAX_CONTENT)
+            .unwrap()
+            .unwrap();
+        let mut wire = Vec::new();
+        Frame::bare_response(Form::V1, frame.id, 1, status).write(&mut wire);
+        held.stream.write_all(&wire).unwrap();
+        client.answer();
+    }
+    let page = admin_page(&relay, "/metrics");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/openmetrics-text"));
+    let upstream = format!("route=\"r\",upstream=\"{at}\"");
+    for line in [
+        "answers_total{route=\"r\"} 2".to_owned(),
+        "calls_in_flight{route=\"r\"} 1".to_owned(),
+        "call_duration_seconds_count{route=\"r\"} 2".to_owned(),
+        "call_duration_seconds_bucket{le=\"+Inf\",route=\"r\"} 2".to_owned(),
+        "upstream_answers_total{route=\"r\",status=\"SUCCESS\"} 1".to_owned(),
+        "upstream_answers_total{route=\"r\",status=\"TIMEOUT\"} 1".to_owned(),
+        format!("upstream_calls_total{{{upstream}}} 3"),
+        format!("upstream_connections_open{{{upstream}}} 1"),
+        format!("upstream_down{{{upstream}}} 0"),
+    ] {
+        let line = format!("\nplimsoll_sidecar_{line}\n");
+        assert!(page.contains(&line), "{line}: {page}");
+    }
+    // The upstream goes, and the call in flight with it.
+    drop((held, listener));
     client.answer();
-    let mut admin = TcpStream::connect(relay.admin().unwrap()).unwrap();
-    admin
-        .write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
-        .unwrap();
-    let mut text = String::new();
-    admin.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
-    let line = "plimsoll_sidecar_answers_total{route=\"r\"} 1\n";
-    assert!(text.contains(line), "{text}");
+    eventually("connections cannot be made any more", || {
+        client_fails(outside);
+        let page = admin_page(&relay, "/metrics");
+        page.contains(&format!("upstream_down{{{upstream}}} 1\n"))
+    });
+    let page = admin_page(&relay, "/metrics");
+    for line in [
+        "calls_in_flight{route=\"r\"} 0".to_owned(),
+        format!("upstream_connections_open{{{upstream}}} 0"),
+        format!("upstream_calls_failed_total{{{upstream}}} 1"),
+    ] {
+        let line = format!("\nplimsoll_sidecar_{line}\n");
+        assert!(page.contains(&line), "{line}: {page}");
+    }
     relay.stop();
+}
+
+/// A call that nobody can take.
+fn client_fails(outside: SocketAddr) {
+    let mut client = Client::connect(outside);
+    client.send(request(Form::V1, 1, b"\x01x"));
+    assert_ne!(client.answer().2, 0);
 }

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "a test binary uses what it needs of this")]
 #![allow(clippy::disallowed_methods, reason = "patience of a test")]
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,4 +43,15 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
         assert!(begin.elapsed() < Duration::from_secs(60), "{what}");
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// What the admin address answers, head and body.
+pub(crate) fn admin_page(sidecar: &Sidecar, path: &str) -> String {
+    let mut admin = TcpStream::connect(sidecar.admin().unwrap()).unwrap();
+    let wait = Some(Duration::from_secs(30));
+    admin.set_read_timeout(wait).unwrap();
+    write!(admin, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut said = String::new();
+    admin.read_to_string(&mut said).unwrap();
+    said
 }

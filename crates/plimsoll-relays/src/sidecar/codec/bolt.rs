@@ -41,7 +41,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<Seen>, Broken> {
 fn kind(frame: &Frame<'_>) -> Kind {
     match (frame.kind, frame.command) {
         (BoltKind::Response { .. }, Command::Heartbeat) => Kind::HeartbeatAck,
-        (BoltKind::Response { .. }, _) => Kind::Response,
+        (BoltKind::Response { status }, _) => Kind::Response {
+            status: status.into(),
+        },
         (_, Command::GoAway) => Kind::GoAway,
         (BoltKind::Request { .. }, Command::Heartbeat) => Kind::Heartbeat,
         (BoltKind::Request { timeout }, Command::RpcRequest) => Kind::Request {
@@ -99,10 +101,14 @@ pub(super) fn status(frame: &[u8]) -> Option<String> {
     let BoltKind::Response { status } = frame.kind else {
         return None;
     };
-    Some(match Status::from_number(status) {
+    Some(status_name(status.into()))
+}
+
+pub(super) fn status_name(status: u32) -> String {
+    match u16::try_from(status).ok().and_then(Status::from_number) {
         Some(status) => status.name().to_owned(),
         None => format!("{status:#06x}"),
-    })
+    }
 }
 
 /// Ids of Bolt have 32 bits: those read from its frames, and those that calls are given.

@@ -42,7 +42,7 @@ pub(super) fn read(codec: &Codec, from: From, bytes: &[u8]) -> Result<Option<See
         kind: match frame.kind {
             PluginKind::Request { timeout } => Kind::Request { timeout },
             PluginKind::Oneway => Kind::Oneway,
-            PluginKind::Response { .. } => Kind::Response,
+            PluginKind::Response { status } => Kind::Response { status },
             PluginKind::Heartbeat => Kind::Heartbeat,
             PluginKind::HeartbeatAck => Kind::HeartbeatAck,
             PluginKind::GoAway => Kind::GoAway,

@@ -55,6 +55,8 @@ pub(in crate::sidecar) struct Exchange {
     pub(in crate::sidecar) endpoint: Option<usize>,
     /// How it ended, in a word, where that is known.
     pub(in crate::sidecar) status: Option<String>,
+    /// The same as a number: see [`Fields::code`].
+    pub(in crate::sidecar) code: Option<u32>,
     /// The sidecar said so.
     pub(in crate::sidecar) by_sidecar: bool,
     /// Of data.
@@ -116,6 +118,11 @@ impl Exchanges {
         self.get_mut(key)?;
         self.free.push(key as u32);
         self.places[key as u32 as usize].1.take()
+    }
+
+    pub(in crate::sidecar) fn iter(&self) -> impl Iterator<Item = &Exchange> {
+        let places = self.places.iter();
+        places.filter_map(|(_, slot)| slot.as_deref())
     }
 
     /// The keys of those whose time is over at `now`.

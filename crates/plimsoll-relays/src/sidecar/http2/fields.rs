@@ -78,6 +78,9 @@ fn grpc_status(status: u8) -> String {
     }
 }
 
+/// Added to the statuses of HTTP, so that they are none of gRPC's.
+const HTTP: u32 = 1000;
+
 const HEAD: usize = 9;
 
 impl Fields {
@@ -111,6 +114,27 @@ impl Fields {
         }
         let status = self.find(b":status").filter(|_| !self.is_grpc)?;
         Some(String::from_utf8_lossy(status).into_owned())
+    }
+
+    /// The same as a number: that of gRPC, or 1000 and that of HTTP.
+    pub(in crate::sidecar) fn code(&self) -> Option<u32> {
+        if let Some(status) = self.grpc_status {
+            return Some(status.into());
+        }
+        let status = self.find(b":status").filter(|_| !self.is_grpc)?;
+        let status: u16 = std::str::from_utf8(status).ok()?.parse().ok()?;
+        Some(HTTP + u32::from(status))
+    }
+
+    /// What people call it; `None`: an answer without a status.
+    pub(in crate::sidecar) fn code_name(code: Option<u32>) -> String {
+        match code {
+            None => "none".to_owned(),
+            Some(code) => match (u8::try_from(code), code.checked_sub(HTTP)) {
+                (Ok(status), _) => grpc_status(status),
+                (Err(_), status) => status.unwrap_or(code).to_string(),
+            },
+        }
     }
 
     /// Whether it can begin a request.

@@ -101,7 +101,7 @@ impl Worker {
             }
             Kind::Request { timeout } => (true, timeout),
             Kind::Oneway => (false, None),
-            Kind::Response | Kind::HeartbeatAck | Kind::GoAway | Kind::Other => {
+            Kind::Response { .. } | Kind::HeartbeatAck | Kind::GoAway | Kind::Other => {
                 count(&self.counters(from.route).stray, 1);
                 return Ok(Taken::Over);
             }
@@ -182,9 +182,14 @@ impl Worker {
         let Some(connection) = self.connections[place].as_deref_mut() else {
             return Ok(Passed::Full);
         };
-        let Role::Up { calls, .. } = &mut connection.role else {
+        let (route, role) = (connection.route, &mut connection.role);
+        let Role::Up {
+            calls, endpoint, ..
+        } = role
+        else {
             return Ok(Passed::Full);
         };
+        let endpoint = *endpoint;
         let Some(id) = calls.insert(call) else {
             return Ok(Passed::Full);
         };
@@ -193,12 +198,21 @@ impl Worker {
             calls.take(id);
         }
         written?;
+        self.routes[route].endpoints[endpoint].counters.calls.inc();
+        if wants_answer {
+            self.counters(route).in_flight.inc();
+        }
         self.mark(up);
         Ok(Passed::On)
     }
 
     /// Frames of an upstream; `false`: the connection is to be closed.
-    pub(super) fn take_answers(&mut self, connection: &mut Connection, codec: &Codec) -> bool {
+    pub(super) fn take_answers(
+        &mut self,
+        connection: &mut Connection,
+        codec: &Codec,
+        now: Time,
+    ) -> bool {
         let input = std::mem::take(&mut connection.link.input);
         let before = connection.link.out.len();
         let (mut at, mut fine) = (0, true);
@@ -209,7 +223,7 @@ impl Worker {
                     return Ok(None);
                 };
                 let bytes = &input[at..at + seen.length];
-                self.answer(connection, codec, seen, bytes)?;
+                self.answer(connection, codec, seen, bytes, now)?;
                 Ok(Some(seen.length))
             });
             match taken {
@@ -237,6 +251,7 @@ impl Worker {
         codec: &Codec,
         seen: Seen,
         bytes: &[u8],
+        now: Time,
     ) -> Result<(), Broken> {
         let Role::Up {
             lane,
@@ -254,9 +269,11 @@ impl Worker {
                     *beat = None;
                 }
             }
-            Kind::Response => match calls.take(seen.id) {
+            Kind::Response { status } => match calls.take(seen.id) {
                 Some(call) => {
                     self.call_answered(up.route, endpoint);
+                    self.counters(up.route).in_flight.dec();
+                    self.timed(up.route, call.began, status, now);
                     let delivered = self.deliver(up.route, &call, Some(endpoint), false, |out| {
                         codec.renumber(bytes, seen.manner, call.id, out)
                     });
@@ -281,6 +298,17 @@ impl Worker {
             Kind::Oneway | Kind::Other => {}
         }
         Ok(())
+    }
+
+    /// An upstream has answered a call that began then.
+    fn timed(&mut self, route: usize, began: Time, status: u32, now: Time) {
+        let state = &mut self.routes[route];
+        state.took.observe(now.duration_since(began));
+        let (metrics, name) = (&self.shared.metrics, &state.route.name);
+        let codec = state.codec.as_ref();
+        state.statuses.count(status, metrics, name, || {
+            codec.map_or_else(|| status.to_string(), |codec| codec.status_name(status))
+        });
     }
 
     /// Gives a call's client its answer, if it is still there.
@@ -355,6 +383,7 @@ impl Worker {
     ) -> usize {
         let mut lost = Vec::new();
         calls.take_due(Time::NEVER, &mut lost);
+        self.counters(route).in_flight.dec_by(lost.len() as i64);
         let (why, counter) = if was_connecting {
             (Why::NoUpstream, &self.counters(route).no_upstream)
         } else {
@@ -416,6 +445,7 @@ impl Worker {
             _ => {}
         }
         count(&self.counters(route).timeouts, due.len() as u64);
+        self.counters(route).in_flight.dec_by(due.len() as i64);
         for call in &due {
             self.refuse(route, call, Some(endpoint), Why::Timeout);
         }

@@ -68,9 +68,6 @@ impl Worker {
             match connection.link.socket.take_error() {
                 Ok(None) => {
                     connection.connecting = false;
-                    if let Some(endpoint) = connection.endpoint() {
-                        self.connected(connection.route, endpoint);
-                    }
                 }
                 Ok(Some(_)) | Err(_) => return false,
             }
@@ -114,7 +111,7 @@ impl Worker {
                 fine
             }
             (Role::Up { .. }, Some(codec)) => {
-                self.take_answers(connection, &codec) && got != Got::End
+                self.take_answers(connection, &codec, now) && got != Got::End
             }
             (Role::Http2(_), _) => {
                 connection.ended = got == Got::End;
@@ -208,7 +205,7 @@ impl Worker {
                 continue;
             };
             count(&self.counters(route).accepted, 1);
-            count(&self.counters(route).open, 1);
+            self.counters(route).open.inc();
             match protocol {
                 Protocol::Bolt | Protocol::Plugin => {}
                 Protocol::Grpc => self.greet(token),
@@ -234,6 +231,14 @@ impl Worker {
         if connection.connecting {
             return;
         }
+        if let Some(endpoint) = connection.proves() {
+            connection.proven = true;
+            let route = connection.route;
+            self.connected(route, endpoint);
+        }
+        let Some(connection) = self.live(token) else {
+            return;
+        };
         if connection.link.flush().is_err() {
             self.close(token, now);
             return;

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::sync::atomic::Ordering;
 
 use plimsoll_model::Time;
 
@@ -64,6 +63,7 @@ impl Worker {
             came: 0,
             went: 0,
             connecting,
+            proven: false,
             recognised: false,
             reads: true,
             writes: connecting,
@@ -92,9 +92,14 @@ impl Worker {
 
     pub(super) fn closed(&mut self, connection: Connection, now: Time) {
         let (route, is_new) = (connection.route, connection.is_new());
+        if let Some(endpoint) = connection.endpoint()
+            && connection.proven
+        {
+            self.routes[route].endpoints[endpoint].counters.open.dec();
+        }
         match connection.role {
             Role::Down { .. } => {
-                self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
+                self.counters(route).open.dec();
             }
             Role::Up {
                 lane,
@@ -116,7 +121,7 @@ impl Worker {
             Role::Http2(http2) => {
                 match http2.endpoint() {
                     None => {
-                        self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
+                        self.counters(route).open.dec();
                     }
                     Some(endpoint) if is_new => self.endpoint_failed(route, endpoint, now),
                     Some(_) => count(&self.counters(route).upstream_lost, 1),
@@ -125,12 +130,12 @@ impl Worker {
             }
             Role::Pipe { peer, endpoint } => {
                 match endpoint {
-                    Some(endpoint) if connection.connecting => {
+                    Some(endpoint) if is_new => {
                         self.endpoint_failed(route, endpoint, now);
                     }
                     Some(_) => {}
                     None => {
-                        self.counters(route).open.fetch_sub(1, Ordering::Relaxed);
+                        self.counters(route).open.dec();
                         if self.logs() {
                             let told = Told {
                                 client: connection.link.socket.peer_addr().ok(),

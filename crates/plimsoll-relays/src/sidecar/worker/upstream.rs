@@ -12,6 +12,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::super::codec::Codec;
 use super::super::count;
+use super::super::metrics::UpstreamCounters;
 use super::super::names::Place;
 use super::{Role, Worker};
 
@@ -23,6 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// One of a route's upstreams, and when it may be tried again.
 pub(super) struct Endpoint {
     place: Place,
+    pub(super) counters: UpstreamCounters,
     /// The connections that take new calls, for each layout of frames in turn.
     pub(super) lanes: Vec<Option<u64>>,
     /// Its name leads there no more.
@@ -70,7 +72,10 @@ impl Worker {
                 if endpoints.iter().any(|known| known.place == place) {
                     continue;
                 }
+                let address = place.address.to_string();
+                let metrics = &self.shared.metrics;
                 let endpoint = Endpoint {
+                    counters: metrics.upstream(&state.route.name, &address),
                     place,
                     lanes: vec![None; lanes],
                     gone: false,
@@ -84,7 +89,11 @@ impl Worker {
                     false => endpoints.iter_mut().find(|known| known.gone),
                 };
                 match reused {
-                    Some(old) => *old = endpoint,
+                    Some(old) => {
+                        let address = old.place.address.to_string();
+                        metrics.forget_upstream(&state.route.name, &address);
+                        *old = endpoint;
+                    }
                     None => endpoints.push(endpoint),
                 }
             }
@@ -105,6 +114,7 @@ impl Worker {
         let state = &mut self.routes[route];
         let (after, pause) = (state.route.eject_after(), state.route.eject_for());
         let failed = &mut state.endpoints[endpoint];
+        count(&failed.counters.failed, calls as u64);
         failed.bad_calls = failed.bad_calls.saturating_add(calls as u32);
         if failed.bad_calls < after || !failed.is_usable(now) {
             return;
@@ -133,14 +143,20 @@ impl Worker {
         self.routes[route].endpoints[endpoint].bad_calls = 0;
     }
 
-    /// An upstream has taken a connection.
+    /// An upstream has taken a connection, TLS and HTTP/2 included.
     pub(super) fn connected(&mut self, route: usize, endpoint: usize) {
-        self.routes[route].endpoints[endpoint].failures = 0;
+        let endpoint = &mut self.routes[route].endpoints[endpoint];
+        endpoint.failures = 0;
+        count(&endpoint.counters.connects, 1);
+        endpoint.counters.open.inc();
+        endpoint.counters.down.set(0);
     }
 
     pub(super) fn endpoint_failed(&mut self, route: usize, endpoint: usize, now: Time) {
         count(&self.counters(route).upstream_failures, 1);
         let endpoint = &mut self.routes[route].endpoints[endpoint];
+        count(&endpoint.counters.refused, 1);
+        endpoint.counters.down.set(1);
         let pause = FIRST_PAUSE * (1 << endpoint.failures.min(6));
         endpoint.failures += 1;
         endpoint.retry_at = now + pause.min(LONGEST_PAUSE);

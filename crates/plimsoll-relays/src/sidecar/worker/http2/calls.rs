@@ -98,6 +98,7 @@ impl Worker {
             began: now,
             endpoint: None,
             status: None,
+            code: None,
             by_sidecar: false,
             bytes_up: 0,
             bytes_down: 0,
@@ -110,6 +111,7 @@ impl Worker {
         });
         http2.session.adopt(stream, key, end_stream);
         count(&self.counters(route).requests, 1);
+        self.counters(route).in_flight.inc();
         if end_stream {
             self.dispatch(key, now);
         } else {
@@ -161,6 +163,7 @@ impl Worker {
             return;
         }
         let (route, endpoint) = (exchange.route, exchange.endpoint);
+        exchange.code = fields.code().or(exchange.code);
         if logs && exchange.status.is_none() {
             exchange.status = fields.status();
         }
@@ -304,10 +307,23 @@ impl Worker {
             to_up,
             to_down,
             route,
+            code,
+            began,
+            by_sidecar,
             ..
         } = *exchange;
+        self.counters(route).in_flight.dec();
         if to_down.ended {
             count(&self.counters(route).answers, 1);
+            if !by_sidecar {
+                let state = &mut self.routes[route];
+                state.took.observe(now.duration_since(began));
+                let (metrics, name) = (&self.shared.metrics, &state.route.name);
+                let status = code.unwrap_or(u32::MAX);
+                state
+                    .statuses
+                    .count(status, metrics, name, || Fields::code_name(code));
+            }
         }
         if let Some((link, http2)) = http2_of(&mut self.connections, down.token) {
             let is_over = http2.session.forget(down.stream) && to_down.ended;

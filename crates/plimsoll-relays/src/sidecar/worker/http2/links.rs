@@ -99,6 +99,7 @@ impl Worker {
             exchange.to_up.ended = ends;
             let (is_used_up, lane, endpoint) = (http2.session.is_used_up(), up.lane, up.endpoint);
             let route = exchange.route;
+            self.routes[route].endpoints[endpoint].counters.calls.inc();
             if is_used_up {
                 self.free_lane(route, endpoint, lane, token);
             }

@@ -1,0 +1,177 @@
+//! What relays and servers count, for Prometheus: prometheus-client's registry, and its
+//! OpenMetrics text.
+//!
+//! Counters and gauges are the library's, which are atomic. Its histogram takes a lock for each
+//! value, which a loop that carries data must not; [`Latencies`] takes none.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use plimsoll_engine::defect;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+pub use prometheus_client::metrics::counter::Counter;
+pub use prometheus_client::metrics::family::Family;
+pub use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+pub use prometheus_client::registry::{Registry, Unit};
+
+/// Of [`text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What tells the members of a [`Family`] apart.
+pub type Labels = Vec<(&'static str, String)>;
+
+/// A registry whose names begin with `plimsoll_` and `of`. It counts the process's panics.
+pub fn registry(of: &str) -> Registry {
+    let mut registry = Registry::with_prefix(format!("plimsoll_{of}"));
+    registry.register(
+        "panics",
+        "Defects of this process",
+        Computed::counter(defect::seen),
+    );
+    registry
+}
+
+/// Everything that was registered, in OpenMetrics text.
+pub fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    if let Err(e) = encode(&mut text, registry) {
+        tracing::error!("metrics: a value can't be written: {e}");
+    }
+    text
+}
+
+pub fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
+    pairs.map(|(name, value)| (name, value.to_owned())).into()
+}
+
+/// A value that is asked for when the text is written.
+pub struct Computed {
+    kind: MetricType,
+    read: Box<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl Computed {
+    pub fn counter(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
+        Computed {
+            kind: MetricType::Counter,
+            read: Box::new(read),
+        }
+    }
+
+    pub fn gauge(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
+        Computed {
+            kind: MetricType::Gauge,
+            read: Box::new(read),
+        }
+    }
+}
+
+impl fmt::Debug for Computed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Computed").finish_non_exhaustive()
+    }
+}
+
+impl EncodeMetric for Computed {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let value = (self.read)();
+        match self.kind {
+            MetricType::Counter => encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None),
+            _ => encoder.encode_gauge(&value),
+        }
+    }
+
+    fn metric_type(&self) -> MetricType {
+        self.kind
+    }
+}
+
+/// Upper bounds of a histogram's buckets; longer times are in one more. Microseconds.
+const BOUNDS: [u64; 20] = [
+    25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
+/// A histogram of times, in seconds. Clones share what they count.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies(Arc<Buckets>);
+
+#[derive(Debug, Default)]
+struct Buckets {
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    nanos: AtomicU64,
+}
+
+impl Latencies {
+    pub fn observe(&self, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        let place = BOUNDS.partition_point(|bound| bound * 1_000 < nanos);
+        self.0.counts[place].fetch_add(1, Ordering::Relaxed);
+        self.0.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Values so far.
+    pub fn count(&self) -> u64 {
+        let counts = self.0.counts.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+impl TypedMetric for Latencies {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+impl EncodeMetric for Latencies {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e6);
+        let counts = self.0.counts.iter();
+        let buckets: Vec<(f64, u64)> = bounds
+            .chain([f64::INFINITY])
+            .zip(counts.map(|count| count.load(Ordering::Relaxed)))
+            .collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let seconds = self.0.nanos.load(Ordering::Relaxed) as f64 / 1e9;
+        encoder.encode_histogram::<NoLabelSet>(seconds, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_counted_in_the_bucket_that_holds_them() {
+        let mut registry = registry("test");
+        let family = Family::<Labels, Latencies>::default();
+        registry.register_with_unit("took", "How long", Unit::Seconds, family.clone());
+        let times = family.get_or_create_owned(&labels([("of", "a\"b\\c\nd")]));
+        for micros in [25, 26, 60_000_000, 90_000_000] {
+            times.observe(Duration::from_micros(micros));
+        }
+        registry.register("open", "How many", Computed::gauge(|| 7));
+        let text = text(&registry);
+        let of = "of=\"a\\\"b\\\\c\\nd\"";
+        for line in [
+            "# TYPE plimsoll_test_took_seconds histogram".to_owned(),
+            format!("plimsoll_test_took_seconds_bucket{{le=\"0.000025\",{of}}} 1"),
+            format!("plimsoll_test_took_seconds_bucket{{le=\"0.00005\",{of}}} 2"),
+            format!("plimsoll_test_took_seconds_bucket{{le=\"60.0\",{of}}} 3"),
+            format!("plimsoll_test_took_seconds_bucket{{le=\"+Inf\",{of}}} 4"),
+            format!("plimsoll_test_took_seconds_count{{{of}}} 4"),
+            "plimsoll_test_open 7".to_owned(),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+        let sum = format!("plimsoll_test_took_seconds_sum{{{of}}} 150.000051");
+        assert!(text.contains(&sum), "{text}");
+        assert!(text.contains("plimsoll_test_panics_total ") && text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,276 @@
+//! What the sidecar counts: for each route, and for each upstream of one.
+//!
+//! A worker takes its handles once; what it counts then is an atomic addition.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::metrics::{self, Counter, Family, Gauge, Labels, Latencies, Registry, Unit, labels};
+
+/// A counter's value, or a gauge's.
+trait Value {
+    /// What is appended to its name in the text.
+    const SUFFIX: &'static str;
+
+    fn value(&self) -> u64;
+}
+
+impl Value for Counter {
+    const SUFFIX: &'static str = "_total";
+
+    fn value(&self) -> u64 {
+        self.get()
+    }
+}
+
+impl Value for Gauge {
+    const SUFFIX: &'static str = "";
+
+    fn value(&self) -> u64 {
+        u64::try_from(self.get()).unwrap_or(0)
+    }
+}
+
+/// A struct of handles, and one of the families that they are members of.
+macro_rules! counted {
+    ($(#[$meta:meta])* $one:ident of $all:ident { $($field:ident: $kind:ident, $name:literal, $help:literal;)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug)]
+        pub(crate) struct $one { $(pub(crate) $field: $kind,)* }
+
+        #[derive(Debug, Default)]
+        struct $all { $($field: Family<Labels, $kind>,)* }
+
+        impl $all {
+            fn register(&self, registry: &mut Registry) {
+                $(registry.register($name, $help, self.$field.clone());)*
+            }
+
+            fn of(&self, labels: &Labels) -> $one {
+                $one { $($field: self.$field.get_or_create_owned(labels),)* }
+            }
+
+            fn forget(&self, labels: &Labels) {
+                $(self.$field.remove(labels);)*
+            }
+        }
+
+        impl $one {
+            /// By the name that the text has, without its prefix.
+            pub(crate) fn named(&self, name: &str) -> Option<u64> {
+                $(if name.strip_suffix(<$kind as Value>::SUFFIX) == Some($name) {
+                    return Some(self.$field.value());
+                })*
+                None
+            }
+        }
+    };
+}
+
+counted! {
+    /// What one route counted, over all workers.
+    Counters of RouteFamilies {
+        accepted: Counter, "connections_accepted", "Connections taken from clients";
+        open: Gauge, "connections_open", "Connections of clients that are open";
+        in_flight: Gauge, "calls_in_flight", "Calls whose answers have not come";
+        upstream_connects: Counter, "upstream_connects", "Connections made to upstreams";
+        upstream_failures: Counter, "upstream_connect_failures", "Connections to upstreams that could not be made";
+        upstream_lost: Counter, "upstream_connections_lost", "Connections to upstreams that were lost";
+        requests: Counter, "requests", "Requests from clients";
+        answers: Counter, "answers", "Answers to them, from upstreams and from the sidecar";
+        oneway: Counter, "oneway", "Requests that want no answer";
+        busy: Counter, "answered_busy", "Requests answered by the sidecar: too many at once";
+        no_upstream: Counter, "answered_no_upstream", "Requests answered by the sidecar: no upstream could be reached";
+        timeouts: Counter, "answered_timeout", "Requests answered by the sidecar: no answer in time";
+        cut: Counter, "answered_connection_closed", "Requests answered by the sidecar: the upstream's connection was lost";
+        cancelled: Counter, "cancelled_by_client", "HTTP/2 requests that their clients reset";
+        reset: Counter, "reset_by_upstream", "HTTP/2 requests that upstreams reset, or had not looked at";
+        stray: Counter, "stray_answers", "Answers that nobody waited for";
+        malformed: Counter, "malformed", "Connections that carried what is not their protocol";
+        handshakes_failed: Counter, "handshakes_failed", "TLS handshakes that failed";
+        bytes_down: Counter, "bytes_from_downstream", "Bytes from clients";
+        bytes_up: Counter, "bytes_from_upstream", "Bytes from upstreams";
+        ejections: Counter, "upstream_ejections", "Times an upstream was left out because its calls failed";
+        lookup_failures: Counter, "upstream_lookup_failures", "Host names that could not be looked up";
+        lines_lost: Counter, "access_log_lines_lost", "Lines that the access log had no room for";
+        reloads: Counter, "certificate_reloads", "Certificates that were loaded anew";
+        reload_failures: Counter, "certificate_reload_failures", "Certificates that could not be loaded anew";
+        insecure: Gauge, "upstream_insecure", "1: the upstream's certificate is not checked";
+    }
+}
+
+counted! {
+    /// What one upstream of a route counted, over all workers.
+    UpstreamCounters of UpstreamFamilies {
+        calls: Counter, "upstream_calls", "Calls that were sent to the upstream";
+        failed: Counter, "upstream_calls_failed", "Calls that it did not answer in time, or lost";
+        connects: Counter, "upstream_connections", "Connections that it took";
+        open: Gauge, "upstream_connections_open", "Connections to it that are open";
+        refused: Counter, "upstream_connections_failed", "Connections to it that could not be made";
+        down: Gauge, "upstream_down", "1: the last connection to it could not be made";
+    }
+}
+
+/// All of a sidecar's metrics.
+#[derive(Debug)]
+pub(super) struct Metrics {
+    registry: Registry,
+    routes: RouteFamilies,
+    upstreams: UpstreamFamilies,
+    took: Family<Labels, Latencies>,
+    statuses: Family<Labels, Counter>,
+    /// Members of families that have more labels than the route's: to be forgotten with it.
+    members: Mutex<HashMap<String, Vec<Labels>>>,
+}
+
+impl Metrics {
+    pub(super) fn new() -> Metrics {
+        let mut registry = metrics::registry("sidecar");
+        let (routes, upstreams) = (RouteFamilies::default(), UpstreamFamilies::default());
+        let (took, statuses) = (Family::default(), Family::default());
+        routes.register(&mut registry);
+        upstreams.register(&mut registry);
+        registry.register_with_unit(
+            "call_duration",
+            "From a request's arrival to the end of its upstream's answer",
+            Unit::Seconds,
+            Family::clone(&took),
+        );
+        registry.register(
+            "upstream_answers",
+            "Answers of upstreams, by status",
+            Family::clone(&statuses),
+        );
+        Metrics {
+            registry,
+            routes,
+            upstreams,
+            took,
+            statuses,
+            members: Mutex::default(),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        metrics::text(&self.registry)
+    }
+
+    pub(super) fn route(&self, route: &str) -> Counters {
+        self.routes.of(&labels([("route", route)]))
+    }
+
+    pub(super) fn took(&self, route: &str) -> Latencies {
+        self.took.get_or_create_owned(&labels([("route", route)]))
+    }
+
+    pub(super) fn upstream(&self, route: &str, upstream: &str) -> UpstreamCounters {
+        let labels = labels([("route", route), ("upstream", upstream)]);
+        self.remember(route, &labels);
+        self.upstreams.of(&labels)
+    }
+
+    pub(super) fn status(&self, route: &str, status: &str) -> Counter {
+        let labels = labels([("route", route), ("status", status)]);
+        self.remember(route, &labels);
+        self.statuses.get_or_create_owned(&labels)
+    }
+
+    fn remember(&self, route: &str, labels: &Labels) {
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = members.entry(route.to_owned()).or_default();
+        if !of.contains(labels) {
+            of.push(labels.clone());
+        }
+    }
+
+    /// An upstream that the route's name leads to no more.
+    pub(super) fn forget_upstream(&self, route: &str, upstream: &str) {
+        self.upstreams
+            .forget(&labels([("route", route), ("upstream", upstream)]));
+    }
+
+    /// A route that is gone.
+    pub(super) fn forget(&self, route: &str) {
+        let own = labels([("route", route)]);
+        self.routes.forget(&own);
+        self.took.remove(&own);
+        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        for labels in members.remove(route).into_iter().flatten() {
+            self.upstreams.forget(&labels);
+            self.statuses.remove(&labels);
+        }
+    }
+}
+
+/// A worker's counters of the statuses that a route's upstreams answered with.
+#[derive(Debug, Default)]
+pub(super) struct Statuses(Vec<(u32, Counter)>);
+
+/// Statuses of a route that are told apart. They are the upstream's to choose.
+const MOST_STATUSES: usize = 64;
+
+impl Statuses {
+    /// `name`: asked for the first time that a status is seen.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        status: u32,
+        metrics: &Metrics,
+        route: &str,
+        name: impl FnOnce() -> String,
+    ) {
+        match self.0.iter().find(|(known, _)| *known == status) {
+            Some((_, counter)) => {
+                counter.inc();
+            }
+            None => self.first(status, metrics, route, name),
+        }
+    }
+
+    #[cold]
+    fn first(
+        &mut self,
+        status: u32,
+        metrics: &Metrics,
+        route: &str,
+        name: impl FnOnce() -> String,
+    ) {
+        if self.0.len() < MOST_STATUSES {
+            let counter = metrics.status(route, &name());
+            counter.inc();
+            self.0.push((status, counter));
+        } else {
+            metrics.status(route, "other").inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_that_is_gone_leaves_nothing() {
+        let metrics = Metrics::new();
+        for route in ["a", "b"] {
+            metrics.route(route).requests.inc();
+            metrics.took(route).observe(std::time::Duration::ZERO);
+            metrics.upstream(route, "127.0.0.1:1").calls.inc();
+            let mut statuses = Statuses::default();
+            for status in 0..100 {
+                statuses.count(status, &metrics, route, || status.to_string());
+                statuses.count(status, &metrics, route, || unreachable!("known"));
+            }
+        }
+        let text = metrics.text();
+        let line = "plimsoll_sidecar_upstream_calls_total{route=\"a\",upstream=\"127.0.0.1:1\"} 1";
+        assert!(text.contains(line), "{text}");
+        metrics.forget("a");
+        let text = metrics.text();
+        assert!(!text.contains("route=\"a\""), "{text}");
+        assert!(text.contains("route=\"b\",status=\"63\"} 2\n"), "{text}");
+        assert_eq!(metrics.route("b").named("requests_total"), Some(1));
+        assert_eq!(metrics.route("b").named("calls_in_flight"), Some(0));
+        assert_eq!(metrics.route("b").named("requests"), None);
+    }
+}
