@@ -179,7 +179,8 @@ def process(stack, command, port, what):
 def paths_of(stack, scratch, certs, protocol, service):
     def tls(key, who):
         names = ", ".join(f'{k} = "{certs}/{file}"' for k, file in [("ca", "ca.crt"), ("cert", f"{who}.crt"), ("key", f"{who}.key")])
-        return f'{key} = {{ {names}, server_name = "localhost" }}'
+        name = ', server_name = "localhost"' if key == "upstream_tls" else ""
+        return f"{key} = {{ {names}{name} }}"
 
     paths = [Path(f"{protocol}: direct", protocol, service.port)]
     one = sidecar(stack, scratch, f"{protocol}-one", protocol, service.port)

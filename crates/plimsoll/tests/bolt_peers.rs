@@ -341,8 +341,12 @@ fn clients_and_servers_in_java_through_one_sidecar_and_two() {
     assert!(certs.status.success(), "{certs:?}");
     let tls = |key: &str, who: &str| {
         let at = folder.path().display();
+        let name = match key {
+            "upstream_tls" => ", server_name = \"localhost\"",
+            _ => "",
+        };
         format!(
-            "{key} = {{ ca = \"{at}/ca.crt\", cert = \"{at}/{who}.crt\", key = \"{at}/{who}.key\", server_name = \"localhost\" }}"
+            "{key} = {{ ca = \"{at}/ca.crt\", cert = \"{at}/{who}.crt\", key = \"{at}/{who}.key\"{name} }}"
         )
     };
     let (bolt, sofa) = (Server::java("bolt-server"), Server::java("sofa-server"));

@@ -17,12 +17,6 @@ struct Way(Vec<Server>);
 
 impl Way {
     fn new(place: &Place, name: &str, service: &Server) -> Way {
-        let tls = |key: &str, who: &str| {
-            format!(
-                "{key} = {{ ca = \"certs/ca.crt\", cert = \"certs/{who}.crt\", \
-                 key = \"certs/{who}.key\", server_name = \"localhost\" }}"
-            )
-        };
         let one = |more: &str, upstream: u16| {
             let file = format!("{name}-{upstream}.toml");
             let text = format!(
@@ -35,7 +29,10 @@ impl Way {
         let (listen, upstream) = match name {
             "one" => return Way(vec![one("", service.port)]),
             "two" => (String::new(), String::new()),
-            _ => (tls("listen_tls", "server"), tls("upstream_tls", "client")),
+            _ => (
+                tls_files("listen_tls", "server"),
+                tls_files("upstream_tls", "client"),
+            ),
         };
         let inner = one(&listen, service.port);
         Way(vec![one(&upstream, inner.port), inner])
@@ -50,6 +47,18 @@ impl Way {
             assert_eq!(sidecar.stop().0, 0);
         }
     }
+}
+
+/// A sidecar's key for a side that is secured.
+fn tls_files(key: &str, who: &str) -> String {
+    let name = match key {
+        "upstream_tls" => ", server_name = \"localhost\"",
+        _ => "",
+    };
+    format!(
+        "{key} = {{ ca = \"certs/ca.crt\", cert = \"certs/{who}.crt\", \
+         key = \"certs/{who}.key\"{name} }}"
+    )
 }
 
 const WAYS: [&str; 3] = ["one", "two", "mutual"];
@@ -153,18 +162,12 @@ fn certificates_that_expire_in_use() {
         let admin = sidecar.next_address();
         (sidecar, admin)
     };
-    let tls = |key: &str, who: &str| {
-        format!(
-            "{key} = {{ ca = \"certs/ca.crt\", cert = \"certs/{who}.crt\", \
-             key = \"certs/{who}.key\", server_name = \"localhost\" }}"
-        )
-    };
     let (inner, inner_admin) = sidecar(
         "inner",
         service.port,
-        &tls("listen_tls", "server").replace(", server_name = \"localhost\"", ""),
+        &tls_files("listen_tls", "server"),
     );
-    let (outer, outer_admin) = sidecar("outer", inner.port, &tls("upstream_tls", "client"));
+    let (outer, outer_admin) = sidecar("outer", inner.port, &tls_files("upstream_tls", "client"));
     let url = outer.plaintext();
     let run = |out: &str, load: &[&str]| {
         let flags = ["grpc", &url, "-q", "--json", "--out", out];

@@ -110,8 +110,8 @@ pub struct TlsFiles {
     pub ca: PathBuf,
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Taken since files have it, and without a meaning: clients' names are not checked.
-    pub server_name: Option<String>,
+    /// Known to be refused with a reason: clients' names are not checked.
+    server_name: Option<String>,
 }
 
 /// What the upstream is held to, and shown: the choices of a load's `[tls]`. Files are looked
@@ -191,6 +191,42 @@ impl Config {
         self.lookup.map_or(Duration::from_secs(30), |p| p.0)
     }
 
+    /// Who listens already where the route does, by its place.
+    fn taken(&self, route: usize) -> Option<String> {
+        let address = &self.route[route].listen;
+        let mut before = self.route[..route].iter();
+        let other = before.find(|other| overlap(&other.listen, address));
+        let is_admin = self.admin.is_some_and(|admin| overlap(&admin.into(), address));
+        match (other, is_admin) {
+            (Some(other), _) => Some(format!("route {}", other.name)),
+            (None, true) => Some("admin".to_owned()),
+            (None, false) => None,
+        }
+    }
+
+    /// The routes, by their names, through which a call would come back to this one.
+    fn way_back(&self, from: usize) -> Option<String> {
+        let mut ways = vec![vec![from]];
+        let mut seen = vec![false; self.route.len()];
+        while let Some(way) = ways.pop() {
+            let last = &self.route[*way.last()?];
+            for (next, route) in self.route.iter().enumerate() {
+                if !last.upstream.iter().any(|to| to.reaches(&route.listen)) {
+                    continue;
+                }
+                if next == from {
+                    let names = way.iter().chain([&from]);
+                    let names: Vec<&str> = names.map(|n| &*self.route[*n].name).collect();
+                    return Some(names.join(" → "));
+                }
+                if !std::mem::replace(&mut seen[next], true) {
+                    ways.push([&way[..], &[next]].concat());
+                }
+            }
+        }
+        None
+    }
+
     pub(super) fn check(&self) -> Result<(), SidecarError> {
         let wrong = |key: String, problem: &str| {
             Err(SidecarError::Config {
@@ -220,6 +256,30 @@ impl Config {
             let key = |name: &str| format!("route {}: {name}", route.name);
             if self.route[..i].iter().any(|other| other.name == route.name) {
                 return wrong(key("name"), "used twice: give each route its own");
+            }
+            if route
+                .listen_tls
+                .as_ref()
+                .is_some_and(|tls| tls.server_name.is_some())
+            {
+                return wrong(
+                    key("listen_tls.server_name"),
+                    "means nothing here: the names of clients are not checked; leave it out (in upstream_tls it is what the upstream's certificate must be for)",
+                );
+            }
+            if let Some(other) = self.taken(i) {
+                return wrong(
+                    key("listen"),
+                    &format!("{} is {other}'s already: give each its own", route.listen),
+                );
+            }
+            if let Some(way) = self.way_back(i) {
+                return wrong(
+                    key("upstream"),
+                    &format!(
+                        "leads back into the route itself ({way}): name the service's address"
+                    ),
+                );
             }
             if route.upstream.is_empty() {
                 return wrong(
@@ -322,6 +382,18 @@ impl Config {
     }
 }
 
+/// Whether nobody else can be reached at `one` where somebody listens at `other`. Port 0 is any
+/// that is free.
+fn overlap(one: &Address, other: &Address) -> bool {
+    match (one, other) {
+        (Address::Tcp(one), Address::Tcp(other)) => {
+            let same = one.ip() == other.ip() || (one.ip().is_unspecified() || other.ip().is_unspecified());
+            one.port() != 0 && one.port() == other.port() && same
+        }
+        _ => one == other,
+    }
+}
+
 impl Route {
     pub(super) fn connections(&self) -> usize {
         self.connections.unwrap_or(1)
@@ -370,6 +442,22 @@ mod tests {
     fn wrong_files_say_what_is_right() {
         let route = "[[route]]\nname = \"a\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
         assert!(Config::read(route).is_ok());
+        let two = |a: &str, to: &str, b: &str, on: &str| {
+            let one = |name: &str, listen: &str, upstream: &str| {
+                format!(
+                    "[[route]]\nname = \"{name}\"\nprotocol = \"tcp\"\nlisten = \"{listen}\"\nupstream = [\"{upstream}\"]\n"
+                )
+            };
+            one("a", a, to) + &one("b", b, on)
+        };
+        // Any free port, another address, another port: none of them is in another's way.
+        for fine in [
+            two("127.0.0.1:0", "127.0.0.1:1", "127.0.0.1:0", "127.0.0.1:1"),
+            two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.2:7", "127.0.0.1:8"),
+            two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:8", "10.0.0.2:7"),
+        ] {
+            assert!(Config::read(&fine).is_ok(), "{fine}");
+        }
         for (text, needle) in [
             (String::new(), "at least one [[route]]"),
             (
@@ -427,6 +515,44 @@ mod tests {
                 "unknown field `insecure`",
             ),
             (route.replace("bolt", "http3"), "unknown variant `http3`"),
+            (
+                format!(
+                    "{route}listen_tls = {{ ca = \"a\", cert = \"b\", key = \"c\", server_name = \"d\" }}\n"
+                ),
+                "route a: listen_tls.server_name: means nothing here",
+            ),
+            (
+                two("127.0.0.1:7", "127.0.0.1:1", "127.0.0.1:7", "127.0.0.1:1"),
+                "route b: listen: 127.0.0.1:7 is route a's already",
+            ),
+            (
+                two("0.0.0.0:7", "127.0.0.1:1", "127.0.0.1:7", "127.0.0.1:1"),
+                "route b: listen: 127.0.0.1:7 is route a's already",
+            ),
+            (
+                two("unix:/s", "127.0.0.1:1", "unix:/s", "127.0.0.1:1"),
+                "route b: listen: unix:/s is route a's already",
+            ),
+            (
+                format!("admin = \"127.0.0.1:7\"\n{}", route.replace(":0", ":7")),
+                "route a: listen: 127.0.0.1:7 is admin's already",
+            ),
+            (
+                route.replace(":0", ":1"),
+                "route a: upstream: leads back into the route itself (a → a)",
+            ),
+            (
+                route.replace("127.0.0.1:0", "0.0.0.0:1").replace("127.0.0.1:1", "localhost:1"),
+                "leads back into the route itself (a → a)",
+            ),
+            (
+                route.replace("127.0.0.1:0", "unix:/s").replace("127.0.0.1:1", "unix:/s"),
+                "leads back into the route itself (a → a)",
+            ),
+            (
+                two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:8", "127.0.0.1:7"),
+                "route a: upstream: leads back into the route itself (a → b → a)",
+            ),
             (route.replace("bolt", "plugin"), "needs the shared object"),
             (
                 format!("{route}plugin = \"x.so\"\n"),

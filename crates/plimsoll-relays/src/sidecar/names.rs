@@ -2,7 +2,7 @@
 //! lookup can take seconds and addresses change.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,6 +83,24 @@ impl fmt::Display for Upstream {
 impl Upstream {
     pub(super) fn is_socket(&self) -> bool {
         matches!(self, Upstream::Socket(_))
+    }
+
+    /// Whether what is sent there surely comes to who listens at `address`.
+    pub(super) fn reaches(&self, address: &Address) -> bool {
+        let to = |ip: IpAddr, port: u16| {
+            let Address::Tcp(listens) = address else {
+                return false;
+            };
+            let here = listens.ip() == ip || (listens.ip().is_unspecified() && ip.is_loopback());
+            port != 0 && listens.port() == port && here
+        };
+        match self {
+            Upstream::Address(at) => to(at.ip(), at.port()),
+            Upstream::Name { host, port } => {
+                host.eq_ignore_ascii_case("localhost") && to(Ipv4Addr::LOCALHOST.into(), *port)
+            }
+            Upstream::Socket(socket) => *address == Address::Unix(socket.clone()),
+        }
     }
 
     /// What the upstream's certificate must be for.

@@ -32,8 +32,12 @@ pub(crate) fn route(protocol: &str, upstream: SocketAddr, more: &str) -> String 
 
 pub(crate) fn files(key: &str, folder: &Path, who: &str) -> String {
     let folder = folder.display();
+    let name = match key {
+        "upstream_tls" => ", server_name = \"localhost\"",
+        _ => "",
+    };
     format!(
-        "{key} = {{ ca = \"{folder}/ca.crt\", cert = \"{folder}/{who}.crt\", key = \"{folder}/{who}.key\", server_name = \"localhost\" }}"
+        "{key} = {{ ca = \"{folder}/ca.crt\", cert = \"{folder}/{who}.crt\", key = \"{folder}/{who}.key\"{name} }}"
     )
 }
 
