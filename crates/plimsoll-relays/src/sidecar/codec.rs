@@ -78,7 +78,29 @@ pub(super) enum Why {
 
 /// The bytes, or what was to be made of them, can't be meant: their connection is closed.
 #[derive(Debug)]
-pub(super) struct Broken(pub(super) String);
+pub(super) struct Broken {
+    pub(super) why: String,
+    pub(super) by: Blame,
+}
+
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    Peer,
+    Plugin,
+    /// The protocol has no words for what is to be said.
+    Nobody,
+}
+
+impl Broken {
+    /// By the peer.
+    pub(super) fn new(why: impl Into<String>) -> Broken {
+        Broken {
+            why: why.into(),
+            by: Blame::Peer,
+        }
+    }
+}
 
 impl Codec {
     /// That of a route; `None`: a stream of bytes.
@@ -227,5 +249,5 @@ impl Manner {
 /// Calls never leave their route, and a route has one codec.
 #[cold]
 fn another_route() -> Broken {
-    Broken("the frame is of another route's protocol".to_owned())
+    Broken::new("the frame is of another route's protocol")
 }

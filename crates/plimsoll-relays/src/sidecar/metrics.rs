@@ -87,6 +87,7 @@ counted! {
         reset: Counter, "reset_by_upstream", "HTTP/2 requests that upstreams reset, or had not looked at";
         stray: Counter, "stray_answers", "Answers that nobody waited for";
         malformed: Counter, "malformed", "Connections that carried what is not their protocol";
+        plugin_faults: Counter, "plugin_faults", "Times that the route's plugin failed, or returned nonsense";
         handshakes_failed: Counter, "handshakes_failed", "TLS handshakes that failed";
         bytes_down: Counter, "bytes_from_downstream", "Bytes from clients";
         bytes_up: Counter, "bytes_from_upstream", "Bytes from upstreams";

@@ -10,6 +10,7 @@ mod multiplex;
 mod pipe;
 mod sockets;
 mod table;
+mod troubles;
 mod upstream;
 
 use std::collections::VecDeque;
@@ -36,12 +37,11 @@ use super::metrics::{Counters, Metrics, Statuses};
 use super::{SidecarError, count};
 use crate::metrics::Latencies;
 use http2::Http2;
+use troubles::Troubles;
 use upstream::Endpoint;
 
 const TICK: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
-/// Handshakes that fail are told of this often, for each route.
-const TELL_EVERY: Duration = Duration::from_secs(5);
 /// For TCP and TLS together, either side.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Unsent bytes for a connection beyond which its sources are not read, and below which
@@ -179,30 +179,15 @@ struct RouteState {
     called: u8,
     /// Clients whose next request waits until an upstream can take it.
     held: VecDeque<u64>,
-    failures: Failures,
+    /// Handshakes that failed.
+    failures: Troubles,
+    /// Connections that carried what is not their protocol.
+    garbage: Troubles,
+    plugin_faults: Troubles,
     /// How long calls took.
     took: Latencies,
     /// How upstreams answered.
     statuses: Statuses,
-}
-
-/// Handshakes that failed: told of, but not one by one, since whoever connects can make many.
-#[derive(Default)]
-struct Failures {
-    told: Option<Time>,
-    untold: u64,
-}
-
-impl Failures {
-    /// How many were not told of before this one; `None`: nor is this one.
-    fn tell(&mut self, now: Time) -> Option<u64> {
-        if self.told.is_some_and(|told| now < told + TELL_EVERY) {
-            self.untold += 1;
-            return None;
-        }
-        self.told = Some(now);
-        Some(std::mem::take(&mut self.untold))
-    }
 }
 
 pub(super) struct Worker {
@@ -288,7 +273,9 @@ impl Worker {
                 next_endpoint: 0,
                 called: 0,
                 held: VecDeque::new(),
-                failures: Failures::default(),
+                failures: Troubles::default(),
+                garbage: Troubles::default(),
+                plugin_faults: Troubles::default(),
                 took: shared.metrics.took(name),
                 statuses: Statuses::default(),
                 codec,

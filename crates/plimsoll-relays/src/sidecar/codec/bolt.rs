@@ -22,7 +22,7 @@ pub(super) fn layout(form: Form) -> usize {
 
 #[inline]
 pub(super) fn read(bytes: &[u8]) -> Result<Option<Seen>, Broken> {
-    let parsed = Frame::parse(bytes, MAX_CONTENT).map_err(|e| Broken(e.to_string()))?;
+    let parsed = Frame::parse(bytes, MAX_CONTENT).map_err(|e| Broken::new(e.to_string()))?;
     let Some((frame, length)) = parsed else {
         return Ok(None);
     };

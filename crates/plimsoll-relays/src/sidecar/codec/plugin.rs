@@ -2,7 +2,7 @@
 
 use plimsoll_plugin::{Codec, Decoded, Fault, Kind as PluginKind, MAX_FRAME, Make, Match, Sender};
 
-use super::{Broken, From, Kind, Manner, Seen, Why};
+use super::{Blame, Broken, From, Kind, Manner, Seen, Why};
 
 /// Bytes with which a plugin must know its protocol.
 const MOST_TO_RECOGNISE: usize = 4096;
@@ -15,7 +15,22 @@ fn sender(from: From) -> Sender {
 }
 
 fn broken(codec: &Codec, fault: Fault) -> Broken {
-    Broken(format!("{}: {fault}", codec.name()))
+    let by = match fault.is_the_plugins() {
+        true => Blame::Plugin,
+        false => Blame::Peer,
+    };
+    Broken {
+        why: format!("{}: {fault}", codec.name()),
+        by,
+    }
+}
+
+/// What the plugin was to make itself: no peer has a part in it.
+fn not_made(codec: &Codec, fault: Fault) -> Broken {
+    Broken {
+        by: Blame::Plugin,
+        ..broken(codec, fault)
+    }
 }
 
 /// `false`: too few bytes to tell.
@@ -23,9 +38,10 @@ pub(super) fn recognise(codec: &Codec, from: From, bytes: &[u8]) -> Result<bool,
     match codec.matches(bytes, sender(from)) {
         Ok(Match::Yes) => Ok(true),
         Ok(Match::More) if bytes.len() < MOST_TO_RECOGNISE => Ok(false),
-        Ok(Match::More | Match::No) => {
-            Err(Broken(format!("the first bytes are not {}", codec.name())))
-        }
+        Ok(Match::More | Match::No) => Err(Broken::new(format!(
+            "the first bytes are not {}",
+            codec.name()
+        ))),
         Err(fault) => Err(broken(codec, fault)),
     }
 }
@@ -67,7 +83,7 @@ pub(super) fn renumber(
 pub(super) fn heartbeat(codec: &Codec, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
     codec
         .make(Make::Heartbeat, id, 0, &[], out)
-        .map_err(|fault| broken(codec, fault))
+        .map_err(|fault| not_made(codec, fault))
 }
 
 pub(super) fn heartbeat_ack(
@@ -111,10 +127,13 @@ pub(super) fn status(codec: &Codec, frame: &[u8]) -> Option<String> {
 fn answer(codec: &Codec, what: Make, id: u64, note: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
     match codec.make(what, id, note, &[], out) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Broken(format!(
-            "{}: the protocol has no answer for this: {what:?}",
-            codec.name()
-        ))),
-        Err(fault) => Err(broken(codec, fault)),
+        Ok(false) => Err(Broken {
+            why: format!(
+                "{}: the protocol has no answer for this: {what:?}",
+                codec.name()
+            ),
+            by: Blame::Nobody,
+        }),
+        Err(fault) => Err(not_made(codec, fault)),
     }
 }

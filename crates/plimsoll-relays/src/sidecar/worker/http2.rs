@@ -19,6 +19,7 @@ use super::super::count;
 use super::super::http2::{End, Event, Session, Side, Way};
 use super::super::link::Link;
 use super::table::find_mut;
+use super::troubles::Peer;
 use super::{Connection, HIGH_WATER, Role, Worker};
 
 /// An HTTP/2 connection, either side.
@@ -145,10 +146,10 @@ impl Worker {
             Side::Client => &counters.bytes_up,
         };
         count(counter, used as u64);
-        if let Some(violation) = &violation {
-            count(&counters.malformed, 1);
-            let name = &self.routes[route].route.name;
-            tracing::warn!("route {name}: closing an HTTP/2 connection: {violation}");
+        if let Some(violation) = &violation
+            && let Some(peer) = self.live(token).map(|connection| Peer::of(connection))
+        {
+            self.tell_garbage(route, peer, violation, now);
         }
         let Some(connection) = self.live(token) else {
             return;

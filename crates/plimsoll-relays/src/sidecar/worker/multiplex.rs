@@ -11,6 +11,7 @@ use super::super::codec::{Broken, Codec, From, Kind, Seen, Why};
 use super::super::count;
 use super::balance::Found;
 use super::lines::Told;
+use super::troubles::Peer;
 use super::{CONNECT_LIMIT, Connection, HIGH_WATER, Role, Worker};
 
 /// How long the answer to a heartbeat may take: three times as long as SOFABolt's own
@@ -71,9 +72,8 @@ impl Worker {
                     at += length;
                 }
                 Ok(None) => break,
-                Err(Broken(problem)) => {
-                    tracing::debug!("closing a client's connection: {problem}");
-                    count(&self.counters(connection.route).malformed, 1);
+                Err(broken) => {
+                    self.tell_broken(connection.route, Peer::of(connection), &broken, now);
                     fine = false;
                     break;
                 }
@@ -229,9 +229,8 @@ impl Worker {
             match taken {
                 Ok(Some(length)) => at += length,
                 Ok(None) => break,
-                Err(Broken(problem)) => {
-                    tracing::warn!("closing an upstream's connection: {problem}");
-                    count(&self.counters(connection.route).malformed, 1);
+                Err(broken) => {
+                    self.tell_broken(connection.route, Peer::of(connection), &broken, now);
                     fine = false;
                     break;
                 }
@@ -359,9 +358,13 @@ impl Worker {
         let refused = self.deliver(route, call, endpoint, true, |out| {
             codec.refuse(call.id, call.manner, why, out)
         });
-        if let Err(Broken(problem)) = refused {
+        if let Err(broken) = refused {
             // Without an answer the client would wait for ever: its connection says it.
-            tracing::warn!("closing a client's connection: {problem}");
+            let now = self.shared.clock.now();
+            if let Some(client) = self.live(call.from) {
+                let peer = Peer::of(client);
+                self.tell_broken(route, peer, &broken, now);
+            }
             if let Some(client) = self.live(call.from) {
                 client.ended = true;
                 client.finishing = true;
@@ -436,8 +439,9 @@ impl Worker {
                         self.mark(token);
                     }
                     Ok(false) => {}
-                    Err(Broken(problem)) => {
-                        tracing::warn!("closing an upstream's connection: {problem}");
+                    Err(broken) => {
+                        let peer = Peer::of(connection);
+                        self.tell_broken(route, peer, &broken, now);
                         keep = false;
                     }
                 }

@@ -13,6 +13,7 @@ use super::super::count;
 use super::super::link::{Got, tls_error};
 use super::super::poll::Ready;
 use super::http2::Http2;
+use super::troubles::Peer;
 use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
 
 const MOST_ACCEPTED: usize = 64;
@@ -139,12 +140,12 @@ impl Worker {
             &self.shared.counters[connection.route].1.handshakes_failed,
             1,
         );
-        let Some(untold) = state.failures.tell(now) else {
+        let Some(more) = state.failures.tell(now) else {
             return;
         };
-        let (whose, identity) = match connection.endpoint() {
-            Some(_) => ("upstream", &state.upstream_tls),
-            None => ("client", &state.listen_tls),
+        let identity = match connection.endpoint() {
+            Some(_) => &state.upstream_tls,
+            None => &state.listen_tls,
         };
         let why = match (tls, identity) {
             (Some(rustls::Error::AlertReceived(alert)), Some(identity)) => {
@@ -159,13 +160,8 @@ impl Worker {
             (Some(tls), None) => validity::failure(tls),
             (None, _) => error.to_string(),
         };
-        let peer = connection.link.socket.peer_addr();
-        let peer = peer.map_or_else(|_| String::new(), |address| format!(" {address}"));
-        let more = match untold {
-            0 => String::new(),
-            n => format!(" ({n} more since the last such line)"),
-        };
-        tracing::warn!("route {name}: no TLS with the {whose}{peer}: {why}{more}");
+        let peer = Peer::of(connection);
+        tracing::warn!("route {name}: no TLS with the {peer}: {why}{more}");
     }
 
     pub(super) fn accept(&mut self, route: usize, now: Time) {

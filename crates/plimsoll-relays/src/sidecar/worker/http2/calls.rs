@@ -9,6 +9,7 @@ use plimsoll_protocols::grpc::h2::{ErrorCode, Violation};
 use super::super::super::count;
 use super::super::super::http2::{End, Exchange, Fields, Queue, Side, Verdict, Way};
 use super::super::lines::Told;
+use super::super::troubles::Peer;
 use super::{Worker, http2_of};
 
 const RESETS_COUNTED: Duration = Duration::from_secs(1);
@@ -78,8 +79,9 @@ impl Worker {
             http2
                 .session
                 .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut link.out);
-            count(&self.counters(route).malformed, 1);
-            tracing::debug!("a request was refused: {problem}");
+            if let Some(peer) = self.live(token).map(|connection| Peer::of(connection)) {
+                self.tell_garbage(route, peer, &problem, now);
+            }
             return;
         }
         let limits = [fields.timeout, self.routes[route].route.call_timeout()];
@@ -157,7 +159,10 @@ impl Worker {
                 }
             } else {
                 let route = exchange.route;
-                count(&self.counters(route).malformed, 1);
+                if let Some(peer) = self.live(token).map(|connection| Peer::of(connection)) {
+                    let why = "trailers that can't end a request (RFC 9113, 8.1)";
+                    self.tell_garbage(route, peer, &why, now);
+                }
                 self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
             }
             return;
@@ -197,10 +202,10 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let route = exchange.route;
-        count(&self.counters(route).malformed, 1);
-        let name = &self.routes[route].route.name;
-        tracing::warn!("route {name}: an answer was not passed on: {problem}");
+        let (route, up) = (exchange.route, exchange.up.token);
+        if let Some(peer) = self.live(up).map(|connection| Peer::of(connection)) {
+            self.tell_garbage(route, peer, &problem, now);
+        }
         self.refuse_call(key, BAD_ANSWER, now);
     }
 

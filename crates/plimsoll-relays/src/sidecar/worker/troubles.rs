@@ -1,0 +1,112 @@
+//! What goes wrong with connections, told with who is at their other end. Whoever connects can
+//! make much of it, so lines are few and say how many they stand for.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+
+use super::super::codec::{Blame, Broken};
+use super::super::count;
+use super::{Connection, Worker};
+
+/// How often one kind of trouble is told of, for each route.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// One kind of trouble of a route.
+#[derive(Default)]
+pub(super) struct Troubles {
+    told: Option<Time>,
+    untold: u64,
+}
+
+impl Troubles {
+    /// What stands at the end of this one's line; `None`: it has none.
+    pub(super) fn tell(&mut self, now: Time) -> Option<More> {
+        if self.told.is_some_and(|told| now < told + TELL_EVERY) {
+            self.untold += 1;
+            return None;
+        }
+        self.told = Some(now);
+        Some(More(std::mem::take(&mut self.untold)))
+    }
+}
+
+/// How many were not told of since the last line.
+pub(super) struct More(u64);
+
+impl fmt::Display for More {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, " ({n} more since the last such line)"),
+        }
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    is_upstream: bool,
+    /// `None`: it came by a socket of this machine.
+    address: Option<SocketAddr>,
+}
+
+impl Peer {
+    pub(super) fn of(connection: &Connection) -> Peer {
+        Peer {
+            is_upstream: connection.endpoint().is_some(),
+            address: connection.link.socket.peer_addr().ok(),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.is_upstream {
+            true => "upstream",
+            false => "client",
+        })?;
+        match self.address {
+            Some(address) => write!(f, " {address}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Worker {
+    /// What a connection carried can't be meant, or its plugin made nothing of it.
+    pub(super) fn tell_broken(&mut self, route: usize, peer: Peer, broken: &Broken, now: Time) {
+        let why = &broken.why;
+        match broken.by {
+            Blame::Peer => return self.tell_garbage(route, peer, why, now),
+            Blame::Plugin => count(&self.counters(route).plugin_faults, 1),
+            Blame::Nobody => {}
+        }
+        let state = &mut self.routes[route];
+        if let Some(more) = state.plugin_faults.tell(now) {
+            let (name, plugin) = (&state.route.name, state.route.plugin.as_deref());
+            let plugin = plugin.unwrap_or_else(|| "".as_ref()).display();
+            tracing::warn!(
+                "route {name}: plugin {plugin}: closing the connection of {peer}: {why}{more}"
+            );
+        }
+    }
+
+    /// What a connection carried is not its protocol.
+    pub(super) fn tell_garbage(
+        &mut self,
+        route: usize,
+        peer: Peer,
+        why: &dyn fmt::Display,
+        now: Time,
+    ) {
+        count(&self.counters(route).malformed, 1);
+        let state = &mut self.routes[route];
+        if let Some(more) = state.garbage.tell(now) {
+            let name = &state.route.name;
+            tracing::warn!("route {name}: garbage from {peer}: {why}{more}");
+        }
+    }
+}
