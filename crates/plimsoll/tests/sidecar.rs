@@ -162,11 +162,7 @@ fn certificates_that_expire_in_use() {
         let admin = sidecar.next_address();
         (sidecar, admin)
     };
-    let (inner, inner_admin) = sidecar(
-        "inner",
-        service.port,
-        &tls_files("listen_tls", "server"),
-    );
+    let (inner, inner_admin) = sidecar("inner", service.port, &tls_files("listen_tls", "server"));
     let (outer, outer_admin) = sidecar("outer", inner.port, &tls_files("upstream_tls", "client"));
     let url = outer.plaintext();
     let run = |out: &str, load: &[&str]| {
@@ -273,8 +269,7 @@ fn others_can_read_the_metrics() {
     let out = ["--out", "run"];
     place.expect(0, &[&load[..], &SCORE, &out].concat());
     fs::write(place.path("page"), metrics(&admin)).expect("writable");
-    let page = fs::File::open(place.path("page")).expect("readable");
-    let read = text_of(python(&place, "openmetrics.py").stdin(page));
+    let read = text_of(python(&place, "openmetrics.py").arg("page"));
     for line in [
         "plimsoll_sidecar_call_duration_seconds histogram: From a request's arrival".to_owned(),
         format!(
@@ -287,6 +282,80 @@ fn others_can_read_the_metrics() {
     ] {
         assert!(read.contains(&line), "{line}: {read}");
     }
+    assert_eq!(relay.stop().0, 0);
+}
+
+/// What the log has by and by.
+#[track_caller]
+fn logged(place: &Place, words: &str, times: usize) {
+    let told = || place.read("relay.log").matches(words).count();
+    for _ in 0..600 {
+        if told() >= times {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(told(), times, "{words}: {}", place.read("relay.log"));
+}
+
+#[test]
+fn an_upstream_that_goes_or_comes_back_is_logged_once_and_garbage_with_its_peer() {
+    let place = Place::new();
+    let service = place.serve(&["bolt"]);
+    let at = format!("127.0.0.1:{}", service.port);
+    let text = format!(
+        "workers = 2\n[[route]]\nname = \"r\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\n\
+         upstream = [\"{at}\"]\n"
+    );
+    fs::write(place.path("relay.toml"), text).expect("writable");
+    let log = fs::File::create(place.path("relay.log")).expect("a log");
+    let relay = Server::start(
+        place
+            .command(&["relay", "sidecar", "relay.toml"])
+            .stderr(log),
+    );
+    let address = relay.address();
+    let fails = || {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let url = format!("sofa://{address}");
+        let load = [
+            "bolt",
+            &url,
+            "-q",
+            "--connections",
+            "8",
+            "--clients",
+            "8",
+            "--calls",
+            "40",
+            "--out",
+            "run",
+        ];
+        let mut run = place.command(&load);
+        support::output(&mut run, Duration::from_secs(60));
+        place.run_json("run")["total"]["errors"] != 0
+    };
+    assert!(!fails());
+    assert_eq!(service.stop().0, 0);
+    assert!((0..3).all(|_| fails()));
+    let down = format!("route r: upstream {at} is down: Connection refused");
+    logged(&place, &down, 1);
+    let again = place.command(&["serve", "bolt", "--listen", &at]).spawn();
+    let mut again = again.expect("plimsoll runs");
+    // It may be left out for a second.
+    assert!((0..60).any(|_| !fails()), "{}", place.read("relay.log"));
+    assert!((0..3).all(|_| !fails()));
+    logged(&place, &format!("route r: upstream {at} is back"), 1);
+    logged(&place, &down, 1);
+    again.kill().expect("ours");
+    again.wait().expect("ours");
+    // Others' bytes, without --verbose.
+    let mut bad = TcpStream::connect(&address).expect("a sidecar");
+    bad.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    let mut said = Vec::new();
+    let _ = bad.read_to_end(&mut said);
+    let peer = bad.local_addr().expect("connected");
+    logged(&place, &format!("route r: garbage from client {peer}: "), 1);
     assert_eq!(relay.stop().0, 0);
 }
 

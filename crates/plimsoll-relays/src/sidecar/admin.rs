@@ -10,18 +10,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::defect;
+use plimsoll_engine::address::socket_address;
+use plimsoll_engine::{Address, defect};
+use socket2::{Domain, Socket, Type};
 
 use super::SidecarError;
 use super::metrics::Metrics;
+use super::names::Names;
 use crate::metrics::CONTENT_TYPE;
 
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an upstream may take to take a connection. Whoever asks waits for it.
+const TRIED_FOR: Duration = Duration::from_millis(500);
 
 /// Answers until the process ends; the address with the port that was given.
 pub(super) fn start(
     address: SocketAddr,
     metrics: Arc<Metrics>,
+    names: Arc<Names>,
     stop: Arc<AtomicBool>,
 ) -> Result<SocketAddr, SidecarError> {
     let failed = |source| SidecarError::Admin { address, source };
@@ -31,13 +37,13 @@ pub(super) fn start(
         for stream in listener.incoming().flatten() {
             // The next one is to be answered all the same.
             let stopping = stop.load(Ordering::Relaxed);
-            let _ = defect::caught(|| answer(stream, &metrics, stopping));
+            let _ = defect::caught(|| answer(stream, &metrics, &names, stopping));
         }
     });
     Ok(bound)
 }
 
-fn answer(mut stream: TcpStream, metrics: &Metrics, stopping: bool) {
+fn answer(mut stream: TcpStream, metrics: &Metrics, names: &Names, stopping: bool) {
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let _ = stream.set_write_timeout(Some(PATIENCE));
     let mut request = [0u8; 1024];
@@ -48,7 +54,13 @@ fn answer(mut stream: TcpStream, metrics: &Metrics, stopping: bool) {
     let (status, kind, body) = match request[..got].split(|byte| *byte == b' ').nth(1) {
         Some(b"/metrics") => ("200 OK", CONTENT_TYPE, metrics.text()),
         Some(b"/ready") if stopping => plain("503 Service Unavailable", "draining\n"),
-        Some(b"/ready") => plain("200 OK", "ready\n"),
+        Some(b"/ready") => match without_upstream(metrics, names) {
+            None => plain("200 OK", "ready\n"),
+            Some(route) => plain(
+                "503 Service Unavailable",
+                &format!("route {route}: no upstream can be reached\n"),
+            ),
+        },
         _ => plain("404 Not Found", "ask for /metrics or /ready\n"),
     };
     let _ = write!(
@@ -56,4 +68,31 @@ fn answer(mut stream: TcpStream, metrics: &Metrics, stopping: bool) {
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
+}
+
+/// A route that none of its upstreams would take a call from. An upstream is alive when a
+/// connection to it is open, or when it takes one now.
+fn without_upstream(metrics: &Metrics, names: &Names) -> Option<String> {
+    let dead = names.routes().into_iter().find(|route| {
+        let places = route.places();
+        let is_open = |address: &Address| {
+            let counters = metrics.upstream(route.route(), &address.to_string());
+            counters.open.get() > 0
+        };
+        let mut addresses = places.iter().map(|place| &place.address);
+        !addresses.clone().any(is_open) && !addresses.any(takes_connections)
+    });
+    dead.map(|route| route.route().to_owned())
+}
+
+fn takes_connections(address: &Address) -> bool {
+    let socket = match address {
+        Address::Tcp(address) => return TcpStream::connect_timeout(address, TRIED_FOR).is_ok(),
+        Address::Unix(socket) => socket,
+    };
+    let tried = socket_address(socket).and_then(|address| {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+        socket.connect(&address)
+    });
+    tried.is_ok()
 }

@@ -196,7 +196,9 @@ impl Config {
         let address = &self.route[route].listen;
         let mut before = self.route[..route].iter();
         let other = before.find(|other| overlap(&other.listen, address));
-        let is_admin = self.admin.is_some_and(|admin| overlap(&admin.into(), address));
+        let is_admin = self
+            .admin
+            .is_some_and(|admin| overlap(&admin.into(), address));
         match (other, is_admin) {
             (Some(other), _) => Some(format!("route {}", other.name)),
             (None, true) => Some("admin".to_owned()),
@@ -387,7 +389,8 @@ impl Config {
 fn overlap(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Tcp(one), Address::Tcp(other)) => {
-            let same = one.ip() == other.ip() || (one.ip().is_unspecified() || other.ip().is_unspecified());
+            let same = one.ip() == other.ip()
+                || (one.ip().is_unspecified() || other.ip().is_unspecified());
             one.port() != 0 && one.port() == other.port() && same
         }
         _ => one == other,
@@ -542,11 +545,15 @@ mod tests {
                 "route a: upstream: leads back into the route itself (a → a)",
             ),
             (
-                route.replace("127.0.0.1:0", "0.0.0.0:1").replace("127.0.0.1:1", "localhost:1"),
+                route
+                    .replace("127.0.0.1:0", "0.0.0.0:1")
+                    .replace("127.0.0.1:1", "localhost:1"),
                 "leads back into the route itself (a → a)",
             ),
             (
-                route.replace("127.0.0.1:0", "unix:/s").replace("127.0.0.1:1", "unix:/s"),
+                route
+                    .replace("127.0.0.1:0", "unix:/s")
+                    .replace("127.0.0.1:1", "unix:/s"),
                 "leads back into the route itself (a → a)",
             ),
             (

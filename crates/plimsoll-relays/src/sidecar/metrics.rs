@@ -50,6 +50,7 @@ macro_rules! counted {
                 $one { $($field: self.$field.get_or_create_owned(labels),)* }
             }
 
+            #[allow(dead_code, reason = "of routes that stay, nothing is forgotten")]
             fn forget(&self, labels: &Labels) {
                 $(self.$field.remove(labels);)*
             }
@@ -57,6 +58,7 @@ macro_rules! counted {
 
         impl $one {
             /// By the name that the text has, without its prefix.
+            #[allow(dead_code, reason = "of some, the text alone is read")]
             pub(crate) fn named(&self, name: &str) -> Option<u64> {
                 $(if name.strip_suffix(<$kind as Value>::SUFFIX) == Some($name) {
                     return Some(self.$field.value());
@@ -191,6 +193,7 @@ impl Metrics {
     }
 
     /// A route that is gone.
+    #[cfg(test)]
     pub(super) fn forget(&self, route: &str) {
         let own = labels([("route", route)]);
         self.routes.forget(&own);

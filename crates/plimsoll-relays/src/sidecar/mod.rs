@@ -37,8 +37,8 @@ use access_log::AccessLog;
 use codec::Codec;
 pub use config::{Config, Protocol, Route, TlsFiles, UpstreamTls};
 use metrics::{Counters, Metrics};
-use names::Names;
 pub use names::Upstream;
+use names::{Names, Upstreams};
 use worker::{Shared, Worker};
 
 /// Why a sidecar can't start, or could not go on.
@@ -126,20 +126,29 @@ impl Sidecar {
             }
             None => (None, None),
         };
-        let routes = config.route.iter().map(|route| &route.upstream[..]);
-        let names = Arc::new(Names::new(routes));
-        names.look_up(&counters);
+        let routes = config.route.iter().zip(counters.iter());
+        let upstreams: Vec<Arc<Upstreams>> = routes
+            .map(|(route, (name, counters))| {
+                let failures = counters.lookup_failures.clone();
+                Arc::new(Upstreams::new(name, &route.upstream, failures))
+            })
+            .collect();
+        for route in &upstreams {
+            route.look_up();
+        }
+        let names = Arc::new(Names::default());
+        names.keep(upstreams.clone(), config.lookup(), &stop);
         let mut ready: Vec<Worker> = Vec::new();
         for _ in 0..config.workers() {
             let worker = Worker::new(
                 config,
                 &codecs,
+                &upstreams,
                 ready.first(),
                 Shared {
                     counters: Arc::clone(&counters),
                     metrics: Arc::clone(&metrics),
                     stop: Arc::clone(&stop),
-                    names: Arc::clone(&names),
                     access_log: access_log.clone(),
                     clock,
                 },
@@ -151,11 +160,11 @@ impl Sidecar {
             Some(address) => Some(admin::start(
                 address,
                 Arc::clone(&metrics),
+                Arc::clone(&names),
                 Arc::clone(&stop),
             )?),
             None => None,
         };
-        names.keep_looking(config.lookup(), Arc::clone(&counters), Arc::clone(&stop));
         let wakers = ready.iter().map(Worker::waker).collect();
         let workers = ready
             .into_iter()

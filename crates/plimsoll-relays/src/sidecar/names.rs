@@ -14,7 +14,7 @@ use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
 
 use super::count;
-use super::metrics::Counters;
+use crate::metrics::Counter;
 
 /// How often the thread looks whether it is to end.
 const NAP: Duration = Duration::from_millis(200);
@@ -120,36 +120,42 @@ pub(super) struct Place {
     pub(super) address: Address,
 }
 
-/// What is known of every route's upstreams, for all workers.
+/// What is known of a route's upstreams, for all workers.
 #[derive(Debug)]
-pub(super) struct Names {
-    routes: Vec<Vec<Upstream>>,
-    places: Mutex<Vec<Vec<Vec<Address>>>>,
+pub(super) struct Upstreams {
+    route: String,
+    upstreams: Vec<Upstream>,
+    failures: Counter,
+    /// The addresses of each.
+    places: Mutex<Vec<Vec<Address>>>,
     /// Moves with every change.
     version: AtomicU64,
 }
 
-impl Names {
-    /// Looks every name up once, which may take a while. One that has no address is told
-    /// as a warning, and looked up again later.
-    pub(super) fn new<'a>(routes: impl Iterator<Item = &'a [Upstream]>) -> Names {
-        let routes: Vec<Vec<Upstream>> = routes.map(<[Upstream]>::to_vec).collect();
-        let places = routes.iter().map(|r| vec![Vec::new(); r.len()]).collect();
-        Names {
-            routes,
-            places: Mutex::new(places),
+impl Upstreams {
+    /// `failures`: counts lookups that failed. Nothing is looked up yet.
+    pub(super) fn new(route: &str, upstreams: &[Upstream], failures: Counter) -> Upstreams {
+        Upstreams {
+            route: route.to_owned(),
+            upstreams: upstreams.to_vec(),
+            failures,
+            places: Mutex::new(vec![Vec::new(); upstreams.len()]),
             version: AtomicU64::new(1),
         }
+    }
+
+    pub(super) fn route(&self) -> &str {
+        &self.route
     }
 
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Where the connections of a route may go.
-    pub(super) fn places(&self, route: usize) -> Vec<Place> {
+    /// Where the route's connections may go.
+    pub(super) fn places(&self) -> Vec<Place> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let upstreams = self.routes[route].iter().zip(&places[route]);
+        let upstreams = self.upstreams.iter().zip(places.iter());
         upstreams
             .flat_map(|(upstream, addresses)| {
                 let host: Arc<str> = upstream.host().into();
@@ -161,56 +167,84 @@ impl Names {
             .collect()
     }
 
-    /// Looks up everything; names that can't be keep the addresses that they had.
-    pub(super) fn look_up(&self, counters: &[(String, Counters)]) {
-        for (route, upstreams) in self.routes.iter().enumerate() {
-            for (place, upstream) in upstreams.iter().enumerate() {
-                let found = match upstream {
-                    Upstream::Address(address) => vec![Address::Tcp(*address)],
-                    Upstream::Socket(socket) => vec![Address::Unix(socket.clone())],
-                    Upstream::Name { host, port } => match addresses(host, *port) {
-                        Ok(found) => found.into_iter().map(Address::Tcp).collect(),
-                        Err(problem) => {
-                            let (name, counters) = &counters[route];
-                            count(&counters.lookup_failures, 1);
-                            tracing::warn!("route {name}: upstream {upstream}: {problem}");
-                            continue;
-                        }
-                    },
-                };
-                let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-                let known = &mut places[route][place];
-                if *known != found {
-                    *known = found;
-                    self.version.fetch_add(1, Ordering::Release);
-                }
+    /// Looks up every name, which may take a while. One that has no address is told as a
+    /// warning, keeps the addresses that it had, and is looked up again later.
+    pub(super) fn look_up(&self) {
+        for (place, upstream) in self.upstreams.iter().enumerate() {
+            let found = match upstream {
+                Upstream::Address(address) => vec![Address::Tcp(*address)],
+                Upstream::Socket(socket) => vec![Address::Unix(socket.clone())],
+                Upstream::Name { host, port } => match addresses(host, *port) {
+                    Ok(found) => found.into_iter().map(Address::Tcp).collect(),
+                    Err(problem) => {
+                        count(&self.failures, 1);
+                        let name = &self.route;
+                        tracing::warn!("route {name}: upstream {upstream}: {problem}");
+                        continue;
+                    }
+                },
+            };
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let known = &mut places[place];
+            if *known != found {
+                *known = found;
+                self.version.fetch_add(1, Ordering::Release);
             }
         }
     }
 
-    /// Looks up again every so often, in a thread of its own, where there is a name.
-    pub(super) fn keep_looking(
-        self: Arc<Names>,
+    fn has_names(&self) -> bool {
+        let mut upstreams = self.upstreams.iter();
+        upstreams.any(|upstream| matches!(upstream, Upstream::Name { .. }))
+    }
+}
+
+/// The upstreams of all routes that there are at the moment.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    routes: Mutex<Vec<Arc<Upstreams>>>,
+    /// How often names are looked up. Nanoseconds.
+    every: AtomicU64,
+    is_looking: AtomicBool,
+}
+
+impl Names {
+    pub(super) fn routes(&self) -> Vec<Arc<Upstreams>> {
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        routes.clone()
+    }
+
+    /// These are looked up from now on, every so often, in a thread of its own.
+    pub(super) fn keep(
+        self: &Arc<Names>,
+        routes: Vec<Arc<Upstreams>>,
         every: Duration,
-        counters: Arc<Vec<(String, Counters)>>,
-        stop: Arc<AtomicBool>,
+        stop: &Arc<AtomicBool>,
     ) {
-        let is_name = |upstream: &Upstream| matches!(upstream, Upstream::Name { .. });
-        if !self.routes.iter().flatten().any(is_name) {
-            return;
+        let has_names = routes.iter().any(|route| route.has_names());
+        *self.routes.lock().unwrap_or_else(PoisonError::into_inner) = routes;
+        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        self.every.store(every, Ordering::Relaxed);
+        if has_names && !self.is_looking.swap(true, Ordering::Relaxed) {
+            let (names, stop) = (Arc::clone(self), Arc::clone(stop));
+            thread::spawn(move || names.keep_looking(&stop));
         }
-        thread::spawn(move || {
-            let mut slept = Duration::ZERO;
-            while !stop.load(Ordering::Relaxed) {
-                thread::sleep(NAP.min(every));
-                slept += NAP.min(every);
-                if slept >= every {
-                    slept = Duration::ZERO;
+    }
+
+    fn keep_looking(&self, stop: &AtomicBool) {
+        let mut slept = Duration::ZERO;
+        while !stop.load(Ordering::Relaxed) {
+            let every = Duration::from_nanos(self.every.load(Ordering::Relaxed));
+            thread::sleep(NAP.min(every));
+            slept += NAP.min(every);
+            if slept >= every {
+                slept = Duration::ZERO;
+                for route in self.routes() {
                     // The next one may go well.
-                    let _ = defect::caught(|| self.look_up(&counters));
+                    let _ = defect::caught(|| route.look_up());
                 }
             }
-        });
+        }
     }
 }
 
@@ -232,7 +266,6 @@ fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::metrics::Metrics;
     use super::*;
 
     #[test]
@@ -264,18 +297,18 @@ mod tests {
             "127.0.0.1:8".parse().unwrap(),
             "no..name:9".parse().unwrap(),
         ];
-        let counters = [("r".to_owned(), Metrics::new().route("r"))];
-        let names = Names::new([&upstreams[..]].into_iter());
+        let failures = Counter::default();
+        let names = Upstreams::new("r", &upstreams, failures.clone());
         let before = names.version();
-        names.look_up(&counters);
+        names.look_up();
         assert!(names.version() > before);
-        let places = names.places(0);
+        let places = names.places();
         let named = |host: &str| places.iter().filter(|p| &*p.host == host).count();
         assert!(named("localhost") >= 1 && named("127.0.0.1") == 1);
         assert_eq!(named("no..name"), 0);
         let after = names.version();
-        names.look_up(&counters);
-        assert_eq!((names.version(), names.places(0)), (after, places));
-        assert_eq!(counters[0].1.lookup_failures.get(), 2);
+        names.look_up();
+        assert_eq!((names.version(), names.places()), (after, places));
+        assert_eq!(failures.get(), 2);
     }
 }

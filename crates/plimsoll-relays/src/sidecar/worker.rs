@@ -30,10 +30,10 @@ use super::codec::Codec;
 use super::config::{Config, Route};
 use super::http2::Exchanges;
 use super::link::Link;
-use super::names::Names;
+use super::metrics::{Counters, Metrics, Statuses};
+use super::names::Upstreams;
 use super::poll::{Events, Poll, Waker};
 use super::tls::Identity;
-use super::metrics::{Counters, Metrics, Statuses};
 use super::{SidecarError, count};
 use crate::metrics::Latencies;
 use http2::Http2;
@@ -83,6 +83,8 @@ struct Connection {
     connecting: bool,
     /// Its upstream has taken it, TLS and HTTP/2 included.
     proven: bool,
+    /// Why there is none, where that is known.
+    problem: Option<String>,
     /// What it began with is of the route's protocol.
     recognised: bool,
     /// What epoll was asked for.
@@ -156,7 +158,6 @@ pub(super) struct Shared {
     pub(super) counters: Arc<Vec<(String, Counters)>>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) stop: Arc<AtomicBool>,
-    pub(super) names: Arc<Names>,
     pub(super) access_log: Option<AccessLog>,
     pub(super) clock: Clock,
 }
@@ -172,6 +173,9 @@ struct RouteState {
     listener: Option<TcpListener>,
     listen_tls: Option<Identity>,
     upstream_tls: Option<Identity>,
+    upstreams: Arc<Upstreams>,
+    /// Of the upstreams, as this worker knows them.
+    version: u64,
     endpoints: Vec<Endpoint>,
     /// Whose turn it is where connections are not shared.
     next_endpoint: usize,
@@ -193,8 +197,6 @@ struct RouteState {
 pub(super) struct Worker {
     poll: Poll,
     shared: Shared,
-    /// Of the upstreams' names, as this worker knows them.
-    names_version: u64,
     routes: Vec<RouteState>,
     connections: Vec<Option<Box<Connection>>>,
     /// Calls over HTTP/2.
@@ -210,10 +212,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// `codecs`: one a route. `first`: the worker whose ports and sockets this one shares.
+    /// `codecs`, `upstreams`: one a route. `first`: the worker whose ports and sockets this one shares.
     pub(super) fn new(
         config: &Config,
         codecs: &[Option<Codec>],
+        upstreams: &[Arc<Upstreams>],
         first: Option<&Worker>,
         shared: Shared,
     ) -> Result<Worker, SidecarError> {
@@ -269,6 +272,8 @@ impl Worker {
                     .as_ref()
                     .map(|files| Identity::client(name, files, alpn))
                     .transpose()?,
+                upstreams: Arc::clone(&upstreams[place]),
+                version: 0,
                 endpoints: Vec::new(),
                 next_endpoint: 0,
                 called: 0,
@@ -284,7 +289,6 @@ impl Worker {
         }
         Ok(Worker {
             poll,
-            names_version: 0,
             shared,
             routes,
             connections: Vec::new(),
@@ -444,8 +448,16 @@ impl Worker {
             let token = connection.token;
             let is_new = connection.is_new();
             if is_new && now >= connection.began + CONNECT_LIMIT {
+                let late = match (connection.connecting, connection.link.is_handshaking()) {
+                    (true, _) => "no connection",
+                    (false, true) => "no TLS",
+                    (false, false) => "no HTTP/2",
+                };
                 if connection.link.is_handshaking() && !connection.connecting {
                     count(&self.counters(connection.route).handshakes_failed, 1);
+                }
+                if let Some(connection) = self.live(token) {
+                    connection.problem = Some(format!("{late} within {CONNECT_LIMIT:?}"));
                 }
                 self.close(token, now);
                 continue;

@@ -7,7 +7,7 @@ use std::thread;
 use plimsoll_protocols::grpc::h2::{ErrorCode, write};
 
 use super::http2_peer::{Came, Http2Peer};
-use super::{Client, Form, echo_server, eventually, request, sidecar};
+use super::{Client, Form, admin_page, echo_server, eventually, request, sidecar};
 
 const ANSWER: [(&str, &str); 3] = [
     (":status", "200"),
@@ -210,6 +210,34 @@ fn the_access_log_has_a_line_for_every_call() {
         (&call["status"], &call["by_sidecar"]),
         (&"NO_PROCESSOR".into(), &true.into())
     );
+}
+
+#[test]
+fn it_is_ready_while_every_route_has_an_upstream_that_is_alive() {
+    let ((one, first), (two, second)) = (listener(), listener());
+    let text = format!(
+        "admin = \"127.0.0.1:0\"\n\
+         [[route]]\nname = \"a\"\nprotocol = \"tcp\"\nlisten = \"127.0.0.1:0\"\n\
+         upstream = [\"127.0.0.1:{first}\"]\n\
+         [[route]]\nname = \"b\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\n\
+         upstream = [\"127.0.0.1:{first}\", \"127.0.0.1:{second}\"]\n"
+    );
+    let (relay, _) = sidecar(&text);
+    assert!(admin_page(&relay, "/ready").starts_with("HTTP/1.1 200 "));
+    // Of two upstreams one is enough.
+    drop(two);
+    assert!(admin_page(&relay, "/ready").starts_with("HTTP/1.1 200 "));
+    drop(one);
+    let page = admin_page(&relay, "/ready");
+    assert!(page.starts_with("HTTP/1.1 503 "), "{page}");
+    assert!(
+        page.ends_with("\r\n\r\nroute a: no upstream can be reached\n"),
+        "{page}"
+    );
+    // It comes back, and nobody has called it meanwhile.
+    let _one = TcpListener::bind(("127.0.0.1", first)).unwrap();
+    assert!(admin_page(&relay, "/ready").starts_with("HTTP/1.1 200 "));
+    relay.stop();
 }
 
 #[test]

@@ -70,7 +70,10 @@ impl Worker {
                 Ok(None) => {
                     connection.connecting = false;
                 }
-                Ok(Some(_)) | Err(_) => return false,
+                Ok(Some(e)) | Err(e) => {
+                    connection.problem = Some(e.to_string());
+                    return false;
+                }
             }
         }
         if !event.readable || connection.connecting {
@@ -124,7 +127,8 @@ impl Worker {
 
     /// Counts a handshake that failed, and tells of it. A peer that judges our certificate
     /// says so after the handshake is over for us (RFC 8446 §4.4.2).
-    fn read_failed(&mut self, connection: &Connection, error: &io::Error, now: Time) {
+    fn read_failed(&mut self, connection: &mut Connection, error: &io::Error, now: Time) {
+        connection.problem = Some(error.to_string());
         let state = &mut self.routes[connection.route];
         let name = &state.route.name;
         let tls = tls_error(error);

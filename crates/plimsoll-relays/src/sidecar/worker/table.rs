@@ -64,6 +64,7 @@ impl Worker {
             went: 0,
             connecting,
             proven: false,
+            problem: None,
             recognised: false,
             reads: true,
             writes: connecting,
@@ -92,6 +93,8 @@ impl Worker {
 
     pub(super) fn closed(&mut self, connection: Connection, now: Time) {
         let (route, is_new) = (connection.route, connection.is_new());
+        let problem = connection.problem.as_deref();
+        let problem = problem.unwrap_or("it closed the connection before it could be used");
         if let Some(endpoint) = connection.endpoint()
             && connection.proven
         {
@@ -109,7 +112,7 @@ impl Worker {
             } => {
                 self.free_lane(route, endpoint, lane, connection.token);
                 if is_new {
-                    self.endpoint_failed(route, endpoint, now);
+                    self.endpoint_failed(route, endpoint, problem, now);
                 } else {
                     count(&self.counters(route).upstream_lost, 1);
                 }
@@ -123,7 +126,7 @@ impl Worker {
                     None => {
                         self.counters(route).open.dec();
                     }
-                    Some(endpoint) if is_new => self.endpoint_failed(route, endpoint, now),
+                    Some(endpoint) if is_new => self.endpoint_failed(route, endpoint, problem, now),
                     Some(_) => count(&self.counters(route).upstream_lost, 1),
                 }
                 self.http2_lost(connection.token, route, *http2, now);
@@ -131,7 +134,7 @@ impl Worker {
             Role::Pipe { peer, endpoint } => {
                 match endpoint {
                     Some(endpoint) if is_new => {
-                        self.endpoint_failed(route, endpoint, now);
+                        self.endpoint_failed(route, endpoint, problem, now);
                     }
                     Some(_) => {}
                     None => {

@@ -49,14 +49,13 @@ impl Endpoint {
 impl Worker {
     /// Takes over what was looked up since the last time.
     pub(super) fn learn_names(&mut self) {
-        let version = self.shared.names.version();
-        if version == self.names_version {
-            return;
-        }
-        self.names_version = version;
         for route in 0..self.routes.len() {
-            let places = self.shared.names.places(route);
             let state = &mut self.routes[route];
+            let version = state.upstreams.version();
+            if std::mem::replace(&mut state.version, version) == version {
+                continue;
+            }
+            let places = state.upstreams.places();
             let layouts = state.codec.as_ref().map_or(1, Codec::layouts);
             let lanes = state.route.connections() * layouts;
             let endpoints = &mut state.endpoints;
@@ -144,19 +143,35 @@ impl Worker {
     }
 
     /// An upstream has taken a connection, TLS and HTTP/2 included.
-    pub(super) fn connected(&mut self, route: usize, endpoint: usize) {
-        let endpoint = &mut self.routes[route].endpoints[endpoint];
-        endpoint.failures = 0;
+    pub(super) fn connected(&mut self, route: usize, number: usize) {
+        self.routes[route].endpoints[number].failures = 0;
+        let endpoint = &self.routes[route].endpoints[number];
         count(&endpoint.counters.connects, 1);
         endpoint.counters.open.inc();
-        endpoint.counters.down.set(0);
+        // Of all workers, one says so.
+        if endpoint.counters.down.set(0) == 1 {
+            let address = endpoint.address();
+            let name = &self.routes[route].route.name;
+            tracing::warn!("route {name}: upstream {address} is back");
+        }
     }
 
-    pub(super) fn endpoint_failed(&mut self, route: usize, endpoint: usize, now: Time) {
+    /// A connection to an upstream could not be made.
+    pub(super) fn endpoint_failed(
+        &mut self,
+        route: usize,
+        endpoint: usize,
+        problem: &str,
+        now: Time,
+    ) {
         count(&self.counters(route).upstream_failures, 1);
-        let endpoint = &mut self.routes[route].endpoints[endpoint];
+        let state = &mut self.routes[route];
+        let endpoint = &mut state.endpoints[endpoint];
         count(&endpoint.counters.refused, 1);
-        endpoint.counters.down.set(1);
+        if endpoint.counters.down.set(1) == 0 {
+            let (name, address) = (&state.route.name, endpoint.address());
+            tracing::warn!("route {name}: upstream {address} is down: {problem}");
+        }
         let pause = FIRST_PAUSE * (1 << endpoint.failures.min(6));
         endpoint.failures += 1;
         endpoint.retry_at = now + pause.min(LONGEST_PAUSE);
@@ -196,8 +211,11 @@ impl Worker {
         match adopted {
             Ok(token) => Some(token),
             Err(e) => {
-                tracing::warn!("connecting to {address}: {e}");
-                self.endpoint_failed(route, endpoint, now);
+                let problem = match &address {
+                    Address::Tcp(_) => e.to_string(),
+                    Address::Unix(_) => address.unreached(&e),
+                };
+                self.endpoint_failed(route, endpoint, &problem, now);
                 None
             }
         }
