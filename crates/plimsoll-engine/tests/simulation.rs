@@ -355,6 +355,23 @@ fn carry_out_on(
     network: SimulatedNetwork<impl Server>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
+    let mut worker = worker(load, network, 1);
+    let mut control = alone(stop_after);
+    worker.establish(&mut control).unwrap();
+    let start = Time(5_000_000_000);
+    control.start = Some(start);
+    worker.run(start, &mut control).unwrap();
+    assert_eq!(control.lasts, 1);
+    let lasted = Duration::from_nanos(control.ended_ns);
+    (control.total.stage_mut(0).clone(), lasted)
+}
+
+/// The first of so many workers.
+fn worker<S: Server>(
+    load: Load,
+    network: SimulatedNetwork<S>,
+    of: u32,
+) -> Worker<Ids, SimulatedNetwork<S>> {
     let schedule = Schedule::new(&load, 1);
     let clients = match load.arrivals {
         Arrivals::Closed { clients, .. } => clients,
@@ -362,7 +379,7 @@ fn carry_out_on(
     };
     let share = Share {
         index: 0,
-        of: 1,
+        of,
         connections: load.connections,
         clients,
         calls: load.calls,
@@ -371,22 +388,18 @@ fn carry_out_on(
         keep_requests: false,
         trace: false,
     };
-    let mut worker = Worker::new(share, network, Arc::new(Ids), None);
-    let mut control = Alone {
+    Worker::new(share, network, Arc::new(Ids), None)
+}
+
+fn alone(stop_after: Option<u32>) -> Alone {
+    Alone {
         start: None,
         total: Interval::default(),
         lasts: 0,
         stop_after,
         level: StopLevel::Run,
         ended_ns: 0,
-    };
-    worker.establish(&mut control).unwrap();
-    let start = Time(5_000_000_000);
-    control.start = Some(start);
-    worker.run(start, &mut control).unwrap();
-    assert_eq!(control.lasts, 1);
-    let lasted = Duration::from_nanos(control.ended_ns);
-    (control.total.stage_mut(0).clone(), lasted)
+    }
 }
 
 fn echo(delay_ms: u64) -> Echo {
@@ -801,6 +814,116 @@ fn clients_whose_connection_does_not_come_up_again_have_failed_calls() {
     let failed = record.outcomes.of(Outcome::Reset);
     assert!((6 * 5..6 * 16).contains(&failed), "{record:?}");
     assert!(record.connect_failures.of(Outcome::Reset) >= 10);
+}
+
+/// Resets the first connections that it takes, and echoes on the others.
+struct Reluctant {
+    resets: usize,
+    opened: Vec<Time>,
+    then: Echo,
+}
+
+fn reluctant(resets: usize) -> Reluctant {
+    Reluctant {
+        resets,
+        opened: Vec::new(),
+        then: echo(10),
+    }
+}
+
+impl Server for Reluctant {
+    fn opened(&mut self, _peer: Peer, now: Time, actions: &mut Vec<Action>) {
+        self.opened.push(now);
+        if self.opened.len() <= self.resets {
+            actions.push(Action::Reset);
+        }
+    }
+    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+        self.then.receive(peer, bytes, now, actions);
+    }
+    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+        self.then.timer(peer, tag, now, actions);
+    }
+}
+
+#[test]
+fn connections_are_made_at_the_plans_pace_and_counted() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 5);
+    load.connect_rate = Some(20.0);
+    let mut server = reluctant(0);
+    let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
+    // Ten a second are this worker's.
+    let established = worker(load.clone(), network, 2)
+        .establish(&mut alone(None))
+        .unwrap();
+    assert_eq!((established.open, established.failed), (5, 0));
+    assert_eq!(established.failure, None);
+    for two in server.opened.windows(2) {
+        let apart = two[1].duration_since(two[0]);
+        assert_eq!(apart, Duration::from_millis(100));
+    }
+    let mut server = reluctant(3);
+    let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
+    let established = worker(load, network, 2)
+        .establish(&mut alone(None))
+        .unwrap();
+    assert_eq!((established.open, established.failed), (2, 3));
+    assert_eq!(established.failure.unwrap().0, Outcome::Reset);
+}
+
+#[test]
+fn a_connection_that_fails_is_tried_again_after_pauses_that_double_to_a_second() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
+    load.stages[0].duration = Some(Duration::from_secs(10));
+    let mut server = reluctant(usize::MAX);
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    let pauses: Vec<f64> = server
+        .opened
+        .windows(2)
+        .enumerate()
+        .map(|(i, two)| {
+            let nominal = (0.01 * 2_f64.powi(i as i32)).min(1.0);
+            // A round trip is in it: a hundredth of the shortest.
+            two[1].duration_since(two[0]).as_secs_f64() / nominal
+        })
+        .collect();
+    // 1.3 s for the first seven, and some 14 of a second until the load ends, at 15 s.
+    assert!((18..=26).contains(&pauses.len()), "{pauses:?}");
+    let (least, most) = pauses
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(l, m), p| (l.min(*p), m.max(*p)));
+    assert!(least > 0.75 && most < 1.28, "{pauses:?}");
+    assert!(most - least > 0.2, "spread at random: {pauses:?}");
+}
+
+#[test]
+fn nothing_is_counted_before_the_load_begins() {
+    let clients = Arrivals::Closed {
+        clients: 1,
+        think: Duration::ZERO,
+    };
+    // Those that fail, and the one that comes up in their place, come before its start at 5 s.
+    let record = simulate(load(clients, 0.0, 1), Weather::calm(1), reluctant(3));
+    accounted(&record);
+    assert_eq!(record.connect_failures.of(Outcome::Reset), 3);
+    assert_eq!(record.errors(), 0, "{record:?}");
+    // 10.1 ms a call.
+    assert_eq!(record.ok(), 199);
+}
+
+#[test]
+fn a_connection_made_for_a_call_is_not_unused_when_the_call_fails() {
+    let mut server = Ends {
+        how: Ending::WithTheFirstCall,
+        opened: 0,
+    };
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 0);
+    load.reuse = Reuse::Never;
+    let record = simulate(load, Weather::calm(1), &mut server);
+    accounted(&record);
+    assert_eq!((record.due, record.ok(), server.opened), (200, 0, 200));
+    assert_eq!(record.connections_unused, 0);
 }
 
 /// What becomes of "p99.9 < 20ms" in a run of these calls.

@@ -376,6 +376,57 @@ mod tests {
         assert!(interval.is_empty());
     }
 
+    type Counts = fn(&mut Recorder);
+
+    #[test]
+    fn everything_is_counted_where_it_belongs() {
+        let mut recorder = Recorder::new(2, false);
+        // Each a different number of times.
+        for n in 0..16 {
+            let calls: [(u64, Counts); 13] = [
+                (2, |r| r.first_connection(1)),
+                (3, |r| r.connection_lost(1)),
+                (4, |r| r.connection_unused(1)),
+                (5, |r| r.connect_failure(1, Outcome::Reset)),
+                (6, |r| r.due(1, 10)),
+                (7, |r| r.not_started(1, 10)),
+                (8, |r| r.cut_off(1, 5)),
+                (9, |r| r.expired_unsent(1)),
+                (10, |r| r.waited(1, true)),
+                (11, |r| r.waited(1, false)),
+                (12, |r| r.late(1)),
+                (13, |r| r.pacing(1, 5)),
+                (14, |r| r.delayed(1, 5, 2)),
+            ];
+            for (most, count) in calls {
+                if n < most {
+                    count(&mut recorder);
+                }
+            }
+        }
+        let mut total = Interval::default();
+        let mut taken = recorder.take(None);
+        total.merge(&taken);
+        total.merge(&taken);
+        assert!(total.stages[0].is_none());
+        let record = total.stages[1].as_deref().unwrap();
+        assert_eq!(record.connections_first, 2 * 2);
+        assert_eq!(record.connections_lost, 2 * 3);
+        assert_eq!(record.connections_unused, 2 * 4);
+        assert_eq!(record.connect_failures.of(Outcome::Reset), 2 * 5);
+        assert_eq!(record.due, 2 * 60);
+        assert_eq!(record.not_started, 2 * (70 + 8));
+        assert_eq!(record.cut_off.len(), 2 * 8);
+        assert_eq!(record.expired_unsent, 2 * 9);
+        assert_eq!(record.waited_for_stream, 2 * 10);
+        assert_eq!(record.waited_for_connection, 2 * 11);
+        assert_eq!(record.late, 2 * 12);
+        assert_eq!(record.pacing.len(), 2 * 13);
+        assert_eq!(record.delayed.len(), 2 * 28);
+        taken.clear();
+        assert!(taken.is_empty());
+    }
+
     #[test]
     fn a_cold_calls_connection_is_not_lag() {
         let phases = ConnectPhases {

@@ -620,6 +620,30 @@ mod tests {
     }
 
     #[test]
+    fn expected_are_the_calls_that_are_no_warm_up_as_far_as_they_are_known() {
+        let endless = Stage {
+            duration: None,
+            ..stage(false, 0, 10.0, 10.0)
+        };
+        let timed = vec![
+            stage(true, 1_000, 50.0, 50.0),
+            stage(false, 3_000, 10.0, 31.0),
+        ];
+        let expected = |spacing, stages: &[Stage], calls| {
+            Schedule::new(&load(spacing, stages.to_vec(), calls), 1).expected_calls()
+        };
+        for spacing in [Spacing::Constant, Spacing::Poisson] {
+            // Their mean rate is 20.5 a second.
+            let of_all = expected(spacing, &timed, None).unwrap();
+            assert!((61..=62).contains(&of_all), "{spacing:?}: {of_all}");
+            assert_eq!(expected(spacing, &timed, Some(7)), Some(7));
+            let endless = std::slice::from_ref(&endless);
+            assert_eq!(expected(spacing, endless, None), None, "{spacing:?}");
+            assert_eq!(expected(spacing, endless, Some(7)), Some(7));
+        }
+    }
+
+    #[test]
     fn a_seed_decides_the_poisson_sequence() {
         let load = load(
             Spacing::Poisson,

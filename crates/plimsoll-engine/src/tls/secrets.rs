@@ -322,4 +322,28 @@ mod tests {
         assert_eq!(first.client.unwrap()[..33], [&[5; 32][..], &[0]].concat());
         assert_eq!(format!("{heard:?}"), "Heard");
     }
+
+    #[test]
+    fn keys_are_those_of_a_secret_only_if_cipher_key_and_iv_are() {
+        use rustls::crypto::cipher::{AeadKey, Iv};
+        let secrets = secrets(Cipher::Chacha20Poly1305, &"ab".repeat(32));
+        let mut key = [0; MOST_KEY];
+        secrets.derive_key(&secrets.sending, &mut key).unwrap();
+        let iv = secrets.derive_iv(&secrets.sending).unwrap();
+        let gives = |cipher: Cipher, key: [u8; MOST_KEY], iv: [u8; 12]| {
+            let (key, iv) = (AeadKey::from(key), Iv::from(iv));
+            let theirs = match cipher {
+                Cipher::Aes256Gcm => ConnectionTrafficSecrets::Aes256Gcm { key, iv },
+                _ => ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv },
+            };
+            secrets.gives(&secrets.sending, &theirs).unwrap()
+        };
+        let (mut other_key, mut other_iv) = (key, iv);
+        other_key[31] ^= 1;
+        other_iv[11] ^= 1;
+        assert!(gives(Cipher::Chacha20Poly1305, key, iv));
+        assert!(!gives(Cipher::Aes256Gcm, key, iv));
+        assert!(!gives(Cipher::Chacha20Poly1305, other_key, iv));
+        assert!(!gives(Cipher::Chacha20Poly1305, key, other_iv));
+    }
 }

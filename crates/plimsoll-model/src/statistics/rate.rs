@@ -57,6 +57,27 @@ mod tests {
         assert_eq!(relative_half_width(&[f64::NAN; 12]), None);
     }
 
+    /// Runs of nines and elevens: 20 batches of which neighbours are alike 12 times of 19, so that
+    /// the first autocorrelation is 5/20 and they count as 20 · 0.75 / 1.25 = 12: t(11) = 2.200985,
+    /// s = √(20/19).
+    #[test]
+    fn batches_that_resemble_their_neighbours_count_for_less() {
+        let batches: Vec<f64> = [3, 3, 3, 3, 2, 2, 2, 2]
+            .into_iter()
+            .enumerate()
+            .flat_map(|(i, length)| vec![if i % 2 == 0 { 9.0 } else { 11.0 }; length])
+            .collect();
+        let width = relative_half_width(&batches).unwrap();
+        let expected = 2.200_985 * (20.0_f64 / 19.0).sqrt() / 12_f64.sqrt() / 10.0;
+        assert!((width - expected).abs() < 1e-7, "{width}");
+        // Ten that only rise count as the two that are the fewest: t(1) = 12.7062, s = √(26/9).
+        let rising = [8.0, 8.0, 8.0, 9.0, 10.0, 10.0, 11.0, 12.0, 12.0, 12.0];
+        let width = relative_half_width(&rising).unwrap();
+        let expected = 12.706_205 * (26.0_f64 / 9.0).sqrt() / 2_f64.sqrt() / 10.0;
+        assert!((width - expected).abs() < 1e-6, "{width}");
+        assert_eq!(relative_half_width(&rising.map(|b| -b)), None);
+    }
+
     /// Seconds of a loop around 1000/s, each keeping `memory` of the one before.
     fn seconds(n: usize, memory: f64, random: &mut ChaCha8Rng) -> Vec<f64> {
         let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;

@@ -327,3 +327,25 @@ fn new_and_resumed_connections_offer_the_same_key_shares() {
         }
     }
 }
+
+/// A socket is asked to wake its reader when so much is there: 22 bytes a record of up to 16,384,
+/// less what has come of the first.
+#[test]
+fn an_open_session_knows_the_fewest_bytes_to_come() {
+    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
+    let mut session = setup.client(Whose::Own, false).session();
+    let mut server = rustls::ServerConnection::new(Arc::new(setup.server.clone())).unwrap();
+    assert_eq!(session.fewest_to_come(100_000), 0, "no record yet");
+    while server.is_handshaking() {
+        let mut hello = Vec::new();
+        session.flush(&mut hello).unwrap();
+        server.read_tls(&mut &hello[..]).unwrap();
+        server.process_new_packets().unwrap();
+        let mut answer = Vec::new();
+        server.write_tls(&mut answer).unwrap();
+        if session.is_handshaking() {
+            session.shake(&answer).unwrap();
+        }
+    }
+    assert_eq!(session.fewest_to_come(100_000), 100_000 + 7 * 22);
+}

@@ -31,6 +31,15 @@ impl KeySchedule for Schedule {
     }
 }
 
+impl Rekey for Schedule {
+    fn sending(&self, sequence: u64) -> Result<Key, RecordError> {
+        Ok(key(self.cipher, self.sending, sequence))
+    }
+    fn receiving(&self, sequence: u64) -> Result<Key, RecordError> {
+        Ok(key(self.cipher, self.receiving, sequence))
+    }
+}
+
 /// An end that sends with the keys from `sending` on.
 fn end(cipher: Cipher, sending: u8, receiving: u8) -> Records<Schedule> {
     let schedule = Schedule {
@@ -455,4 +464,86 @@ fn what_follows_close_notify_is_ignored_and_the_takers_error_comes_back() {
         b.receive(&mut bytes, &mut |_| Err("no")),
         Err(Failure::Taker("no"))
     );
+}
+
+#[test]
+fn only_an_end_with_nothing_under_way_can_rest() {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    assert!(a.can_rest() && b.can_rest());
+    a.seal(b"text").unwrap();
+    assert!(!a.can_rest(), "not written");
+    let bytes = drain(&mut a);
+    assert!(a.can_rest());
+    let (half, rest) = bytes.split_at(7);
+    assert_eq!(give(&mut b, half, 7).1, Ok(false));
+    assert!(!b.can_rest(), "half a record");
+    assert_eq!(give(&mut b, rest, 99), (b"text".to_vec(), Ok(false)));
+    assert!(b.can_rest());
+    let half = raw(&mut a, &[NEW_SESSION_TICKET, 0, 0, 2, 7, HANDSHAKE]);
+    assert_eq!(give(&mut b, &half, 99).1, Ok(false));
+    assert!(!b.can_rest(), "half a message");
+
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    a.close_notify().unwrap();
+    let bytes = drain(&mut a);
+    assert_eq!(give(&mut b, &bytes, 99).1, Ok(true));
+    assert!(!b.can_rest(), "the peer is gone");
+
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    let bytes = raw(&mut a, b"\0");
+    assert_eq!(give(&mut b, &bytes, 99).1, Err(RecordError::OnlyPadding));
+    drain(&mut b);
+    assert!(!b.can_rest(), "failed");
+}
+
+#[test]
+fn what_was_counted_before_a_rest_counts_after_it() {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    let mut bytes = Vec::new();
+    for _ in 0..MOST_WARNINGS {
+        bytes.extend(raw(&mut a, &[1, USER_CANCELED, ALERT]));
+    }
+    bytes.extend(raw(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
+    a.sending = a.schedule.next_sending().unwrap();
+    for _ in 0..MOST_EMPTY {
+        bytes.extend(raw(&mut a, &[APPLICATION_DATA]));
+    }
+    assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
+    let mut b = b.rest().wake().unwrap();
+    b.seal(b"answer").unwrap();
+    assert_eq!(b.schedule.sending, 102, "the update that was asked for");
+    let bytes = drain(&mut b);
+    assert_eq!(give(&mut a, &bytes, 99).0, b"answer");
+    let one_more = raw(&mut a, &[APPLICATION_DATA]);
+    let mut c = b.rest().wake().unwrap();
+    assert_eq!(give(&mut c, &one_more, 99).1, Err(RecordError::Empty));
+
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    for _ in 0..MOST_WARNINGS {
+        let bytes = raw(&mut a, &[1, USER_CANCELED, ALERT]);
+        assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
+        b = b.rest().wake().unwrap();
+    }
+    let one_more = raw(&mut a, &[1, USER_CANCELED, ALERT]);
+    assert_eq!(give(&mut b, &one_more, 99).1, Err(RecordError::Warnings));
+}
+
+/// Header, type and tag: 22 bytes a record, which holds up to 16,384.
+#[test]
+fn the_fewest_bytes_to_come_are_those_of_full_records() {
+    let (mut a, mut b) = pair(Cipher::Aes128Gcm);
+    for (plaintext, wire) in [
+        (0, 0),
+        (1, 23),
+        (16_384, 16_406),
+        (16_385, 16_429),
+        (100_000, 100_154),
+    ] {
+        assert_eq!(b.fewest_to_come(plaintext), wire);
+    }
+    a.seal(&[7; 100]).unwrap();
+    let bytes = drain(&mut a);
+    assert_eq!(give(&mut b, &bytes[..22], 99).1, Ok(false));
+    assert_eq!(b.fewest_to_come(100), 100);
+    assert_eq!(b.fewest_to_come(0), 0);
 }

@@ -266,3 +266,21 @@ fn a_session_is_good_for_as_long_as_the_first_certificate_to_end() {
     learned.holds_until([&long].into_iter());
     assert_eq!(learned.until(), later);
 }
+
+/// RFC 8446 §4.2.4: by their names a client with several certificates chooses one.
+#[test]
+fn clients_learn_which_cas_are_trusted() {
+    let made = Made::new();
+    let Trust::Anchors(anchors) = made.anchors("ca") else {
+        panic!("a CA file has anchors");
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let check = ClientCheck::new(anchors, &provider, Arc::default()).unwrap();
+    let ca = made.certificate("ca");
+    let names: Vec<&[u8]> = check
+        .root_hint_subjects()
+        .iter()
+        .map(AsRef::as_ref)
+        .collect();
+    assert_eq!(names, [parse(&ca).unwrap().subject().as_raw()]);
+}
