@@ -181,6 +181,109 @@ fn servers_stay_small_whoever_does_not_read() {
     at_server(&place.serve(&["files"]), &requests, "serve files");
 }
 
+/// The status and body of a request that is answered and ended.
+fn post(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a server");
+    stream.set_read_timeout(Some(LONGEST)).expect("a time");
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .expect("a server");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    body.to_owned()
+}
+
+/// The request for the socket of a new session.
+fn socket_of_new_session(api: &str) -> Vec<u8> {
+    let made = post(api, "/session/create");
+    let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
+    let text = |key: &str| made[key].as_str().expect("text").to_owned();
+    format!(
+        "GET /agent/ws/{} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Authorization: Bearer {}\r\n\r\n",
+        text("session_id"),
+        text("auth_token")
+    )
+    .into_bytes()
+}
+
+#[test]
+fn the_session_stack_stays_small_whoever_does_not_read() {
+    /// Sockets of each kind of flood.
+    const EACH: usize = 6;
+    let place = Place::new();
+    let mut server = place.serve(&["llm", "--with-gateway", "127.0.0.1:0"]);
+    let (api, gateway, pid) = (server.address(), server.next_address(), server.child.id());
+    let masked = |opcode, payload: &[u8]| {
+        let mut unit = Vec::new();
+        websocket::put_masked(&mut unit, opcode, [1, 2, 3, 4], payload);
+        unit
+    };
+    let mut floods = Vec::new();
+    for _ in 0..EACH {
+        for (name, unit) in [
+            ("pings", masked(Opcode::Ping, b"")),
+            ("long pings", masked(Opcode::Ping, &[b'p'; 125])),
+            ("messages that are no JSON", masked(Opcode::Text, b"{")),
+        ] {
+            let flood = Flood {
+                name,
+                greeting: Vec::new(),
+                unit,
+                answer: 0,
+            };
+            floods.push((socket_of_new_session(&api), flood));
+        }
+    }
+    let requests = Flood {
+        name: "requests",
+        greeting: Vec::new(),
+        unit: b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        answer: 0,
+    };
+    let limit = limit(pid);
+    let stuck: Vec<TcpStream> = thread::scope(|scope| {
+        let sending: Vec<_> = floods
+            .iter()
+            .map(|flood| {
+                let gateway = &gateway;
+                scope.spawn(move || {
+                    let mut stream = TcpStream::connect(gateway).expect("a gateway");
+                    let (socket, flood) = flood;
+                    stream.write_all(socket).expect("a gateway");
+                    let mut answer = [0; 12];
+                    stream.read_exact(&mut answer).expect("an answer");
+                    assert_eq!(&answer, b"HTTP/1.1 101");
+                    let sent = flood.send(&stream);
+                    assert!(sent < FLOOD, "{}: {sent} bytes were taken", flood.name);
+                    stream
+                })
+            })
+            .collect();
+        let stream = TcpStream::connect(&api).expect("an API");
+        // So that the system does not take minutes' worth of answers.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 << 10).expect("a socket");
+        let sent = requests.send(&stream);
+        is_within(pid, limit, "requests at the API");
+        assert!(sent < FLOOD, "{sent} bytes of requests were taken");
+        let stuck = sending.into_iter().map(|s| s.join().expect("a flood"));
+        stuck.collect()
+    });
+    is_within(pid, limit, "floods at a gateway");
+    // Nobody else notices.
+    let (api, gateway) = (format!("session://{api}"), format!("ws://{gateway}"));
+    let load = ["session", &api, "--socket", &gateway, "--clients", "5"];
+    let load = [&load[..], &["--queries", "2", "--out", "run", "-q"]].concat();
+    place.expect(0, &load);
+    assert_eq!(place.run_json("run")["total"]["ok"], 10);
+    is_within(pid, limit, "floods at a gateway, and others' sessions");
+    drop(stuck);
+}
+
 #[test]
 fn a_sidecar_stays_small_whichever_side_does_not_read() {
     let place = Place::new();

@@ -18,7 +18,12 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
     let mut input = vec![0; 64 * 1024];
     let mut ended = false;
     loop {
-        if stream.write_all(&out).await.is_err() || ended {
+        // One that reads nothing is not waited for longer than one that is silent.
+        let written = timeout(options.ping_timeout, stream.write_all(&out)).await;
+        if !matches!(written, Ok(Ok(()))) {
+            return;
+        }
+        if ended {
             break;
         }
         out.clear();

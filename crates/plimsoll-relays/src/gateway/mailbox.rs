@@ -115,13 +115,20 @@ impl Mailbox {
 impl Sink for Mailbox {
     fn message(&self, payload: &Bytes) {
         self.change(|inner| {
-            if inner.lost || inner.bytes + payload.len() > self.most_bytes {
+            let cost = payload.len() + size_of::<Bytes>();
+            if inner.lost || inner.bytes + cost > self.most_bytes {
                 inner.lost = true;
                 inner.behind = true;
-            } else {
-                inner.bytes += payload.len();
-                inner.queue.push_back(payload.clone());
+                return;
             }
+            inner.bytes += cost;
+            // A frame keeps all that was read from the bus with it. One that is taken at once
+            // may; a queue of them would hold many times its bound.
+            let frame = match inner.queue.is_empty() {
+                true => payload.clone(),
+                false => Bytes::copy_from_slice(payload),
+            };
+            inner.queue.push_back(frame);
         });
     }
 
@@ -136,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_full_mailbox_keeps_its_bound_and_says_so() {
-        let mailbox = Mailbox::new(10);
+        let mailbox = Mailbox::new(2 * (4 + size_of::<Bytes>()) + 3);
         for _ in 0..1000 {
             mailbox.message(&Bytes::from_static(b"1234"));
         }
@@ -145,6 +152,24 @@ mod tests {
         assert_eq!(mailbox.take(), Mail::default());
         mailbox.message(&Bytes::from_static(b"1234"));
         assert_eq!(mailbox.take().frames.len(), 1);
+        for _ in 0..1000 {
+            mailbox.message(&Bytes::new());
+        }
+        assert_eq!(mailbox.take().frames.len(), 2, "empty ones cost, too");
+    }
+
+    /// What the bus was read with is not held by what waits.
+    #[test]
+    fn frames_that_wait_hold_nothing_but_themselves() {
+        let mailbox = Mailbox::new(1 << 20);
+        let read = Bytes::from(vec![b'x'; 16 << 10]);
+        for at in 0..100 {
+            mailbox.message(&read.slice(at..at + 4));
+        }
+        let frames = mailbox.take().frames;
+        let inside = read.as_ptr_range();
+        let held = frames.iter().filter(|f| inside.contains(&f.as_ptr()));
+        assert_eq!((frames.len(), held.count()), (100, 1));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Metrics {
     pub gone: AtomicU64,
     /// Times a client's queue was full.
     pub slow: AtomicU64,
+    /// Sockets closed because their clients sent and did not read the answers.
+    pub unread: AtomicU64,
     refused: Mutex<BTreeMap<&'static str, u64>>,
     closed: Mutex<BTreeMap<u16, u64>>,
 }
@@ -47,6 +49,7 @@ impl Clone for Metrics {
             gaps: copy(&self.gaps),
             gone: copy(&self.gone),
             slow: copy(&self.slow),
+            unread: copy(&self.unread),
             refused: Mutex::new(self.refusals()),
             closed: Mutex::new(self.closes()),
         }
@@ -127,6 +130,11 @@ impl Metrics {
                 "slow_readers",
                 "Times a client's queue was full.",
                 &self.slow,
+            ),
+            (
+                "unread",
+                "Sockets closed because their clients sent and did not read the answers.",
+                &self.unread,
             ),
         ] {
             let value = counter.load(Ordering::Relaxed);

@@ -58,7 +58,8 @@ pub struct GatewayOptions {
     /// The longest message from a client. Bytes.
     pub max_message: usize,
     /// What waits for a client that reads slowly; beyond it the log is read as it
-    /// catches up. Bytes.
+    /// catches up. Answers to what it sends may be as much; then it is not read, and after
+    /// `ping_timeout` closed with 1008. Bytes.
     pub max_queue: usize,
     /// Send back what comes, to any client, on any path: for conformance suites.
     pub echo: bool,
@@ -246,9 +247,12 @@ async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Peer, answer: &Ans
     if !answer.reason.is_empty() {
         gateway.refused(Some(answer.status), answer.reason, peer);
     }
+    let answering = async {
+        stream.write_all(&answer.encode()).await?;
+        stream.shutdown().await
+    };
     // A client that does not wait for its answer is no failure of ours.
-    let _ = stream.write_all(&answer.encode()).await;
-    let _ = stream.shutdown().await;
+    let _: Result<std::io::Result<()>, _> = tokio::time::timeout(GOODBYE_LIMIT, answering).await;
 }
 
 /// Which socket a session has. Keyed by generation: closing a socket that was replaced

@@ -2,8 +2,8 @@
 //!
 //! The task sleeps on four things at once: frames from the bus, bytes from the client,
 //! room to write, and the next ping. It holds at most one queue of frames, one page
-//! of the log, and a bounded amount of answers to what the client sent: one that sends
-//! and does not read is not read either.
+//! of the log, and as much of answers to what the client sent: one that sends and does not
+//! read is not read either, and closed when it goes on so.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -32,8 +32,10 @@ use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Standing, Stopped, Way, 
 use crate::llm::is_session_id;
 
 const READ_AT_ONCE: usize = 16 * 1024;
-/// Bytes of pongs and error frames that may wait for the client to read them.
-const MOST_OWED: usize = 64 * 1024;
+/// An answer is at most so many times as long as what it answers: seven bytes of a message
+/// that is no JSON bring an error frame.
+const MOST_ANSWERED: usize = 16;
+const LEAST_READ: usize = 256;
 /// A log that could not be read is tried again after this.
 const LOG_RETRY: Duration = Duration::from_millis(500);
 /// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
@@ -151,6 +153,7 @@ pub(super) async fn admit(
         out: upgrade.encode(),
         written: 0,
         owed: 0,
+        blocked: false,
         sealed: false,
         needs_log: false,
         heard: Instant::now(),
@@ -238,6 +241,8 @@ struct Socket {
     written: usize,
     /// Of these, at most so many answer what the client sent.
     owed: usize,
+    /// The client took nothing more when it was last written to.
+    blocked: bool,
     /// Records of what was written wait for the socket.
     sealed: bool,
     needs_log: bool,
@@ -321,11 +326,6 @@ impl Socket {
             }
             self.restore_if_lost().await;
             if let Some((close_code, reason)) = self.closing {
-                if close_code == code::PING_TIMEOUT && !self.out.is_empty() {
-                    // It reads nothing: a Close would not reach it either.
-                    self.stop().await;
-                    return close_code;
-                }
                 return self.goodbye(stream, close_code, reason, None).await;
             }
             if self.needs_log && self.out.is_empty() {
@@ -387,7 +387,7 @@ impl Socket {
 
     async fn event(&self, stream: &Stream, mut timer: Pin<&mut Sleep>) -> Event {
         let blocked = !self.out.is_empty() || self.sealed;
-        let reads = self.owed <= MOST_OWED;
+        let reads = !self.owes_too_much();
         poll_fn(|cx| {
             if self.mailbox.poll(cx, blocked).is_ready() {
                 return Poll::Ready(Event::Mail);
@@ -406,13 +406,25 @@ impl Socket {
         .await
     }
 
+    /// The client is not read until it has read.
+    fn owes_too_much(&self) -> bool {
+        self.owed > self.gateway.options.max_queue
+    }
+
     /// Writes as much as the socket takes without waiting.
     fn flush(&mut self, stream: &mut Stream) -> io::Result<()> {
         while self.written < self.out.len() {
             match stream.try_write(&self.out[self.written..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.written += n,
+                Ok(n) => {
+                    self.written += n;
+                    if std::mem::take(&mut self.blocked) {
+                        // It reads, so it lives.
+                        self.heard = Instant::now();
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.blocked = true;
                     // What has gone is not kept, however long some is left.
                     if self.written > self.out.len() / 2 {
                         self.out.drain(..self.written);
@@ -623,8 +635,10 @@ impl Socket {
         let before = self.out.len();
         let mut up = Vec::new();
         let mut ended = None;
+        let room = self.gateway.options.max_queue.saturating_sub(self.owed);
+        let most = (room / MOST_ANSWERED).clamp(LEAST_READ, READ_AT_ONCE);
         let violation = READ_BUFFER.with_borrow_mut(|buffer| {
-            match stream.try_read(buffer) {
+            match stream.try_read(&mut buffer[..most]) {
                 Ok(0) => ended = Some(Ended::Lost),
                 Ok(n) => {
                     self.heard = Instant::now();
@@ -694,7 +708,12 @@ impl Socket {
         let options = &self.gateway.options;
         let now = Instant::now();
         if now - self.heard > options.ping_timeout {
-            self.closing = Some((code::PING_TIMEOUT, "no sign of life"));
+            self.closing = Some(if self.owes_too_much() {
+                Metrics::add(&self.gateway.metrics.unread, 1);
+                (code::POLICY, "does not read what it asks for")
+            } else {
+                (code::PING_TIMEOUT, "no sign of life")
+            });
             return;
         }
         if self.out.is_empty() && !self.needs_log {
@@ -715,11 +734,16 @@ impl Socket {
         // The channel's frames are nobody's from here on.
         let rest = self.out.split_off(self.written);
         let wrote = timeout(GOODBYE_LIMIT, stream.write_all(&rest)).await;
-        if matches!(wrote, Ok(Ok(()))) {
+        let wrote = matches!(wrote, Ok(Ok(())));
+        if wrote {
             self.written_up_to = taken.unwrap_or(self.delivery);
         }
         // Before the client knows: it may be back at once.
         self.stop().await;
+        if !wrote {
+            // A Close would stand inside the frame that is not written whole.
+            return close_code;
+        }
         let mut goodbye = Vec::new();
         let payload = close_payload(close_code, reason);
         put_frame(&mut goodbye, Opcode::Close, &payload);

@@ -119,6 +119,19 @@ async fn silent_clients_are_closed_and_living_ones_are_not() {
     assert!(ended.is_err(), "{ended:?}");
 }
 
+/// Waits until all sockets are closed, and counted.
+async fn until_nobody_is_there(stack: &Stack) {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let (_, _, health) = http(stack.gateway.address, "GET /health HTTP/1.1\r\n\r\n").await;
+        if health == r#"{"status":"healthy","sessions":0}"# {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < limit, "{health}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_never_reads_costs_no_memory_and_is_closed() {
     let options = GatewayOptions {
@@ -141,15 +154,7 @@ async fn a_client_that_never_reads_costs_no_memory_and_is_closed() {
         .unwrap();
     assert_eq!(stack.run(&session).await, 200);
     // 12 MB go out; the sockets hold a part of it, the gateway no more than its queue.
-    let limit = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        let (_, _, health) = http(stack.gateway.address, "GET /health HTTP/1.1\r\n\r\n").await;
-        if health == r#"{"status":"healthy","sessions":0}"# {
-            break;
-        }
-        assert!(tokio::time::Instant::now() < limit, "{health}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_nobody_is_there(&stack).await;
     drop(client);
     let metrics = stack.gateway.stop().await;
     assert_eq!(metrics.closes().get(&4408), Some(&1));
@@ -246,10 +251,48 @@ async fn the_backend_tells_what_it_does_not_know() {
     );
 }
 
-#[tokio::test]
-async fn a_client_that_pings_and_reads_nothing_is_not_read_either_until_it_does() {
+/// Sends pings until nothing more is taken; how many bytes went.
+async fn flood(client: &mut Client, ping: &[u8]) -> usize {
     /// More than kernels take of a connection, both ways.
     const FLOOD: usize = 128 << 20;
+    let chunk = ping.repeat(16 * 1024);
+    let mut sent = 0;
+    while sent < FLOOD {
+        let write = client.stream.write(&chunk[sent % chunk.len()..]);
+        match tokio::time::timeout(Duration::from_secs(2), write).await {
+            Ok(Ok(written)) => sent += written,
+            _ => break,
+        }
+    }
+    assert!(sent < FLOOD, "the gateway took {sent} bytes of pings");
+    sent
+}
+
+#[tokio::test]
+async fn a_client_that_pings_and_reads_nothing_is_closed_and_counted() {
+    let options = GatewayOptions {
+        ping_interval: Duration::from_millis(100),
+        ping_timeout: Duration::from_secs(4),
+        ..GatewayOptions::default()
+    };
+    let stack = Stack::start(quick(), options);
+    let (session, token) = stack.session().await;
+    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    let mut ping = Vec::new();
+    put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
+    flood(&mut client, &ping).await;
+    until_nobody_is_there(&stack).await;
+    let metrics = stack.gateway.stop().await;
+    assert_eq!(metrics.closes().get(&1008), Some(&1));
+    assert_eq!(metrics.closes().len(), 1, "{:?}", metrics.closes());
+    assert_eq!(metrics.unread.into_inner(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_pings_and_reads_nothing_is_not_read_either_until_it_does() {
     let patient = GatewayOptions {
         ping_interval: Duration::from_secs(600),
         ping_timeout: Duration::from_secs(600),
@@ -263,16 +306,7 @@ async fn a_client_that_pings_and_reads_nothing_is_not_read_either_until_it_does(
         .unwrap();
     let mut ping = Vec::new();
     put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
-    let chunk = ping.repeat(16 * 1024);
-    let mut sent = 0;
-    while sent < FLOOD {
-        let write = client.stream.write(&chunk[sent % chunk.len()..]);
-        match tokio::time::timeout(Duration::from_secs(2), write).await {
-            Ok(written) => sent += written.unwrap(),
-            Err(_) => break,
-        }
-    }
-    assert!(sent < FLOOD, "the gateway took {sent} bytes of pings");
+    let sent = flood(&mut client, &ping).await;
     // The pongs of whole pings, of two bytes each.
     let owed = sent / ping.len() * 2;
     let (mut came, mut buffer) = (0, vec![0; 64 << 10]);

@@ -133,7 +133,8 @@ struct GatewayArguments {
     )]
     max_message: Size,
 
-    /// What waits for a client that reads slowly; beyond it the session's log is read.
+    /// What waits for a client that reads slowly, pongs as well; beyond it the session's log is
+    /// read, and what the client sends is not.
     #[arg(
         long,
         env = "PLIMSOLL_MAX_QUEUE",
