@@ -5,6 +5,7 @@
 //! names another (or `none`) is no token. Tokens are never logged.
 
 use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, decode, encode};
@@ -146,6 +147,66 @@ impl Verifier {
     }
 }
 
+/// The secrets in use. Replacing them replaces them for all who hold a clone.
+#[derive(Clone, Debug)]
+pub struct Keys(Arc<RwLock<Arc<InUse>>>);
+
+#[derive(Debug)]
+struct InUse {
+    signer: Signer,
+    verifier: Verifier,
+}
+
+impl InUse {
+    fn new(secrets: &[Vec<u8>]) -> Result<Arc<InUse>, SecretTooShort> {
+        let first = secrets.first().ok_or(SecretTooShort(0))?;
+        Ok(Arc::new(InUse {
+            signer: Signer::new(first)?,
+            verifier: Verifier::new(secrets)?,
+        }))
+    }
+}
+
+impl Keys {
+    /// Signs with the first secret, and accepts tokens of any.
+    ///
+    /// # Errors
+    /// For secrets of fewer than 32 bytes, or none.
+    pub fn new(secrets: &[Vec<u8>]) -> Result<Keys, SecretTooShort> {
+        Ok(Keys(Arc::new(RwLock::new(InUse::new(secrets)?))))
+    }
+
+    /// Uses these from here on.
+    ///
+    /// # Errors
+    /// As [`Keys::new`]; what was in use stays so.
+    pub fn replace(&self, secrets: &[Vec<u8>]) -> Result<(), SecretTooShort> {
+        let replaced = InUse::new(secrets)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = replaced;
+        Ok(())
+    }
+
+    fn in_use(&self) -> Arc<InUse> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// See [`Signer::sign`].
+    ///
+    /// # Errors
+    /// When the crypto library fails.
+    pub fn sign(&self, session: &str) -> Result<String, jsonwebtoken::errors::Error> {
+        self.in_use().signer.sign(session)
+    }
+
+    /// See [`Verifier::check`].
+    ///
+    /// # Errors
+    /// Why the token does not open the session.
+    pub fn check(&self, token: &str, session: &str) -> Result<(), Refusal> {
+        self.in_use().verifier.check(token, session)
+    }
+}
+
 fn long_enough(secret: &[u8]) -> Result<(), SecretTooShort> {
     if secret.len() < SHORTEST_SECRET {
         return Err(SecretTooShort(secret.len()));
@@ -266,6 +327,21 @@ mod tests {
         ] {
             assert_eq!(verifier.check(&token, "s"), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn secrets_that_are_replaced_are_replaced_for_all_and_bad_ones_change_nothing() {
+        let keys = Keys::new(&[ONE.to_vec()]).unwrap();
+        let (of_another, old) = (keys.clone(), keys.sign("s").unwrap());
+        keys.replace(&[TWO.to_vec(), ONE.to_vec()]).unwrap();
+        let new = of_another.sign("s").unwrap();
+        assert_eq!(verifier(&[TWO]).check(&new, "s"), Ok(()));
+        for token in [&old, &new] {
+            assert_eq!(of_another.check(token, "s"), Ok(()));
+        }
+        assert_eq!(keys.replace(&[vec![1; 3]]), Err(SecretTooShort(3)));
+        assert_eq!(keys.replace(&[]), Err(SecretTooShort(0)));
+        assert_eq!(keys.check(&new, "s"), Ok(()));
     }
 
     #[test]

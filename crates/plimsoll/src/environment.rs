@@ -120,7 +120,7 @@ pub(crate) struct Found {
     pub(crate) from_file: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Environment {
     process: BTreeMap<String, String>,
     file: BTreeMap<String, String>,

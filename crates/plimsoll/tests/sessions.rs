@@ -1,6 +1,8 @@
 //! Sessions as a person runs them: the whole stack in one process, each ready plan, the
 //! report, and what is told when the stack is not there.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
 mod support;
 
 use std::fs;
@@ -217,6 +219,147 @@ fn a_stack_that_is_stopped_lets_its_runs_end() {
     let mut told = String::new();
     stack.rest.read_to_string(&mut told).expect("text");
     assert!(told.contains("unfinished 0"), "{told}");
+}
+
+/// What is accepted while the service stops is carried out whole, or is an error.
+#[test]
+fn runs_that_are_accepted_around_the_end_bring_all_their_tokens() {
+    const RUNS: usize = 50;
+    let place = Place::new();
+    let mut stack = Stack::start_without(&place, &["--token-delay", "20ms"]);
+    let connect = |to: &str| {
+        let stream = std::net::TcpStream::connect(to).expect("it listens");
+        let limit = Some(Duration::from_secs(60));
+        stream.set_read_timeout(limit).expect("a time");
+        stream
+    };
+    let mut open = Vec::new();
+    for _ in 0..RUNS {
+        let (session, token) = session_token(&stack.api);
+        let mut socket = connect(&stack.gateway);
+        write!(
+            socket,
+            "GET /agent/ws/{session} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Authorization: Bearer {token}\r\n\r\n"
+        )
+        .expect("it reads");
+        // All of a request but its end.
+        let mut run = connect(&stack.api);
+        write!(
+            run,
+            "POST /session/{session}/run HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n"
+        )
+        .expect("it reads");
+        open.push((socket, run));
+    }
+    signal(&stack.child, rustix::process::Signal::TERM);
+    let began = std::time::Instant::now();
+    while std::net::TcpStream::connect(&stack.api).is_ok() {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "it stops listening"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for (_, run) in &mut open {
+        // It may be gone; then there is no answer.
+        let _ = run.write_all(b"\r\n");
+    }
+    let mut accepted = 0;
+    for (mut socket, mut run) in open {
+        let mut answer = String::new();
+        let _ = run.read_to_string(&mut answer);
+        let mut came = Vec::new();
+        let _ = socket.read_to_end(&mut came);
+        let came = String::from_utf8_lossy(&came);
+        if !answer.starts_with("HTTP/1.1 200 ") {
+            continue;
+        }
+        accepted += 1;
+        assert_eq!(came.matches(r#""type":"token""#).count(), 18, "{came}");
+        assert!(came.contains(r#""finish":"stop""#), "{came}");
+    }
+    assert!(accepted > 0, "none of the runs was accepted");
+    let mut told = String::new();
+    stack.rest.read_to_string(&mut told).expect("text");
+    assert!(
+        told.contains(&format!("runs {accepted}, tokens {}", accepted * 18)),
+        "{told}"
+    );
+    assert!(told.contains("unfinished 0"), "{told}");
+}
+
+fn session_token(api: &str) -> (String, String) {
+    let mut request = std::net::TcpStream::connect(api).expect("it listens");
+    request
+        .write_all(b"POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .expect("it reads");
+    let mut made = String::new();
+    request.read_to_string(&mut made).expect("an answer");
+    let (_, made) = made.split_once("\r\n\r\n").expect("a body");
+    let made: serde_json::Value = serde_json::from_str(made).expect("JSON");
+    let text = |key: &str| made[key].as_str().expect("text").to_owned();
+    (text("session_id"), text("auth_token"))
+}
+
+#[test]
+fn certificates_and_secrets_are_read_again_at_a_hangup() {
+    let place = Place::new();
+    let secret = |byte: u8| vec![byte; 40];
+    let signed_with = |api: &str, byte: u8| {
+        let (session, token) = session_token(api);
+        let verifier = plimsoll_relays::token::Verifier::new(&[secret(byte)]).expect("a secret");
+        verifier.check(&token, &session).is_ok()
+    };
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    fs::write(place.path("secret"), secret(b'a')).expect("a file");
+    let stack = Stack::start_with(&place, &["--jwt-secret-file", "secret"]);
+    assert!(signed_with(&stack.api, b'a'));
+    // One that can't be used changes nothing.
+    fs::write(place.path("secret"), "short").expect("a file");
+    signal(&stack.child, rustix::process::Signal::HUP);
+    assert!(signed_with(&stack.api, b'a'));
+    fs::write(place.path("secret"), secret(b'b')).expect("a file");
+    signal(&stack.child, rustix::process::Signal::HUP);
+    until("another secret", &|| signed_with(&stack.api, b'b'));
+
+    place.certificates();
+    let tls = [
+        "--tls-cert",
+        "certs/server.crt",
+        "--tls-key",
+        "certs/server.key",
+    ];
+    let stack = Stack::start_with(&place, &tls);
+    let port = |address: &str| address.rsplit(':').next().expect("a port").to_owned();
+    let api = format!("sessions://localhost:{}", port(&stack.api));
+    let socket = format!("wss://localhost:{}", port(&stack.gateway));
+    let runs = std::cell::Cell::new(0);
+    let load = |ca: &str| {
+        let out = format!("run-{}", runs.replace(runs.get() + 1));
+        let to = ["session", &api, "--socket", &socket, "--clients", "1", "-q"];
+        let output = place.run(&[&to[..], &["--ca", ca, "--out", &out]].concat());
+        output.status.code()
+    };
+    assert_eq!(load("certs/ca.crt"), Some(0));
+    place.expect(0, &["certs", "others"]);
+    for name in ["server.crt", "server.key"] {
+        fs::copy(
+            place.path("others").join(name),
+            place.path("certs").join(name),
+        )
+        .expect("a file");
+    }
+    assert_eq!(load("certs/ca.crt"), Some(0), "not before it is asked to");
+    signal(&stack.child, rustix::process::Signal::HUP);
+    until("another certificate", &|| load("others/ca.crt") == Some(0));
 }
 
 fn health(api: &str) -> String {

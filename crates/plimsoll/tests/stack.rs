@@ -4,10 +4,13 @@
 
 mod support;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_stack::sessions::{Balancer, is_healthy};
@@ -31,37 +34,47 @@ struct Stack<'a> {
 
 impl<'a> Stack<'a> {
     fn up(place: &'a Place, slot: u32, token_delay: &str) -> Stack<'a> {
+        Stack::up_with(place, slot, token_delay, &[])
+    }
+
+    /// With variables for its processes.
+    fn up_with(
+        place: &'a Place,
+        slot: u32,
+        token_delay: &str,
+        variables: &[(&str, &str)],
+    ) -> Stack<'a> {
         let first_port = first_port(slot);
         let stack = Stack { place, first_port };
         let port = |n: u16| (first_port + n).to_string();
-        place.expect(
-            0,
-            &[
-                "stack",
-                "up",
-                "sessions",
-                "--dir",
-                "stack",
-                "--backends",
-                "2",
-                "--workers",
-                "2",
-                "--gateways",
-                "3",
-                "--first-port",
-                &port(0),
-                "--api-port",
-                &port(10),
-                "--socket-port",
-                &port(11),
-                "--stats-port",
-                &port(12),
-                "--token-delay",
-                token_delay,
-                "--sessions",
-                "200",
-            ],
-        );
+        let mut command = place.command(&[
+            "stack",
+            "up",
+            "sessions",
+            "--dir",
+            "stack",
+            "--backends",
+            "2",
+            "--workers",
+            "2",
+            "--gateways",
+            "3",
+            "--first-port",
+            &port(0),
+            "--api-port",
+            &port(10),
+            "--socket-port",
+            &port(11),
+            "--stats-port",
+            &port(12),
+            "--token-delay",
+            token_delay,
+            "--sessions",
+            "200",
+        ]);
+        command.envs(variables.iter().copied());
+        let output = support::output(&mut command, Duration::from_secs(90));
+        assert!(output.status.success(), "{}", support::told(&output));
         stack
     }
 
@@ -127,13 +140,16 @@ impl<'a> Stack<'a> {
     }
 
     fn signal(&self, name: &str, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_raw(self.process(name)).expect("a process");
+        rustix::process::kill_process(pid, signal).expect("it is there");
+    }
+
+    fn process(&self, name: &str) -> i32 {
         let state: Value =
             serde_json::from_str(&self.place.read("stack/stack.json")).expect("json");
         let processes = state["processes"].as_array().expect("a list");
         let process = processes.iter().find(|p| p["name"] == name).expect(name);
-        let pid = process["pid"].as_i64().expect("a number") as i32;
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
-        rustix::process::kill_process(pid, signal).expect("it is there");
+        process["pid"].as_i64().expect("a number") as i32
     }
 }
 
@@ -333,6 +349,159 @@ fn haproxy_reloaded_under_load_costs_no_token() {
     // The new balancer takes new sessions.
     assert_eq!(wait(&mut stack.load("again", &["--clients", "5"])), 0);
     assert_eq!(place.run_json("again")["total"]["ok"], 5);
+}
+
+/// What waits for this goes on when a test fails, too.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Processes in the place of a stack's own, killed when dropped.
+#[derive(Default)]
+struct Replacing(HashMap<&'static str, Child>);
+
+impl Replacing {
+    /// Asks processes to end, and starts each anew when it has.
+    fn restart(&mut self, stack: &Stack<'_>, names: &[&'static str]) {
+        let parts = |pid: i32, file: &str| -> Vec<String> {
+            let text = fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a process");
+            let parts = text.split('\0').map(str::to_owned);
+            parts.filter(|part| !part.is_empty()).collect()
+        };
+        let mut commands = Vec::new();
+        for name in names {
+            let pid = match self.0.get(name) {
+                Some(child) => child.id() as i32,
+                None => stack.process(name),
+            };
+            let arguments = parts(pid, "cmdline");
+            let mut command = Command::new(&arguments[0]);
+            command
+                .args(&arguments[1..])
+                .env_clear()
+                .envs(
+                    parts(pid, "environ")
+                        .iter()
+                        .filter_map(|v| v.split_once('=')),
+                )
+                .current_dir(stack.place.path("."))
+                .stdout(Stdio::null())
+                .stderr(Stdio::inherit());
+            commands.push((pid, command));
+            let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+        }
+        for ((pid, mut command), name) in commands.into_iter().zip(names) {
+            let ended = || match fs::read_to_string(format!("/proc/{pid}/stat")) {
+                Ok(stat) => stat
+                    .rsplit(')')
+                    .next()
+                    .is_some_and(|rest| rest.starts_with(" Z")),
+                Err(_) => true,
+            };
+            until(&format!("{name} ends"), ended);
+            if let Some(mut old) = self.0.remove(name) {
+                assert!(old.wait().expect("a child").success(), "{name}");
+            }
+            self.0
+                .insert(name, command.spawn().expect("plimsoll starts"));
+        }
+    }
+}
+
+impl Drop for Replacing {
+    fn drop(&mut self) {
+        for child in self.0.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[track_caller]
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn three_rolling_restarts_under_load_cost_nothing() {
+    let place = Place::new();
+    // The balancer asks twice a second, and believes the third answer.
+    let variables = [("PLIMSOLL_LAME_DUCK", "3s"), ("PLIMSOLL_DRAIN", "2s")];
+    let stack = Stack::up_with(&place, 5, "10ms", &variables);
+    let restarted = AtomicBool::new(false);
+    let runs = thread::scope(|scope| {
+        let loading = scope.spawn(|| {
+            let more = [
+                "--clients",
+                "40",
+                "--queries",
+                "30",
+                "--reconnect-pause",
+                "200ms",
+            ];
+            let mut runs = 0;
+            while !restarted.load(Ordering::Acquire) {
+                let name = format!("run-{runs}");
+                assert_eq!(wait(&mut stack.load(&name, &more)), 0, "{name}");
+                runs += 1;
+            }
+            runs
+        });
+        let _ending = Ending(&restarted);
+        let mut replacing = Replacing::default();
+        for _ in 0..3 {
+            for (names, ports) in [
+                (&["backend-1", "gateway-1"][..], &[1, 3][..]),
+                (&["backend-2", "gateway-2", "gateway-3"], &[2, 4, 5]),
+            ] {
+                replacing.restart(&stack, names);
+                until("they are back", || {
+                    let state = ask(
+                        &stack.at(12),
+                        "GET /stats;csv HTTP/1.1\r\nHost: x\r\n\r\n",
+                        "stats,BACKEND",
+                    );
+                    let up = state.lines().filter(|line| {
+                        names.iter().any(|name| {
+                            line.contains(&name.replace('-', "")) && line.contains(",UP,")
+                        })
+                    });
+                    ports
+                        .iter()
+                        .all(|n| TcpStream::connect(stack.at(*n)).is_ok())
+                        && up.count() == names.len()
+                });
+            }
+        }
+        restarted.store(true, Ordering::Release);
+        let runs = loading.join().expect("loads");
+        drop(replacing);
+        runs
+    });
+    let mut reconnected = 0;
+    for n in 0..runs {
+        let run = place.run_json(&format!("run-{n}"));
+        let total = &run["total"];
+        let counts = &total["measures"]["counts"];
+        assert_eq!(
+            (&total["ok"], &total["errors"]),
+            (&1200.into(), &0.into()),
+            "{run}"
+        );
+        assert_eq!(counts["tokens_received"], 1200 * 18, "{counts}");
+        assert_eq!(counts["tokens_duplicated"], 0, "{counts}");
+        reconnected += counts["sessions_reconnected"].as_u64().unwrap_or(0);
+    }
+    assert!(reconnected > 0, "nobody noticed, in {runs} runs");
 }
 
 #[test]

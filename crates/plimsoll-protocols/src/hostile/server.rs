@@ -60,7 +60,7 @@ impl Hostile {
         let config = match tls {
             None => None,
             Some(tls) => {
-                let (config, _) = tls.server_config(None)?;
+                let config = tls.server_config(None)?.config;
                 let mut config = ServerConfig::clone(&config);
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
                 // No script reads them, and a client that closes early would be reset.

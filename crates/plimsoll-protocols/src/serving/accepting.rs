@@ -2,8 +2,9 @@
 //! come to their end.
 //!
 //! Every reference server on tokio is served by this: handshakes are bounded in time, every
-//! connection is counted, and stopping is bounded, too: after the drain time what is left
-//! is cut off. A panic ends the connection that it was in, which is counted as broken.
+//! connection is counted, and stopping is bounded, too: connections that were made before it are
+//! served, and after the drain time what is left is cut off. A panic ends the connection that it
+//! was in, which is counted as broken.
 
 use std::future::Future;
 use std::io;
@@ -62,7 +63,7 @@ impl NotAccepted {
 }
 
 /// What is done with a connection. Cloned for each.
-pub(crate) trait Serve: Clone + Send + 'static {
+pub trait Serve: Clone + Send + 'static {
     /// Serves until the client closes, or `stopped` and nothing is in progress any more.
     fn serve<S: Link>(
         self,
@@ -79,7 +80,7 @@ pub(crate) trait Serve: Clone + Send + 'static {
 ///
 /// # Errors
 /// When the listening socket itself fails.
-pub(crate) async fn accept(
+pub async fn accept(
     bound: Bound,
     server: impl Serve,
     shutdown: impl Future<Output = ()>,
@@ -116,7 +117,17 @@ pub(crate) async fn accept(
         }
     }
     // New connections are refused from here on.
-    drop(listener);
+    let take = |stream, peer| {
+        stats.accepted += 1;
+        connections.spawn(connection(
+            stream,
+            peer,
+            acceptor.clone(),
+            server.clone(),
+            stopped.clone(),
+        ));
+    };
+    listener.close(take).await;
     drop(stopped);
     let _ = stop.send(());
     let drained = tokio::time::timeout(drain, async {

@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
 /// What a server reads requests from and writes answers to.
-pub(crate) trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// What was read last came before the handshake was over, and may be a replay.
     fn came_early(&self) -> bool {
         false

@@ -13,7 +13,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
 use super::unix::{self, SocketFile};
-use super::{ServeError, TicketSeed, Tls};
+use super::{Renewal, ServeError, TicketSeed, Tls};
+
+/// What the system has taken for a listener by the time that it closes is there at once; who comes
+/// after that goes elsewhere.
+const QUEUED: Duration = Duration::from_millis(10);
 
 /// Where and how a reference server listens.
 #[derive(Clone, Debug)]
@@ -57,11 +61,11 @@ impl Listen {
     /// # Errors
     /// When a file can't be used or the address can't be listened on.
     pub fn bind(&self) -> Result<Bound, ServeError> {
-        let (tls, clients) = match &self.tls {
-            None => (None, None),
+        let (tls, clients, renewal) = match &self.tls {
+            None => (None, None, None),
             Some(tls) => {
-                let (config, clients) = tls.server_config(self.tickets.as_ref())?;
-                (Some(config), clients)
+                let made = tls.server_config(self.tickets.as_ref())?;
+                (Some(made.config), made.clients, Some(made.renewal))
             }
         };
         let (listener, address, file) = match &self.address {
@@ -83,6 +87,7 @@ impl Listen {
             address,
             tls,
             clients,
+            renewal,
             max_concurrent_streams: self.max_concurrent_streams,
             drain: self.drain,
         })
@@ -189,6 +194,7 @@ pub struct Bound {
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     /// Of the clients' certificates; `None`: they show none.
     pub(crate) clients: Option<Arc<Learned>>,
+    pub(crate) renewal: Option<Renewal>,
     pub(crate) max_concurrent_streams: Option<u32>,
     pub(crate) drain: Duration,
 }
@@ -209,6 +215,18 @@ impl Bound {
         let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
         config.alpn_protocols = vec![protocol.to_vec()];
         Some(Arc::new(config))
+    }
+
+    /// The same port, speaking this application protocol where it speaks TLS.
+    #[must_use]
+    pub fn speaking(mut self, protocol: &[u8]) -> Bound {
+        self.tls = self.tls_for(protocol);
+        self
+    }
+
+    /// What reads the server's certificate again; `None`: plaintext.
+    pub fn renewal(&self) -> Option<Renewal> {
+        self.renewal.clone()
     }
 
     /// How long work in flight may take once the server was told to stop.
@@ -269,6 +287,17 @@ impl Listener {
                 let stream = OwnedFd::from(stream.into_std()?);
                 Ok((TcpStream::from_std(stream.into())?, Peer(None)))
             }
+        }
+    }
+}
+
+impl Listener {
+    /// Listens no longer. `take` gets connections that were made before, which would be reset if
+    /// nobody took them.
+    pub async fn close(self, mut take: impl FnMut(TcpStream, Peer)) {
+        let end = tokio::time::Instant::now() + QUEUED;
+        while let Ok(Ok((stream, peer))) = tokio::time::timeout_at(end, self.accept()).await {
+            take(stream, peer);
         }
     }
 }

@@ -3,15 +3,16 @@
 //!
 //! A server is bound first and run afterwards, so that whoever starts it knows its
 //! address (port 0 asks for a free one) and every mistake in files and addresses is
-//! reported before the first connection. The targets call this; nothing else does.
+//! reported before the first connection. The targets call this, and the service simulator.
 
-pub(crate) mod accepting;
+pub mod accepting;
 pub(crate) mod delay;
 pub(crate) mod early;
 pub(crate) mod http2;
 mod listener;
 mod names;
 mod outliving;
+mod renewal;
 mod tickets;
 mod tls;
 pub mod unix;
@@ -21,7 +22,9 @@ use std::path::PathBuf;
 
 use plimsoll_engine::Address;
 
+pub use early::Link;
 pub use listener::{Bound, Listen, Listener, Peer, Reserved};
+pub use renewal::Renewal;
 pub use tickets::TicketSeed;
 pub(crate) use tls::Resumption;
 pub use tls::Tls;

@@ -7,18 +7,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_engine::tls::files::{self, FileError, Named};
+use plimsoll_engine::tls::files::{FileError, Named};
 use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned};
 use plimsoll_model::plan::{Group, Suite};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
-use rustls::sign::SingleCertAndKey;
 
 use super::names::ByName;
 use super::outliving;
+use super::renewal::Renewal;
 use super::tickets::SharedTickets;
 use super::{Bound, ServeError, TicketSeed};
+
+/// A server's side of TLS, made of its files.
+pub(crate) struct Made {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Of the clients' certificates; `None`: they show none.
+    pub(crate) clients: Option<Arc<Learned>>,
+    pub(crate) renewal: Renewal,
+}
 
 /// How a server secures its links. Paths, not contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +45,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS 1.3 only (RFC 8446), ALPN `h2` only (RFC 9113 §3.2); and what is learned of the
-    /// clients' certificates, where they must show one.
-    pub(crate) fn server_config(
-        &self,
-        tickets: Option<&TicketSeed>,
-    ) -> Result<(Arc<ServerConfig>, Option<Arc<Learned>>), ServeError> {
+    /// TLS 1.3 only (RFC 8446), ALPN `h2` only (RFC 9113 §3.2).
+    pub(crate) fn server_config(&self, tickets: Option<&TicketSeed>) -> Result<Made, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
         // The library's first random bytes take tens of milliseconds, which the first
         // client would otherwise see.
@@ -65,9 +69,8 @@ impl Tls {
                 builder.with_client_cert_verifier(Arc::new(check))
             }
         };
-        let cert = Named("server certificate", &self.cert);
-        let shown = files::identity(cert, Named("server key", &self.key), &provider)?;
-        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+        let renewal = Renewal::read(&self.cert, &self.key, provider)?;
+        let mut config = builder.with_cert_resolver(renewal.resolver());
         config.alpn_protocols = vec![b"h2".to_vec()];
         if let Some(seed) = tickets {
             config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -75,7 +78,11 @@ impl Tls {
         }
         config.ticketer = outliving::tickets(config.ticketer, clients.as_ref());
         config.session_storage = outliving::sessions(config.session_storage, clients.as_ref());
-        Ok((Arc::new(config), clients))
+        Ok(Made {
+            config: Arc::new(config),
+            clients,
+            renewal,
+        })
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod channels;
 mod embedded;
+mod offers;
 mod redis;
 
 use std::fmt;
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 pub use channels::{Listening, Sink};
+pub use offers::Offer;
 pub use redis::{RedisAddress, RedisOptions};
 
 use embedded::Embedded;
@@ -25,6 +27,8 @@ use redis::Redis;
 
 /// Frames read from a log at once.
 pub const HISTORY_PAGE: usize = 256;
+/// A run's lock lasts three times as long; whoever has the run renews it.
+pub const RENEW_EVERY: Duration = Duration::from_secs(20);
 
 /// What went wrong on the bus.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -253,6 +257,53 @@ impl Bus {
         match self {
             Bus::Embedded(_) => Ok(()),
             Bus::Redis(redis) => redis.confirm(session).await,
+        }
+    }
+
+    /// Says that a run goes on: its lock ends a minute after it was last said so.
+    pub fn renew(&self, session: &str) {
+        match self {
+            Bus::Embedded(_) => {}
+            Bus::Redis(redis) => redis.renew(session),
+        }
+    }
+
+    /// Listens to what [`Bus::offer`] offers; `None`: nobody else could.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn hear_offers(&self, sink: Arc<dyn Sink>) -> Result<Option<Listening>, BusError> {
+        match self {
+            Bus::Embedded(_) => Ok(None),
+            Bus::Redis(redis) => redis.hear_offers(sink).await.map(Some),
+        }
+    }
+
+    /// Offers a run of the caller's to all other backends; whether one has taken it. Nothing
+    /// may be posted of a run that was taken.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn offer(
+        &self,
+        session: &str,
+        begun: Begun,
+        tokens: usize,
+    ) -> Result<bool, BusError> {
+        match self {
+            Bus::Embedded(_) => Ok(false),
+            Bus::Redis(redis) => redis.offer(session, begun, tokens).await,
+        }
+    }
+
+    /// Takes a run that was offered; `false`: somebody else has, or it is not on offer any more.
+    ///
+    /// # Errors
+    /// When the bus can't be reached.
+    pub async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
+        match self {
+            Bus::Embedded(_) => Ok(false),
+            Bus::Redis(redis) => redis.take(offer).await,
         }
     }
 

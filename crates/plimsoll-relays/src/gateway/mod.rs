@@ -28,7 +28,7 @@ use rustls::ServerConfig;
 use tokio::net::TcpStream;
 
 use crate::bus::Bus;
-use crate::token::Verifier;
+use crate::token::Keys;
 use mailbox::Mailbox;
 pub use metrics::Metrics;
 use refusals::Refusals;
@@ -37,8 +37,6 @@ use stream::Stream;
 
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// From accept to the end of the request's head.
-const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take to answer our Close.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 /// How long a new socket waits for the one it replaces to say where it stopped.
@@ -61,6 +59,11 @@ pub struct GatewayOptions {
     /// catches up. Answers to what it sends may be as much; then it is not read, and after
     /// `ping_timeout` closed with 1008. Bytes.
     pub max_queue: usize,
+    /// From accept to the end of the request's head.
+    pub request_timeout: Duration,
+    /// When the gateway is told to stop it serves on for so long, while `/ready` and `/health`
+    /// answer 503: balancers have to notice before clients do.
+    pub lame_duck: Duration,
     /// Send back what comes, to any client, on any path: for conformance suites.
     pub echo: bool,
 }
@@ -73,6 +76,8 @@ impl Default for GatewayOptions {
             max_sessions: 100_000,
             max_message: 64 * 1024,
             max_queue: 64 * 1024,
+            request_timeout: Duration::from_secs(10),
+            lame_duck: Duration::ZERO,
             echo: false,
         }
     }
@@ -81,31 +86,36 @@ impl Default for GatewayOptions {
 /// The gateway, ready to be served.
 pub struct Gateway {
     bus: Bus,
-    verifier: Verifier,
+    keys: Keys,
     options: GatewayOptions,
     metrics: Metrics,
     refusals: Refusals,
     registry: Registry,
     open: AtomicU64,
+    /// It was told to stop: who asks is to go elsewhere, who comes is served.
+    leaving: AtomicBool,
+    /// No new sockets any more.
     stopping: AtomicBool,
 }
 
 impl Gateway {
-    pub fn new(bus: Bus, verifier: Verifier, options: GatewayOptions) -> Gateway {
+    pub fn new(bus: Bus, keys: Keys, options: GatewayOptions) -> Gateway {
         Gateway {
             bus,
-            verifier,
+            keys,
             options,
             metrics: Metrics::default(),
             refusals: Refusals::default(),
             registry: Registry::default(),
             open: AtomicU64::new(0),
+            leaving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         }
     }
 
-    /// Serves until `shutdown` completes. Sessions are then closed with 1012, spread over
-    /// the drain time so that their clients don't come back all at once.
+    /// Serves until `shutdown` completes, and for the lame duck's time after it. Sessions are
+    /// then closed with 1012, spread over the drain time so that their clients don't come back
+    /// all at once.
     ///
     /// # Errors
     /// When the listening socket itself fails.
@@ -114,33 +124,44 @@ impl Gateway {
         bound: Bound,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Metrics, ServeError> {
-        let drain = bound.drain();
-        self.serve_until(bound, async move {
-            shutdown.await;
+        let (lame_duck, drain) = (self.options.lame_duck, bound.drain());
+        let left = async move {
+            tokio::time::sleep(lame_duck).await;
             drain
-        })
-        .await
+        };
+        self.serve_until(bound, shutdown, left).await
     }
 
-    /// The same, `shutdown` saying how much of the drain time is left.
+    /// The same for one that serves until `left` completes, which begins after `shutdown` has
+    /// and says how much of the drain time is left.
     ///
     /// # Errors
     /// When the listening socket itself fails.
     pub async fn serve_until(
         self,
         bound: Bound,
-        shutdown: impl Future<Output = Duration>,
+        shutdown: impl Future<Output = ()>,
+        left: impl Future<Output = Duration>,
     ) -> Result<Metrics, ServeError> {
         let tls = bound.tls_for(b"http/1.1");
         let listener = bound.into_listener()?;
         let gateway = Arc::new(self);
+        let leaving = async {
+            shutdown.await;
+            gateway.leaving.store(true, Ordering::Release);
+            left.await
+        };
         let drain = tokio::select! {
             biased;
-            drain = shutdown => drain,
-            () = accept(&gateway, &listener, tls) => Duration::ZERO,
+            drain = leaving => drain,
+            () = accept(&gateway, &listener, tls.clone()) => Duration::ZERO,
             () = gateway.refusals.keep_telling() => Duration::ZERO,
         };
-        drop(listener);
+        let take = |stream, peer| {
+            let (gateway, tls) = (Arc::clone(&gateway), tls.clone());
+            tokio::spawn(serve_connection(gateway, stream, tls, peer));
+        };
+        listener.close(take).await;
         gateway.stopping.store(true, Ordering::Release);
         gateway.close_all(drain).await;
         gateway.refusals.tell();
@@ -170,7 +191,7 @@ impl Gateway {
     }
 
     fn health(&self) -> Answer {
-        if self.stopping.load(Ordering::Acquire) {
+        if self.leaving.load(Ordering::Acquire) {
             return Answer::json(503, r#"{"status":"stopping"}"#);
         }
         if !self.bus.is_up() {
@@ -216,7 +237,8 @@ async fn serve_connection(
         Some((stream, request))
     };
     // Boxed: what opening needs must not stay with the session for hours.
-    let opened = tokio::time::timeout(REQUEST_LIMIT, Box::pin(opening)).await;
+    let limit = gateway.options.request_timeout;
+    let opened = tokio::time::timeout(limit, Box::pin(opening)).await;
     let Ok(Some((mut stream, request))) = opened else {
         return;
     };
@@ -226,7 +248,7 @@ async fn serve_connection(
         Err(None) => return,
     };
     let answer = match (request.method.as_str(), request.path.as_str()) {
-        ("GET", "/health") => gateway.health(),
+        ("GET", "/health" | "/ready") => gateway.health(),
         ("GET", "/metrics") => Answer::text(200, gateway.metrics.prometheus(&gateway)),
         _ if gateway.options.echo => match request.upgrade() {
             Ok(upgrade) => return echo::serve(&gateway.options, stream, &upgrade).await,

@@ -89,7 +89,7 @@ pub(super) async fn admit(
             "a token is needed: Authorization: Bearer, or the subprotocols bearer, TOKEN",
         ));
     };
-    if let Err(refusal) = gateway.verifier.check(token, session) {
+    if let Err(refusal) = gateway.keys.check(token, session) {
         use crate::token::Refusal;
         let reason = match refusal {
             Refusal::NotGenuine => "token_not_genuine",

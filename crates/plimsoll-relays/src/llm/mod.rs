@@ -3,30 +3,38 @@
 //!
 //! Invariant: a frame's number is one more than the one before it in its session, over
 //! all runs and all instances, and the last frame of a run is its `done`. Instances
-//! share nothing but the bus, so any of them takes any request.
+//! share nothing but the bus, so any of them takes any request, and one that stops before its
+//! runs have ended hands them to the others.
 
+mod connection;
 mod frames;
-mod listener;
 mod run;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use plimsoll_protocols::serving::accepting::accept;
 use plimsoll_protocols::serving::{Bound, ServeError};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::{BeginError, Bus, BusError, new_epoch};
-use crate::token::Signer;
+use crate::token::Keys;
+use connection::Connection;
 use frames::Text;
-use listener::Port;
+
+/// The longest body of a request. Bytes.
+const MOST_BODY: usize = 2 << 20;
+/// After the drain time: what others may take over takes no longer.
+const HAND_OVER_LIMIT: Duration = Duration::from_secs(3);
 
 /// The answer unless another is asked for: 18 tokens.
 pub const RESPONSE_TEXT: &str = "Load is what a link carries, and the load line shows how \
@@ -43,6 +51,12 @@ pub struct LlmOptions {
     pub text: String,
     /// How many tokens, the text repeated or cut; `None`: as many as the text has words.
     pub tokens: Option<usize>,
+    /// From accept to the end of the first request's head, and from any head to the end of its
+    /// body.
+    pub request_timeout: Duration,
+    /// When the service is told to stop it serves on for so long, while `/ready` and `/health`
+    /// answer 503: balancers have to notice before clients do.
+    pub lame_duck: Duration,
 }
 
 impl Default for LlmOptions {
@@ -52,6 +66,8 @@ impl Default for LlmOptions {
             jitter: Duration::ZERO,
             text: RESPONSE_TEXT.to_owned(),
             tokens: None,
+            request_timeout: Duration::from_secs(10),
+            lame_duck: Duration::ZERO,
         }
     }
 }
@@ -62,14 +78,17 @@ pub struct LlmStats {
     pub sessions: u64,
     pub runs: u64,
     pub tokens: u64,
-    /// Runs whose end could not be brought to the bus.
+    /// Runs that another instance has carried on.
+    pub handed_over: u64,
+    /// Runs that ended before their last token, with `"finish":"error"`, or whose end could not
+    /// be brought to the bus.
     pub unfinished: u64,
 }
 
 /// The service, ready to be served.
 pub struct Llm {
     bus: Bus,
-    signer: Signer,
+    keys: Keys,
     text: Text,
     options: LlmOptions,
     counters: Counters,
@@ -77,6 +96,8 @@ pub struct Llm {
     running: watch::Sender<usize>,
     /// True once runs are to end at once.
     halt: watch::Sender<bool>,
+    /// It was told to stop: who asks is to go elsewhere, who comes is served.
+    leaving: AtomicBool,
 }
 
 #[derive(Default)]
@@ -84,65 +105,70 @@ struct Counters {
     sessions: AtomicU64,
     runs: AtomicU64,
     tokens: AtomicU64,
+    handed_over: AtomicU64,
     unfinished: AtomicU64,
 }
 
 impl Llm {
-    pub fn new(bus: Bus, signer: Signer, options: LlmOptions) -> Llm {
+    pub fn new(bus: Bus, keys: Keys, options: LlmOptions) -> Llm {
         Llm {
             bus,
-            signer,
+            keys,
             text: Text::new(&options.text, options.tokens),
             options,
             counters: Counters::default(),
             running: watch::Sender::new(0),
             halt: watch::Sender::new(false),
+            leaving: AtomicBool::new(false),
         }
     }
 
-    /// Serves HTTP/1.1 until `shutdown` completes; runs that go on may then end within the
-    /// drain time, and are ended with `"finish":"error"` after it.
+    fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// Serves HTTP/1.1 until `shutdown` completes, and for the lame duck's time after it. Runs
+    /// that go on may then end within the drain time. Those that have not are handed to another
+    /// instance, or end with `"finish":"error"` where there is none.
     ///
     /// # Errors
     /// When the listening socket itself fails.
     pub async fn serve(
         self,
         bound: Bound,
-        shutdown: impl Future<Output = ()> + Send + 'static,
+        shutdown: impl Future<Output = ()>,
     ) -> Result<LlmStats, ServeError> {
         let drain = bound.drain();
-        let tls = bound.tls_for(b"http/1.1");
-        let listener = Port::new(bound.into_listener()?, tls);
         let llm = Arc::new(self);
+        let adopting = run::adopt_offered(&llm).await;
         let router = axum::Router::new()
             .route("/session/create", post(create))
             .route("/session/{id}/run", post(start_run))
             .route("/session/{id}/close", post(close))
             .route("/health", get(health))
+            .route("/ready", get(health))
             .with_state(Arc::clone(&llm));
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
+        let mut end = Instant::now();
+        let leaving = async {
             shutdown.await;
-            let _ = stop.send(());
-        });
-        let serving = tokio::spawn(async move { serving.await });
-        // Also when the server has failed: the sender is then gone.
-        let _ = stopped.await;
+            llm.leaving.store(true, Ordering::Release);
+            // Others' runs would not end here.
+            drop(adopting);
+            tokio::time::sleep(llm.options.lame_duck).await;
+            end = Instant::now() + drain;
+        };
+        let connection = Connection::new(&llm, router);
+        // What was asked is answered before the runs are counted: none is begun after that.
+        accept(bound.speaking(b"http/1.1"), connection, leaving).await?;
         let mut running = llm.running.subscribe();
-        let ended = running.wait_for(|running| *running == 0);
-        if tokio::time::timeout(drain, ended).await.is_err() {
+        let all_ended = |running: &usize| *running == 0;
+        if timeout_at(end, running.wait_for(all_ended)).await.is_err() {
             llm.halt.send_replace(true);
-            let ended = running.wait_for(|running| *running == 0);
-            let _ = tokio::time::timeout(Duration::from_secs(2), ended).await;
+            let _ = timeout(HAND_OVER_LIMIT, running.wait_for(all_ended)).await;
         }
-        // Idle connections that clients keep open are not waited for.
-        match tokio::time::timeout(Duration::from_millis(200), serving).await {
-            Ok(Ok(Err(source))) => Err(ServeError::Io {
-                doing: "accepting connections",
-                source,
-            }),
-            _ => Ok(llm.stats()),
-        }
+        let left = *llm.running.borrow() as u64;
+        llm.counters.unfinished.fetch_add(left, Ordering::Relaxed);
+        Ok(llm.stats())
     }
 
     fn stats(&self) -> LlmStats {
@@ -151,6 +177,7 @@ impl Llm {
             sessions: value(&self.counters.sessions),
             runs: value(&self.counters.runs),
             tokens: value(&self.counters.tokens),
+            handed_over: value(&self.counters.handed_over),
             unfinished: value(&self.counters.unfinished),
         }
     }
@@ -161,7 +188,7 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
     if let Err(e) = llm.bus.create(&session, new_epoch()).await {
         return unavailable(&e);
     }
-    match llm.signer.sign(&session) {
+    match llm.keys.sign(&session) {
         Ok(token) => {
             llm.counters.sessions.fetch_add(1, Ordering::Relaxed);
             // Clients look for it under either name.
@@ -189,11 +216,20 @@ struct Asked {
 async fn start_run(
     State(llm): State<Arc<Llm>>,
     Path(session): Path<String>,
-    body: Bytes,
+    body: Body,
 ) -> Response {
     if !is_session_id(&session) {
         return problem(StatusCode::NOT_FOUND, "no such session");
     }
+    let body = match timeout(llm.options.request_timeout, to_bytes(body, MOST_BODY)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(e)) => return problem(StatusCode::BAD_REQUEST, &format!("the body: {e}")),
+        Err(_) => {
+            let close = [(header::CONNECTION, "close")];
+            let late = problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+            return (close, late).into_response();
+        }
+    };
     if !body.is_empty()
         && let Err(e) = serde_json::from_slice::<Asked>(&body)
     {
@@ -225,6 +261,10 @@ async fn close(State(llm): State<Arc<Llm>>, Path(session): Path<String>) -> Resp
 }
 
 async fn health(State(llm): State<Arc<Llm>>) -> Response {
+    if llm.is_leaving() {
+        let stopping = Json(json!({ "status": "stopping" }));
+        return (StatusCode::SERVICE_UNAVAILABLE, stopping).into_response();
+    }
     if !llm.bus.is_up() {
         return problem(StatusCode::SERVICE_UNAVAILABLE, "the bus is not reachable");
     }

@@ -1,7 +1,8 @@
 //! One run: its tokens at their pace, its `done`, and both for certain.
 //!
 //! The frames of a run are kept until its end has reached the bus. When the bus may have
-//! lost some, all are posted again; who reads drops what it has.
+//! lost some, all are posted again; who reads drops what it has. A run that its instance can't
+//! bring to its end is offered to the others, one of which goes on after the log's last frame.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +10,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Llm;
 use super::frames::{Finish, Place};
-use crate::bus::{BeginError, Begun, Bus, Listening, Part, Sink, Way};
+use crate::bus::{
+    BeginError, Begun, Bus, BusError, HISTORY_PAGE, Listening, Offer, Part, RENEW_EVERY, Sink,
+    Stamp, Way,
+};
 
 /// How long the end of a run is tried to be brought to a bus that is away.
 const END_LIMIT: Duration = Duration::from_secs(60);
+/// Offers that wait to be looked at; who offers more is not answered, and keeps them.
+const MOST_OFFERS: usize = 100_000;
 
 /// Begins a run and lets it go on by itself.
 pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, BeginError> {
@@ -32,23 +38,116 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, Begi
         run: begun.last + 1,
     };
     llm.counters.runs.fetch_add(1, Ordering::Relaxed);
-    llm.running.send_modify(|running| *running += 1);
-    let running = Running(Arc::clone(llm));
-    let posted = Posted {
-        bus: llm.bus.clone(),
-        session,
-        frames: Vec::new(),
-        begun,
-        ended: false,
-        generation: llm.bus.generation(),
-        losses: llm.bus.losses(),
-    };
-    tokio::spawn(async move { stream(running, place, posted, cancel, listening).await });
+    let running = Running::new(llm);
+    let posted = Posted::new(llm, session, begun, Vec::new());
+    let tokens = llm.text.len();
+    tokio::spawn(async move { stream(running, place, posted, tokens, cancel, listening).await });
     Ok(place)
+}
+
+/// Takes over runs that other instances offer, until dropped. `None`: there are no others, or the
+/// bus is away.
+pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
+    let (tell, mut told) = mpsc::channel(MOST_OFFERS);
+    let listening = match llm.bus.hear_offers(Arc::new(Offers(tell))).await {
+        Ok(listening) => listening?,
+        Err(e) => {
+            tracing::warn!("runs of other instances can't be taken over: {e}");
+            return None;
+        }
+    };
+    let llm = Arc::clone(llm);
+    tokio::spawn(async move {
+        while let Some(offer) = told.recv().await {
+            if llm.is_leaving() {
+                return;
+            }
+            let running = Running::new(&llm);
+            tokio::spawn(async move {
+                let session = offer.session.clone();
+                if let Err(e) = adopt(running, offer).await {
+                    tracing::warn!(session, "taking a run over: {e}");
+                }
+            });
+        }
+    });
+    Some(listening)
+}
+
+/// Carries on a run that another instance has offered, if nobody else does.
+async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
+    let llm = Arc::clone(&running.0);
+    let cancel = Arc::new(Cancel::default());
+    let sink = Arc::clone(&cancel) as Arc<dyn Sink>;
+    let listening = llm.bus.listen(&offer.session, Way::Up, sink).await?;
+    if !llm.bus.take(&offer).await? {
+        return Ok(());
+    }
+    tracing::info!(
+        session = offer.session,
+        "carrying on a run of another instance"
+    );
+    let (begun, tokens) = (offer.begun(), offer.tokens);
+    let place = Place {
+        epoch: begun.epoch,
+        run: begun.last + 1,
+    };
+    let frames = frames_of_run(&llm.bus, &offer.session, place).await;
+    let posted = Posted::new(&llm, offer.session, begun, frames);
+    stream(running, place, posted, tokens, cancel, listening).await;
+    Ok(())
+}
+
+/// What the log has of a run. The run is ours by now, so that nobody else adds to it.
+async fn frames_of_run(bus: &Bus, session: &str, place: Place) -> Vec<Bytes> {
+    let give_up = Instant::now() + END_LIMIT;
+    let mut frames = Vec::new();
+    let mut position = place.run - 1;
+    loop {
+        let page = match bus.history(session, position).await {
+            Ok(page) => page,
+            Err(_) if Instant::now() < give_up => {
+                sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+            Err(_) => return frames,
+        };
+        for frame in &page {
+            let stamp = Stamp::of(frame);
+            let next = place.run + frames.len() as u64;
+            if stamp.seq == Some(next) && stamp.epoch == Some(place.epoch) {
+                frames.push(frame.clone());
+            }
+        }
+        if page.len() < HISTORY_PAGE {
+            return frames;
+        }
+        position += HISTORY_PAGE as u64;
+    }
+}
+
+/// Offers of other instances, as they come.
+struct Offers(mpsc::Sender<Offer>);
+
+impl Sink for Offers {
+    fn message(&self, payload: &Bytes) {
+        if let Ok(offer) = serde_json::from_slice(payload) {
+            let _ = self.0.try_send(offer);
+        }
+    }
+
+    fn resync(&self) {}
 }
 
 /// Counts the run as going on until dropped.
 struct Running(Arc<Llm>);
+
+impl Running {
+    fn new(llm: &Arc<Llm>) -> Running {
+        llm.running.send_modify(|running| *running += 1);
+        Running(Arc::clone(llm))
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -60,17 +159,20 @@ async fn stream(
     running: Running,
     place: Place,
     mut posted: Posted,
+    tokens: usize,
     cancel: Arc<Cancel>,
     listening: Listening,
 ) {
     let llm = &running.0;
     let begun = Instant::now();
+    let mut renewed = begun;
     let mut halt = llm.halt.subscribe();
     let mut finish = Finish::Stop;
-    let mut sent = 0;
-    while sent < llm.text.len() {
+    let first = posted.frames.len();
+    let mut sent = first;
+    while sent < tokens {
         // From the run's begin, so that lateness does not add up.
-        let due = begun + llm.options.token_delay * (sent as u32 + 1);
+        let due = begun + llm.options.token_delay * ((sent - first) as u32 + 1);
         let due = jittered(
             due,
             llm.options.jitter,
@@ -89,13 +191,24 @@ async fn stream(
         // Where that fails it is tried with the next one.
         posted.restore_if_lost().await;
         sent += 1;
+        if renewed.elapsed() >= RENEW_EVERY {
+            renewed = Instant::now();
+            llm.bus.renew(&posted.session);
+        }
     }
     llm.counters
         .tokens
-        .fetch_add(sent as u64, Ordering::Relaxed);
+        .fetch_add((sent - first) as u64, Ordering::Relaxed);
+    if finish == Finish::Error && posted.hand_over(tokens).await {
+        llm.counters.handed_over.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
     posted.add(place.done(sent, finish), true);
-    if !posted.finish().await {
+    let whole = posted.finish().await;
+    if !whole || finish == Finish::Error {
         llm.counters.unfinished.fetch_add(1, Ordering::Relaxed);
+    }
+    if !whole {
         tracing::error!(
             session = posted.session,
             "the end of a run did not reach the bus"
@@ -129,6 +242,31 @@ struct Posted {
 }
 
 impl Posted {
+    fn new(llm: &Llm, session: String, begun: Begun, frames: Vec<Bytes>) -> Posted {
+        Posted {
+            bus: llm.bus.clone(),
+            session,
+            frames,
+            begun,
+            ended: false,
+            generation: llm.bus.generation(),
+            losses: llm.bus.losses(),
+        }
+    }
+
+    /// Whether another instance carries the run on.
+    async fn hand_over(&mut self, tokens: usize) -> bool {
+        // Only what the log has can be carried on.
+        let logged = self.frames.is_empty() || self.bus.confirm(&self.session).await.is_ok();
+        logged
+            && !self.repost_if_lost()
+            && self
+                .bus
+                .offer(&self.session, self.begun, tokens)
+                .await
+                .unwrap_or(false)
+    }
+
     fn add(&mut self, frame: Bytes, last: bool) {
         self.frames.push(frame);
         self.ended = last;

@@ -12,6 +12,7 @@ mod conformance;
 mod flow;
 mod killing;
 mod late;
+mod leaving;
 mod load;
 mod redis;
 mod refusals;

@@ -81,6 +81,17 @@ impl Server {
         let _ = stream.read(&mut [0; 64]).unwrap();
     }
 
+    /// What Redis answers to a command, as it is on the wire.
+    pub(crate) fn ask(&self, command: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream
+            .write_all(format!("{command}\r\n").as_bytes())
+            .unwrap();
+        let mut answer = [0; 4096];
+        let n = stream.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..n]).into_owned()
+    }
+
     fn restart(&mut self) {
         self.child = Server::spawn(self.port, &self.path);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use plimsoll_protocols::serving::Listen;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
-use plimsoll_relays::llm::{Llm, LlmOptions};
-use plimsoll_relays::token::{Signer, Verifier};
+use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats};
+use plimsoll_relays::token::Keys;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -43,8 +43,8 @@ impl GatewayProcess {
     }
 
     fn with_secret(bus: &Bus, options: GatewayOptions, secret: &[u8]) -> GatewayProcess {
-        let verifier = Verifier::new(&[secret.to_vec()]).unwrap();
-        let gateway = Gateway::new(bus.clone(), verifier, options);
+        let keys = Keys::new(&[secret.to_vec()]).unwrap();
+        let gateway = Gateway::new(bus.clone(), keys, options);
         let bound = listen().bind().unwrap();
         let address = bound.address().tcp().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -59,6 +59,11 @@ impl GatewayProcess {
             stop: Some(stop),
             task,
         }
+    }
+
+    /// Tells it to stop, and does not wait.
+    pub(crate) fn begin_to_stop(&mut self) {
+        self.stop.take();
     }
 
     /// Waits until one of the gateway's counters or gauges is `least` or more.
@@ -87,11 +92,49 @@ impl GatewayProcess {
     }
 }
 
+/// A backend.
+pub(crate) struct Api {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<LlmStats>,
+}
+
+impl Api {
+    pub(crate) fn start(bus: &Bus, options: LlmOptions) -> Api {
+        let keys = Keys::new(&[SECRET.to_vec()]).unwrap();
+        let llm = Llm::new(bus.clone(), keys, options);
+        let bound = listen().bind().unwrap();
+        let address = bound.address().tcp().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let stopped = async {
+                let _ = stopped.await;
+            };
+            llm.serve(bound, stopped).await.unwrap()
+        });
+        Api {
+            address,
+            stop: Some(stop),
+            task,
+        }
+    }
+
+    /// Tells it to stop, and does not wait.
+    pub(crate) fn begin_to_stop(&mut self) {
+        self.stop.take();
+    }
+
+    pub(crate) async fn stop(mut self) -> LlmStats {
+        self.stop.take();
+        self.task.await.unwrap()
+    }
+}
+
 pub(crate) struct Stack {
     pub(crate) bus: Bus,
     pub(crate) api: SocketAddr,
     pub(crate) gateway: GatewayProcess,
-    _stop: oneshot::Sender<()>,
+    _api: Api,
 }
 
 impl Stack {
@@ -100,35 +143,31 @@ impl Stack {
     }
 
     pub(crate) fn on(bus: Bus, llm: LlmOptions, gateway: GatewayOptions) -> Stack {
-        let llm = Llm::new(bus.clone(), Signer::new(SECRET).unwrap(), llm);
-        let bound = listen().bind().unwrap();
-        let api = bound.address().tcp().unwrap();
-        let (stop, stopped) = oneshot::channel();
-        tokio::spawn(async move {
-            let stopped = async {
-                let _ = stopped.await;
-            };
-            llm.serve(bound, stopped).await.unwrap()
-        });
+        let api = Api::start(&bus, llm);
         Stack {
             gateway: GatewayProcess::start(&bus, gateway),
             bus,
-            api,
-            _stop: stop,
+            api: api.address,
+            _api: api,
         }
     }
 
     /// A session and its token.
     pub(crate) async fn session(&self) -> (String, String) {
-        let (status, made) = post(self.api, "/session/create").await;
-        assert_eq!(status, 200, "{made}");
-        let text = |key: &str| made[key].as_str().unwrap().to_owned();
-        (text("session_id"), text("token"))
+        session(self.api).await
     }
 
     pub(crate) async fn run(&self, session: &str) -> u16 {
         post(self.api, &format!("/session/{session}/run")).await.0
     }
+}
+
+/// A session of a backend, and its token.
+pub(crate) async fn session(api: SocketAddr) -> (String, String) {
+    let (status, made) = post(api, "/session/create").await;
+    assert_eq!(status, 200, "{made}");
+    let text = |key: &str| made[key].as_str().unwrap().to_owned();
+    (text("session_id"), text("token"))
 }
 
 /// One that knows another secret.

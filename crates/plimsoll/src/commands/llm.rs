@@ -10,10 +10,11 @@ use plimsoll_protocols::serving::{Bound, Listen, runtime};
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions};
 use plimsoll_relays::llm::{Llm, LlmOptions, RESPONSE_TEXT};
-use plimsoll_relays::token::{Signer, Verifier};
+use plimsoll_relays::token::Keys;
 use tokio::time::Instant;
 
-use super::relay::{BusFlags, SecretFlags, WAIT_FOR_BUS, gateway_counts};
+use super::relay::{BusFlags, SecretFlags, ServiceFlags, WAIT_FOR_BUS, gateway_counts};
+use super::renewing;
 use super::tls_flags::ServerTlsFlags;
 use crate::arguments::{Json, boolish, listening_address};
 use crate::console;
@@ -93,7 +94,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
     reuse_port: bool,
 
-    /// How long runs that go on may take at the end.
+    #[command(flatten)]
+    service: ServiceFlags,
+
+    /// How long runs that go on may take at the end; then another backend carries them on.
     #[arg(
         long,
         env = "PLIMSOLL_DRAIN",
@@ -128,8 +132,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     let secrets = arguments
         .secret
         .read(environment, arguments.bus.redis.is_none())?;
-    let signer = Signer::new(&secrets[0]).map_err(Failure::error)?;
-    let verifier = Verifier::new(&secrets).map_err(Failure::error)?;
+    let keys = Keys::new(&secrets).map_err(Failure::error)?;
     let bound = bind("--listen", &arguments.listen)?;
     let gateway_bound = arguments
         .with_gateway
@@ -141,11 +144,16 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
         jitter: arguments.jitter.0,
         text: arguments.text.clone(),
         tokens: arguments.tokens.map(|n| n as usize),
+        request_timeout: arguments.service.request_timeout.0,
+        lame_duck: arguments.service.lame_duck.0,
     };
+    let renewals = [Some(&bound), gateway_bound.as_ref()];
+    let renewals = renewals.into_iter().flatten().filter_map(Bound::renewal);
+    renewing::at_hangup(&arguments.secret, environment, &keys, renewals.collect())?;
 
     let stop = tokio::sync::watch::Sender::new(false);
-    let mut stopped = stop.subscribe();
-    let drain = arguments.drain.0;
+    let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());
+    let (drain, lame_duck) = (arguments.drain.0, arguments.service.lame_duck.0);
     stopping::on_signal(move |wish| match wish {
         stopping::Wish::Gracefully => {
             stop.send_replace(true);
@@ -162,38 +170,54 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
             bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
             announce(arguments, "llm", &bound)?;
             let gateway = gateway_bound.map(|bound| {
-                let gateway = Gateway::new(bus.clone(), verifier, GatewayOptions::default());
+                let options = GatewayOptions {
+                    request_timeout: arguments.service.request_timeout.0,
+                    ..GatewayOptions::default()
+                };
+                let gateway = Gateway::new(bus.clone(), keys.clone(), options);
                 (gateway, bound)
             });
             if let Some((_, bound)) = &gateway {
                 announce(arguments, "gateway", bound)?;
             }
             // The gateway outlives the runs: their tokens are to arrive.
-            let (tell_end, told_end) = tokio::sync::oneshot::channel();
+            let ended = tokio::sync::watch::Sender::new(false);
+            let (mut told_end, mut service_ended) = (ended.subscribe(), ended.subscribe());
             let stop_began = Arc::new(OnceLock::new());
             let stopping = Arc::clone(&stop_began);
             let relaying = async {
                 match gateway {
                     None => Ok(None),
                     Some((gateway, bound)) => gateway
-                        .serve_until(bound, async move {
-                            // Dropped when the service has failed: that is its end, too.
-                            let _: Result<(), _> = told_end.await;
-                            let spent = stop_began.get().map_or(drain, Instant::elapsed);
-                            drain.saturating_sub(spent).max(SHORTEST_GOODBYE.min(drain))
-                        })
+                        .serve_until(
+                            bound,
+                            async move {
+                                // A service that has failed is its gateway's end, too.
+                                tokio::select! {
+                                    _ = gateway_stopped.wait_for(|stopped| *stopped) => {}
+                                    _ = service_ended.wait_for(|ended| *ended) => {}
+                                }
+                            },
+                            async move {
+                                let _ = told_end.wait_for(|ended| *ended).await;
+                                let all = lame_duck + drain;
+                                let spent = stop_began.get().map_or(all, Instant::elapsed);
+                                let shortest = SHORTEST_GOODBYE.min(drain);
+                                all.saturating_sub(spent).max(shortest)
+                            },
+                        )
                         .await
                         .map(Some),
                 }
             };
             let serving = async {
-                let llm = Llm::new(bus, signer, options);
+                let llm = Llm::new(bus, keys, options);
                 let served = llm.serve(bound, async move {
                     let _ = stopped.wait_for(|stopped| *stopped).await;
                     let _ = stopping.set(Instant::now());
                 });
                 let served = served.await;
-                let _ = tell_end.send(());
+                ended.send_replace(true);
                 served
             };
             let (served, relayed) = tokio::join!(serving, relaying);
@@ -206,6 +230,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
         ("sessions", stats.sessions),
         ("runs", stats.runs),
         ("tokens", stats.tokens),
+        ("handed over", stats.handed_over),
         ("unfinished", stats.unfinished),
     ];
     if let Some(metrics) = &relayed {

@@ -14,6 +14,7 @@ pub(crate) mod llm;
 pub(crate) mod payload;
 pub(crate) mod plugin;
 pub(crate) mod relay;
+mod renewing;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod serve;

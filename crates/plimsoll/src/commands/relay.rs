@@ -13,9 +13,10 @@ use plimsoll_protocols::serving::{Bound, Listen, runtime};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Config, Sidecar};
-use plimsoll_relays::token::{SHORTEST_SECRET, Verifier};
+use plimsoll_relays::token::{Keys, SHORTEST_SECRET};
 
 use super::llm::conclude;
+use super::renewing;
 use super::tls_flags::ServerTlsFlags;
 use crate::arguments::{Json, boolish, listening_address};
 use crate::console;
@@ -155,6 +156,9 @@ struct GatewayArguments {
     #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
     reuse_port: bool,
 
+    #[command(flatten)]
+    service: ServiceFlags,
+
     /// At the end, sessions are closed with 1012 within this time.
     #[arg(
         long,
@@ -168,8 +172,31 @@ struct GatewayArguments {
     json: Json,
 }
 
-/// The secret that tokens are signed with.
+/// How a service treats those who connect, and those who ask whether it is well.
 #[derive(Debug, Args)]
+pub(super) struct ServiceFlags {
+    /// How long a client may take to send its request.
+    #[arg(
+        long,
+        env = "PLIMSOLL_REQUEST_TIMEOUT",
+        value_name = "TIME",
+        default_value = "10s"
+    )]
+    pub(super) request_timeout: Period,
+
+    /// At the end, answer /ready and /health with 503 and serve on for this time, so that
+    /// balancers notice before clients do.
+    #[arg(
+        long,
+        env = "PLIMSOLL_LAME_DUCK",
+        value_name = "TIME",
+        default_value = "0s"
+    )]
+    pub(super) lame_duck: Period,
+}
+
+/// The secret that tokens are signed with.
+#[derive(Clone, Debug, Args)]
 pub(super) struct SecretFlags {
     /// A file that holds the secret of the tokens, at least 32 bytes; given again for the one
     /// before, while it is being rotated [default: the variables JWT_SECRET, JWT_SECRET_PREVIOUS].
@@ -178,6 +205,11 @@ pub(super) struct SecretFlags {
 }
 
 impl SecretFlags {
+    /// Another reading may find others.
+    pub(super) fn is_of_files(&self) -> bool {
+        !self.jwt_secret_file.is_empty()
+    }
+
     /// At least one secret, the one to sign with first.
     pub(super) fn read(
         &self,
@@ -349,7 +381,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         ));
     }
     let secrets = arguments.secret.read(environment, arguments.echo)?;
-    let verifier = Verifier::new(&secrets).map_err(Failure::error)?;
+    let keys = Keys::new(&secrets).map_err(Failure::error)?;
     let bound = Listen {
         address: listening_address("--listen", &arguments.listen)?,
         reuse_port: arguments.reuse_port,
@@ -366,8 +398,12 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         max_sessions: arguments.max_sessions,
         max_message: size(arguments.max_message),
         max_queue: size(arguments.max_queue),
+        request_timeout: arguments.service.request_timeout.0,
+        lame_duck: arguments.service.lame_duck.0,
         echo: arguments.echo,
     };
+    let renewals = bound.renewal().into_iter().collect();
+    renewing::at_hangup(&arguments.secret, environment, &keys, renewals)?;
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let mut stop = Some(stop);
     stopping::on_signal(move |wish| match (wish, stop.take()) {
@@ -388,7 +424,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
             let stopped = async {
                 let _ = stopped.await;
             };
-            Gateway::new(bus, verifier, options)
+            Gateway::new(bus, keys, options)
                 .serve(bound, stopped)
                 .await
                 .map_err(Failure::error)

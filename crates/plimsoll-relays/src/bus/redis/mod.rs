@@ -3,6 +3,7 @@
 
 mod address;
 mod line;
+mod offers;
 mod resp;
 
 use std::collections::VecDeque;
@@ -30,6 +31,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Channels in one SUBSCRIBE.
 const SUBSCRIBE_AT_ONCE: usize = 512;
 const AFTER_CLOSE_SECONDS: &str = "60";
+/// How long the lock of a run lasts that its backend does not renew, because it was killed.
+const LEASE_SECONDS: &[u8] = b"60";
 /// Sets KEYS[1] to "EPOCH SEQ", for ARGV[3] seconds; not to a lower number of the same epoch.
 const NOTE_STOPPED: &[u8] = b"local old = redis.call('GET', KEYS[1]) \
     if old then \
@@ -255,7 +258,7 @@ impl Redis {
         let ttl = self.ttl_seconds.as_bytes();
         let commands: [&[&[u8]]; 2] = [
             &[b"SET", key.as_bytes(), known.as_bytes(), b"NX", b"EX", ttl],
-            &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", ttl],
+            &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
         ];
         self.ask(&commands[..1 + usize::from(running)])
             .await
@@ -284,7 +287,7 @@ impl Redis {
         let replies = self
             .ask(&[
                 &[b"GET", epoch.as_bytes()],
-                &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", ttl],
+                &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
                 &[b"LINDEX", log.as_bytes(), b"-1"],
                 &[b"PUBSUB", self.words.count, up.as_bytes()],
                 &[b"EXPIRE", epoch.as_bytes(), ttl],
@@ -306,6 +309,7 @@ impl Redis {
                 return Err(BeginError::Busy);
             }
             tracing::info!(session, "taking over from a run whose backend is gone");
+            self.renew(session);
         }
         let last = match replies.get(2) {
             Some(Reply::Text(frame)) => Stamp::of(frame).seq.unwrap_or(0),
@@ -336,6 +340,18 @@ impl Redis {
             put_command(out, &[self.words.publish, down.as_bytes(), frame]);
             self.answers.lock().push_back(Waiting {
                 left: commands,
+                got: Vec::new(),
+                tell: None,
+            });
+        });
+    }
+
+    pub(super) fn renew(&self, session: &str) {
+        let lock = run_key(session);
+        self.commands.send(|out| {
+            put_command(out, &[b"SET", lock.as_bytes(), b"1", b"EX", LEASE_SECONDS]);
+            self.answers.lock().push_back(Waiting {
+                left: 1,
                 got: Vec::new(),
                 tell: None,
             });

@@ -1,0 +1,70 @@
+//! Handing runs over: the lock of a run on offer holds the offer's name, and whoever replaces it
+//! has the run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{LEASE_SECONDS, Redis, Reply, as_number, run_key};
+use crate::bus::channels::{Listening, Sink};
+use crate::bus::{Begun, BusError, Offer};
+
+const CHANNEL: &str = "sessions:offers";
+/// Others take what they are offered by then.
+const TAKEN_LIMIT: Duration = Duration::from_millis(1500);
+const TAKEN_POLL: Duration = Duration::from_millis(20);
+/// Sets KEYS[1] to 1 for ARGV[2] seconds where it holds ARGV[1].
+const TAKE: &[u8] = b"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+    redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
+    return 1";
+
+impl Redis {
+    pub(in crate::bus) async fn hear_offers(
+        &self,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Listening, BusError> {
+        self.listen(CHANNEL, sink).await
+    }
+
+    pub(in crate::bus) async fn offer(
+        &self,
+        session: &str,
+        begun: Begun,
+        tokens: usize,
+    ) -> Result<bool, BusError> {
+        let (lock, offer) = (run_key(session), Offer::new(session, begun, tokens));
+        let Ok(text) = serde_json::to_vec(&offer) else {
+            return Ok(false);
+        };
+        let (lock, name) = (lock.as_bytes(), offer.name.as_bytes());
+        self.ask(&[&[b"SET", lock, name, b"EX", LEASE_SECONDS]])
+            .await?;
+        if self.publish(CHANNEL, &text).await? > 0 {
+            let limit = Instant::now() + TAKEN_LIMIT;
+            while Instant::now() < limit {
+                let replies = self.ask(&[&[b"GET", lock]]).await?;
+                match replies.first() {
+                    Some(Reply::Text(held)) if *held == offer.name => sleep(TAKEN_POLL).await,
+                    _ => return Ok(true),
+                }
+            }
+        }
+        // Ours again, unless it was taken just now.
+        Ok(!self.take(&offer).await?)
+    }
+
+    pub(in crate::bus) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
+        let lock = run_key(&offer.session);
+        let command: &[&[u8]] = &[
+            b"EVAL",
+            TAKE,
+            b"1",
+            lock.as_bytes(),
+            offer.name.as_bytes(),
+            LEASE_SECONDS,
+        ];
+        let replies = self.ask(&[command]).await?;
+        Ok(as_number(replies.first()) == Some(1))
+    }
+}

@@ -1,0 +1,94 @@
+//! The API's connections: HTTP/1.1 whose requests arrive in time, or are not waited for.
+//!
+//! A service that is leaving answers what it is asked with `Connection: close`, so that whoever
+//! keeps connections to it has none by the time that it is gone.
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::http::{HeaderValue, Request, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1::Builder;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use plimsoll_protocols::serving::Link;
+use plimsoll_protocols::serving::accepting::Serve;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::Llm;
+
+/// From the end of one request to the end of the next one's head. Longer than balancers keep
+/// connections that they don't use.
+const IDLE_LIMIT: Duration = Duration::from_secs(120);
+/// A connection that was just made when the service closed may still bring its request.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
+/// The longest head of a request. Bytes.
+const MOST_HEAD: usize = 64 * 1024;
+
+/// How a connection is served.
+#[derive(Clone)]
+pub(super) struct Connection {
+    http: Builder,
+    router: axum::Router,
+    llm: Arc<Llm>,
+}
+
+impl Connection {
+    pub(super) fn new(llm: &Arc<Llm>, router: axum::Router) -> Connection {
+        let mut http = Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(IDLE_LIMIT)
+            .max_buf_size(MOST_HEAD);
+        Connection {
+            http,
+            router,
+            llm: Arc::clone(llm),
+        }
+    }
+}
+
+impl Serve for Connection {
+    async fn serve<S: Link>(self, stream: S, mut stopped: watch::Receiver<()>) -> io::Result<()> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let (noting, llm) = (Arc::clone(&asked), Arc::clone(&self.llm));
+        let router = TowerToHyperService::new(self.router);
+        let service = service_fn(move |request: Request<Incoming>| {
+            noting.store(true, Ordering::Relaxed);
+            let (answering, llm) = (router.call(request), Arc::clone(&llm));
+            async move {
+                let mut answer = answering.await?;
+                if llm.is_leaving() {
+                    let close = HeaderValue::from_static("close");
+                    answer.headers_mut().insert(header::CONNECTION, close);
+                }
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        let mut serving = pin!(self.http.serve_connection(TokioIo::new(stream), service));
+        let mut late = pin!(sleep(self.llm.options.request_timeout));
+        let (mut stopping, mut waiting) = (false, true);
+        loop {
+            tokio::select! {
+                served = serving.as_mut() => return served.map_err(io::Error::other),
+                _ = stopped.changed(), if !stopping => {
+                    stopping = true;
+                    serving.as_mut().graceful_shutdown();
+                    let last = Instant::now() + LAST_REQUEST;
+                    let earlier = late.deadline().min(last);
+                    late.as_mut().reset(earlier);
+                }
+                () = late.as_mut(), if waiting => {
+                    if !asked.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                    waiting = false;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Backends and gateways that are told to stop: who asks is sent elsewhere, who comes is served,
+//! and what was accepted comes to its end, here or at another backend.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_relays::bus::Bus;
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::client::{Client, http, numbers, post};
+use crate::redis::Server;
+use crate::stack::{Api, GatewayProcess, Stack, quick, session};
+
+/// Longer than any test here looks.
+const LAME_DUCK: Duration = Duration::from_secs(600);
+
+async fn status(of: SocketAddr, path: &str) -> (u16, String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    http(of, &request).await
+}
+
+/// Waits until it says that it is stopping.
+async fn until_leaving(of: SocketAddr) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while status(of, "/ready").await.0 != 503 {
+        assert!(Instant::now() < limit, "it is ready still");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lame_duck_serves_who_comes_and_sends_away_who_asks() {
+    let bus = Bus::embedded(Duration::from_secs(60));
+    let mut api = Api::start(
+        &bus,
+        LlmOptions {
+            lame_duck: LAME_DUCK,
+            ..quick()
+        },
+    );
+    let options = GatewayOptions {
+        lame_duck: LAME_DUCK,
+        ..GatewayOptions::default()
+    };
+    let mut gateway = GatewayProcess::start(&bus, options);
+    for of in [api.address, gateway.address] {
+        for path in ["/ready", "/health"] {
+            assert!(status(of, path).await.1.starts_with("HTTP/1.1 200 "));
+        }
+    }
+    // A connection that a balancer keeps.
+    let mut kept = TcpStream::connect(api.address).await.unwrap();
+    api.begin_to_stop();
+    gateway.begin_to_stop();
+    for of in [api.address, gateway.address] {
+        until_leaving(of).await;
+        let (status, head, body) = status(of, "/health").await;
+        assert_eq!(
+            (status, &*body),
+            (503, r#"{"status":"stopping"}"#),
+            "{head}"
+        );
+    }
+    let (session, token) = session(api.address).await;
+    let mut client = Client::open(gateway.address, &session, &token, "")
+        .await
+        .ok()
+        .unwrap();
+    assert_eq!(
+        post(api.address, &format!("/session/{session}/run"))
+            .await
+            .0,
+        200
+    );
+    assert_eq!(client.until_done().await.len(), 19);
+    let request = b"POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    kept.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    // To the end: nobody is to send more over it.
+    kept.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("connection: close"), "{answer}");
+}
+
+/// Tokens for longer than the drain time of these tests, which is half a second.
+fn long() -> LlmOptions {
+    LlmOptions {
+        token_delay: Duration::from_millis(40),
+        tokens: Some(60),
+        ..LlmOptions::default()
+    }
+}
+
+const SESSIONS: usize = 12;
+
+/// Clients whose runs have begun at this backend.
+async fn running(api: SocketAddr, gateway: SocketAddr) -> Vec<(String, Client)> {
+    let mut clients = Vec::new();
+    for _ in 0..SESSIONS {
+        let (session, token) = session(api).await;
+        let client = Client::open(gateway, &session, &token, "").await;
+        assert_eq!(post(api, &format!("/session/{session}/run")).await.0, 200);
+        let mut client = client.ok().unwrap();
+        assert_eq!(client.frame().await["seq"], 1);
+        clients.push((session, client));
+    }
+    clients
+}
+
+fn finish(frames: &[Value]) -> &str {
+    frames.last().unwrap()["finish"].as_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_that_outlast_their_backend_are_carried_on_by_another() {
+    let server = Server::start();
+    let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
+    let first = Api::start(&server.bus().await, long());
+    let second = Api::start(&server.bus().await, long());
+    assert_eq!(status(second.address, "/ready").await.0, 200);
+    let clients = running(first.address, gateway.address).await;
+    let stats = first.stop().await;
+    let all = (stats.runs, stats.handed_over, stats.unfinished);
+    assert_eq!(all, (SESSIONS as u64, SESSIONS as u64, 0));
+    let begun = stats.tokens;
+    for (session, mut client) in clients {
+        let frames = client.until_done().await;
+        assert_eq!(numbers(&frames), (2..=61).collect::<Vec<u64>>());
+        assert_eq!(finish(&frames), "stop");
+        let lock = server.ask(&format!("EXISTS session:{session}:run"));
+        assert_eq!(lock, ":0\r\n");
+        // The session goes on where it now is.
+        assert_eq!(
+            post(second.address, &format!("/session/{session}/run"))
+                .await
+                .0,
+            200
+        );
+        assert_eq!(client.frame().await["seq"], 62);
+    }
+    assert!(
+        begun < SESSIONS as u64 * 60,
+        "there was something left: {begun}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_that_nobody_can_carry_on_end_with_an_error_and_leave_no_lock() {
+    let server = Server::start();
+    let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
+    let only = Api::start(&server.bus().await, long());
+    let clients = running(only.address, gateway.address).await;
+    let (one, _) = &clients[0];
+    let lasts: u32 = server
+        .ask(&format!("TTL session:{one}:run"))
+        .trim_start_matches(':')
+        .trim()
+        .parse()
+        .unwrap();
+    assert!((1..=60).contains(&lasts), "a lock for {lasts} s");
+    let stats = only.stop().await;
+    assert_eq!((stats.handed_over, stats.unfinished), (0, SESSIONS as u64));
+    for (session, mut client) in clients {
+        let frames = client.until_done().await;
+        assert_eq!(finish(&frames), "error");
+        let lock = server.ask(&format!("EXISTS session:{session}:run"));
+        assert_eq!(lock, ":0\r\n");
+    }
+}
+
+#[tokio::test]
+async fn requests_that_do_not_arrive_are_not_waited_for() {
+    let slow = Duration::from_millis(300);
+    let options = GatewayOptions {
+        request_timeout: slow,
+        ..GatewayOptions::default()
+    };
+    let stack = Stack::start(
+        LlmOptions {
+            request_timeout: slow,
+            ..quick()
+        },
+        options,
+    );
+    let (session, _) = stack.session().await;
+    let head = format!("POST /session/{session}/run HTTP/1.1\r\nHost: x\r\n");
+    let body = format!("{head}Content-Length: 20\r\n\r\n{{\"query\"");
+    let api = stack.api;
+    for (what, to, request, answer) in [
+        ("no head", api, "", ""),
+        ("half a head", api, &*head, ""),
+        ("half a body", api, &body, "HTTP/1.1 408 "),
+        ("no head", stack.gateway.address, "", ""),
+        (
+            "half a head",
+            stack.gateway.address,
+            "GET /health HTTP/1.1\r\n",
+            "",
+        ),
+    ] {
+        let (_, got, _) = http(to, request).await;
+        assert!(got.starts_with(answer), "{what}: {got}");
+        assert_eq!(got.is_empty(), answer.is_empty(), "{what}: {got}");
+    }
+    // Others are not in its way.
+    assert_eq!(post(api, &format!("/session/{session}/run")).await.0, 200);
+}

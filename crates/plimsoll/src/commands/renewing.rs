@@ -1,0 +1,43 @@
+//! SIGHUP: a server reads its certificates and secrets again.
+//!
+//! Files that can't be used change nothing, and are reported. Secrets from variables stay: a
+//! process's variables do not change.
+
+use plimsoll_protocols::serving::Renewal;
+use plimsoll_relays::token::Keys;
+
+use super::relay::SecretFlags;
+use crate::console;
+use crate::environment::Environment;
+use crate::failure::Failure;
+use crate::stopping;
+
+/// Renews at every SIGHUP from here on.
+///
+/// # Errors
+/// When the system refuses the handler.
+pub(super) fn at_hangup(
+    secret: &SecretFlags,
+    environment: &Environment,
+    keys: &Keys,
+    renewals: Vec<Renewal>,
+) -> Result<(), Failure> {
+    let (secret, environment, keys) = (secret.clone(), environment.clone(), keys.clone());
+    stopping::on_hangup(move || {
+        let certificates = renewals
+            .iter()
+            .try_for_each(|renewal| renewal.renew().map_err(Failure::error));
+        let secrets = match secret.is_of_files() {
+            false => Ok(()),
+            true => secret
+                .read(&environment, false)
+                .and_then(|secrets| keys.replace(&secrets).map_err(Failure::error)),
+        };
+        for (what, renewed) in [("certificates", certificates), ("secrets", secrets)] {
+            match renewed {
+                Ok(()) => console::tell(format_args!("{what}: read again")),
+                Err(e) => console::tell(format_args!("{what}: {e}; those from before stay in use")),
+            }
+        }
+    })
+}
