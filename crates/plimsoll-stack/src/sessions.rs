@@ -237,7 +237,8 @@ impl Stack {
                 format!("gateway-{}", i + 1),
                 &["relay", "gateway"],
                 *port,
-                &[],
+                // The balancer.
+                &["--trusted-proxy", "127.0.0.1"],
             )?;
         }
 

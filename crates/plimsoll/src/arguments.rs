@@ -18,6 +18,7 @@ use crate::commands;
 use crate::console;
 use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
+use crate::logging::Format;
 use crate::progress::Wish;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
@@ -64,6 +65,20 @@ pub(crate) struct Cli {
     /// Tell everything: TLS events, frames and state changes of each connection.
     #[arg(long, global = true, env = "PLIMSOLL_TRACE", value_parser = boolish(), help_heading = "Messages")]
     pub(crate) trace: bool,
+
+    /// Messages as text, or json: an object a line [default: text].
+    #[arg(
+        long,
+        global = true,
+        env = "PLIMSOLL_LOG_FORMAT",
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t,
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Messages"
+    )]
+    pub(crate) log_format: Format,
 }
 
 /// `1` and `yes` as well as `true`, since flags come from variables too.
@@ -195,7 +210,7 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
         chosen.try_contains_id(id.as_str()).unwrap_or(false)
             && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
             // They mean the same everywhere.
-            && !["progress", "quiet", "verbose", "trace"].contains(&id.as_str())
+            && !["progress", "quiet", "verbose", "trace", "log_format"].contains(&id.as_str())
     };
     match chosen.ids().find(|id| is_typed(id)) {
         None => Ok(()),

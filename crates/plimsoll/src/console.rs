@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::failure::Failure;
+use crate::logging::json_line;
 
 /// Writes a result. A reader that went away early (`| head`) is no error.
 ///
@@ -28,10 +30,26 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether what is told is a JSON object a line.
+static IN_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From here on what is told is a JSON object a line.
+pub(crate) fn in_json() {
+    IN_JSON.store(true, Ordering::Relaxed);
+}
+
 /// Tells a person something. There is nowhere to report that stderr is gone.
 pub(crate) fn tell(text: impl fmt::Display) {
     // Outside of the lock: what is told may be that this panicked.
     let text = text.to_string();
+    line(match IN_JSON.load(Ordering::Relaxed) {
+        true => json_line("INFO", &text),
+        false => text,
+    });
+}
+
+/// The same of a line that is as it is to be.
+pub(crate) fn line(text: String) {
     match lines().as_mut() {
         Some(held) => held.push(text),
         None => {
@@ -54,7 +72,7 @@ pub(crate) fn held() -> Vec<String> {
 pub(crate) fn release() {
     let held = lines().take();
     for text in held.into_iter().flatten() {
-        tell(text);
+        line(text);
     }
 }
 
@@ -63,7 +81,8 @@ pub(crate) struct Teller;
 
 impl Write for Teller {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        tell(String::from_utf8_lossy(line).trim_end_matches('\n'));
+        let text = String::from_utf8_lossy(line);
+        self::line(text.trim_end_matches('\n').to_owned());
         Ok(line.len())
     }
 

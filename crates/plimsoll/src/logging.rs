@@ -1,18 +1,182 @@
-//! `-v` and `--trace`: what happens inside, on stderr.
+//! What happens inside, on stderr: `-v`, `--trace`, `--log-format`.
+//!
+//! A server that can't reach its bus has something to say at every request. Of each place in the
+//! code so many messages are written in a while; the others are counted, and how many they were is
+//! written with the next one. Who asks for more than warnings gets all.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use plimsoll_engine::clock::Clock;
+use tracing::callsite::Identifier;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use crate::console;
+
+/// How messages are written: lines for people, or a JSON object a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+/// Messages of one place that are written in a while.
+const MOST: u64 = 10;
+const WHILE: Duration = Duration::from_secs(5);
 
 /// Warnings always; connections and decisions with `verbose`; frames and TLS events with `trace`.
-pub(crate) fn start(verbose: bool, trace: bool) {
+pub(crate) fn start(verbose: bool, trace: bool, format: Format) {
     let level = match (trace, verbose) {
         (true, _) => LevelFilter::TRACE,
         (_, true) => LevelFilter::DEBUG,
         _ => LevelFilter::WARN,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(|| crate::console::Teller)
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(|| console::Teller)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_target(false)
-        .init();
+        .with_target(false);
+    let throttle = (level == LevelFilter::WARN).then_some(Throttled);
+    THROTTLE.get_or_init(|| Throttle::new(format));
+    let registry = tracing_subscriber::registry().with(level);
+    match format {
+        Format::Text => registry.with(lines).with(throttle).init(),
+        Format::Json => {
+            console::in_json();
+            registry.with(lines.json()).with(throttle).init();
+        }
+    }
+}
+
+/// Writes how many messages were left out of which nothing was written yet.
+pub(crate) fn conclude() {
+    if let Some(throttle) = THROTTLE.get() {
+        let left_out = throttle.lock().values().map(Place::left_out).sum();
+        throttle.tell("WARN", left_out);
+    }
+}
+
+static THROTTLE: OnceLock<Throttle> = OnceLock::new();
+
+/// The layer of the process's [`Throttle`].
+struct Throttled;
+
+/// Lets so many messages of each place through.
+struct Throttle {
+    format: Format,
+    clock: Clock,
+    places: Mutex<HashMap<Identifier, Place>>,
+}
+
+/// A place in the code, and what came of it since a while began.
+struct Place {
+    began_ns: u64,
+    came: u64,
+}
+
+impl Place {
+    /// Whether it is to be written; and of how many before it that is to be said that they were
+    /// not.
+    fn comes(&mut self, now_ns: u64) -> (bool, u64) {
+        let mut left_out = 0;
+        if now_ns - self.began_ns >= WHILE.as_nanos() as u64 {
+            left_out = self.left_out();
+            (self.began_ns, self.came) = (now_ns, 0);
+        }
+        self.came += 1;
+        (self.came <= MOST, left_out)
+    }
+
+    fn left_out(&self) -> u64 {
+        self.came.saturating_sub(MOST)
+    }
+}
+
+impl Throttle {
+    fn new(format: Format) -> Throttle {
+        Throttle {
+            format,
+            clock: Clock::new(),
+            places: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn comes(&self, what: &'static Metadata<'static>) -> (bool, u64) {
+        let now_ns = self.clock.now().0;
+        let mut places = self.lock();
+        let place = places.entry(what.callsite()).or_insert(Place {
+            began_ns: now_ns,
+            came: 0,
+        });
+        // Another thread's clock may have been read before.
+        place.comes(now_ns.max(place.began_ns))
+    }
+
+    fn tell(&self, level: &str, left_out: u64) {
+        if left_out == 0 {
+            return;
+        }
+        let text = format!("left out {left_out} more of these");
+        let at = jiff::Timestamp::now();
+        console::line(match self.format {
+            Format::Text => format!("{at} {level:>5} {text}"),
+            Format::Json => json_line(level, &text),
+        });
+    }
+}
+
+/// A message as the other lines have it.
+pub(crate) fn json_line(level: &str, text: &str) -> String {
+    serde_json::json!({
+        "timestamp": jiff::Timestamp::now().to_string(),
+        "level": level,
+        "fields": { "message": text },
+    })
+    .to_string()
+}
+
+impl<S: Subscriber> Layer<S> for Throttled {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let Some(throttle) = THROTTLE.get() else {
+            return true;
+        };
+        let what = event.metadata();
+        let (written, left_out) = throttle.comes(what);
+        throttle.tell(what.level().as_str(), left_out);
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_are_written_in_a_while_and_the_others_are_counted() {
+        let second = 1_000_000_000;
+        let mut place = Place {
+            began_ns: 0,
+            came: 0,
+        };
+        let mut of_a_thousand = |from: u64| {
+            let each: Vec<(bool, u64)> = (0..1000).map(|n| place.comes(from + n)).collect();
+            let written = each.iter().filter(|(written, _)| *written).count() as u64;
+            let told = each.iter().map(|(_, left_out)| left_out).sum::<u64>();
+            (written, told, place.left_out())
+        };
+        assert_eq!(of_a_thousand(0), (MOST, 0, 1000 - MOST));
+        assert_eq!(of_a_thousand(2 * second), (0, 0, 2000 - MOST));
+        assert_eq!(of_a_thousand(6 * second), (MOST, 2000 - MOST, 1000 - MOST));
+        assert_eq!(of_a_thousand(60 * second), (MOST, 1000 - MOST, 1000 - MOST));
+    }
 }

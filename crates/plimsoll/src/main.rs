@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         }
         Err(_) => Exit::Defect,
     };
+    logging::conclude();
     defects::or(exit).into()
 }
 
@@ -55,6 +56,6 @@ fn run() -> Result<Exit, Failure> {
         Ok(parsed) => parsed,
         Err(exit) => return Ok(exit),
     };
-    logging::start(cli.verbose, cli.trace);
+    logging::start(cli.verbose, cli.trace, cli.log_format);
     commands::execute(cli, &origins, &environment)
 }

@@ -431,6 +431,49 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// A bus that is away is something to say at every request, and is said a few times.
+#[test]
+fn a_backend_without_its_bus_does_not_fill_the_disk() {
+    const REQUESTS: usize = 2000;
+    let place = Place::new();
+    let stack = Stack::up_with(&place, 6, "2ms", &[("PLIMSOLL_LOG_FORMAT", "json")]);
+    stack.kill("redis");
+    let request = "POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
+    let began = Instant::now();
+    while !ask(&stack.at(1), request, "}").contains(" 503 ") {
+        assert!(began.elapsed() < Duration::from_secs(60), "the bus is away");
+    }
+    let mut stream = TcpStream::connect(stack.at(1)).expect("it listens");
+    let limit = Some(Duration::from_secs(60));
+    stream.set_read_timeout(limit).expect("a time");
+    let last = request.replace("Host: x", "Host: x\r\nConnection: close");
+    thread::scope(|scope| {
+        let mut sending = stream.try_clone().expect("a socket");
+        let all = request.repeat(REQUESTS - 1) + &last;
+        scope.spawn(move || sending.write_all(all.as_bytes()).expect("it reads"));
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).expect("answers");
+        assert_eq!(answers.matches(" 503 ").count(), REQUESTS);
+    });
+    let whiles = began.elapsed().as_secs() / 5 + 2;
+    stack.signal("backend-1", rustix::process::Signal::TERM);
+    let path = place.path("stack/backend-1.log");
+    let log = || fs::read_to_string(&path).expect("a log");
+    until("it says what it left out", || log().contains("left out"));
+    let log = log();
+    let said = log.lines().filter(|line| line.contains("is not reachable"));
+    assert!(said.count() as u64 <= 10 * whiles, "{log}");
+    // What it prints, as other servers do, is its address and what it counted.
+    let printed = |line: &&str| !line.contains("listening on") && !line.starts_with("sessions ");
+    for line in log.lines().filter(printed) {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert!(
+            line["level"].is_string() && line["fields"]["message"].is_string(),
+            "{line}"
+        );
+    }
+}
+
 #[test]
 fn three_rolling_restarts_under_load_cost_nothing() {
     let place = Place::new();

@@ -17,6 +17,7 @@ mod session;
 mod stream;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +33,7 @@ use crate::token::Keys;
 use mailbox::Mailbox;
 pub use metrics::Metrics;
 use refusals::Refusals;
-use request::{Answer, Request};
+use request::{Answer, Asker, Request};
 use stream::Stream;
 
 /// Pause when the process has no descriptor left for another connection.
@@ -61,6 +62,8 @@ pub struct GatewayOptions {
     pub max_queue: usize,
     /// From accept to the end of the request's head.
     pub request_timeout: Duration,
+    /// Proxies whose `X-Forwarded-For` is believed, for the log.
+    pub trusted_proxies: Vec<IpAddr>,
     /// When the gateway is told to stop it serves on for so long, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
@@ -77,6 +80,7 @@ impl Default for GatewayOptions {
             max_message: 64 * 1024,
             max_queue: 64 * 1024,
             request_timeout: Duration::from_secs(10),
+            trusted_proxies: Vec::new(),
             lame_duck: Duration::ZERO,
             echo: false,
         }
@@ -185,7 +189,7 @@ impl Gateway {
         }
     }
 
-    fn refused(&self, status: Option<u16>, reason: &'static str, peer: Peer) {
+    fn refused(&self, status: Option<u16>, reason: &'static str, peer: Asker) {
         self.metrics.refused(reason);
         self.refusals.add(status, reason, peer);
     }
@@ -229,7 +233,7 @@ async fn serve_connection(
             Ok(stream) => stream,
             Err(e) => {
                 tracing::debug!(%peer, "tls handshake: {e}");
-                gateway.refused(None, "tls_handshake", peer);
+                gateway.refused(None, "tls_handshake", Asker::Peer(peer));
                 return None;
             }
         };
@@ -244,9 +248,12 @@ async fn serve_connection(
     };
     let request = match request {
         Ok(request) => request,
-        Err(Some(answer)) => return refuse(&gateway, &mut stream, peer, &answer).await,
+        Err(Some(answer)) => {
+            return refuse(&gateway, &mut stream, Asker::Peer(peer), &answer).await;
+        }
         Err(None) => return,
     };
+    let peer = request.asker(peer, &gateway.options.trusted_proxies);
     let answer = match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/health" | "/ready") => gateway.health(),
         ("GET", "/metrics") => Answer::text(200, gateway.metrics.prometheus(&gateway)),
@@ -265,7 +272,7 @@ async fn serve_connection(
     refuse(&gateway, &mut stream, peer, &answer).await;
 }
 
-async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Peer, answer: &Answer) {
+async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Asker, answer: &Answer) {
     if !answer.reason.is_empty() {
         gateway.refused(Some(answer.status), answer.reason, peer);
     }

@@ -2,10 +2,10 @@
 //! crowd of clients that can't come in does not fill the disk. Never what a client sent.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_protocols::serving::Peer;
 use tokio::time::{MissedTickBehavior, interval};
 
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -20,7 +20,7 @@ impl Refusals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, status: Option<u16>, reason: &'static str, peer: Peer) {
+    pub(super) fn add(&self, status: Option<u16>, reason: &'static str, peer: impl Display) {
         if self.is_first(reason) {
             tracing::warn!(%peer, status, reason, "refused");
         }

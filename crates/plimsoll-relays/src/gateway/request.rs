@@ -1,7 +1,9 @@
 //! The HTTP/1.1 request that opens a connection, and the answer that is not 101.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::net::IpAddr;
 
+use plimsoll_protocols::serving::Peer;
 use plimsoll_protocols::session::websocket::{accept_key, is_client_key};
 
 use super::stream::Stream;
@@ -10,6 +12,23 @@ const MOST_HEAD: usize = 16 * 1024;
 const MOST_HEADERS: usize = 64;
 /// The subprotocol by which a browser hands its token over: `bearer, TOKEN`.
 const BEARER: &str = "bearer";
+
+/// Who is at the other end, for the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asker {
+    Peer(Peer),
+    /// As a proxy says it.
+    For(IpAddr),
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Asker::Peer(peer) => peer.fmt(f),
+            Asker::For(address) => address.fmt(f),
+        }
+    }
+}
 
 /// A request's head.
 pub(super) struct Request {
@@ -180,6 +199,37 @@ impl Request {
             .map(str::trim)
     }
 
+    fn count(&self, name: &str) -> usize {
+        self.headers.iter().filter(|(n, _)| n == name).count()
+    }
+
+    /// Who asks: where a trusted proxy does, whom it asks for (`X-Forwarded-For`, of which each
+    /// proxy adds to the end; what stands before an address that is not trusted anybody may
+    /// have written).
+    pub(super) fn asker(&self, peer: Peer, trusted: &[IpAddr]) -> Asker {
+        let is_trusted = |address: &IpAddr| trusted.contains(&address.to_canonical());
+        let by_proxy = match peer.0 {
+            Some(address) => is_trusted(&address.ip()),
+            // Whoever may open the socket's file.
+            None => !trusted.is_empty(),
+        };
+        if !by_proxy {
+            return Asker::Peer(peer);
+        }
+        let named: Vec<&str> = self.list("x-forwarded-for").collect();
+        let mut asker = Asker::Peer(peer);
+        for name in named.into_iter().rev() {
+            let Ok(address) = name.parse::<IpAddr>() else {
+                break;
+            };
+            asker = Asker::For(address);
+            if !is_trusted(&address) {
+                break;
+            }
+        }
+        asker
+    }
+
     fn has(&self, name: &str, token: &str) -> bool {
         self.list(name)
             .any(|value| value.eq_ignore_ascii_case(token))
@@ -232,6 +282,15 @@ impl Request {
         if !self.modern || !self.has("connection", "upgrade") || !self.has("upgrade", "websocket") {
             return Err(Answer::refusal(426, "no_upgrade", "this is a WebSocket"));
         }
+        // RFC 9112 §3.2; of two names a proxy may have believed the other one.
+        if self.count("host") != 1 {
+            return Err(Answer::refusal(400, "host", "exactly one Host is needed"));
+        }
+        // What follows would be a body to one, and frames to another.
+        let empty = self.list("content-length").all(|length| length == "0");
+        if self.count("transfer-encoding") > 0 || !empty {
+            return Err(Answer::refusal(400, "body", "an upgrade has no body"));
+        }
         if !self.has("sec-websocket-version", "13") {
             return Err(Answer::refusal(
                 426,
@@ -261,5 +320,41 @@ impl Request {
             accept: accept_key(key.as_bytes()),
             bearer: self.has("sec-websocket-protocol", BEARER),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_is_whom_trusted_proxies_name() {
+        let trusted: [IpAddr; 2] = [[127, 0, 0, 1].into(), [10, 0, 0, 9].into()];
+        let asker = |from: [u8; 4], headers: &str| {
+            let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+            let request = Request::parse(head.as_bytes()).ok().flatten().unwrap();
+            let peer = Peer(Some((from, 5).into()));
+            request.asker(peer, &trusted).to_string()
+        };
+        let (proxy, other) = ([127, 0, 0, 1], [192, 0, 2, 1]);
+        for (from, headers, expected) in [
+            (proxy, "", "127.0.0.1:5"),
+            (other, "X-Forwarded-For: 203.0.113.7\r\n", "192.0.2.1:5"),
+            (proxy, "X-Forwarded-For: 203.0.113.7\r\n", "203.0.113.7"),
+            (
+                proxy,
+                "X-Forwarded-For: 6.6.6.6, 203.0.113.7, 10.0.0.9\r\n",
+                "203.0.113.7",
+            ),
+            (
+                proxy,
+                "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 2001:db8::7\r\n",
+                "2001:db8::7",
+            ),
+            (proxy, "X-Forwarded-For: <script>, 10.0.0.9\r\n", "10.0.0.9"),
+            (proxy, "X-Forwarded-For: unknown\r\n", "127.0.0.1:5"),
+        ] {
+            assert_eq!(asker(from, headers), expected, "{headers:?}");
+        }
     }
 }

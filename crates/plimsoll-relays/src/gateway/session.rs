@@ -16,7 +16,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_protocols::serving::Peer;
 use plimsoll_protocols::session::websocket::{
     Message, Opcode, Reader, Role, close_payload, code, put_frame,
 };
@@ -25,7 +24,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use super::delivery::{Delivery, Verdict};
 use super::mailbox::Mailbox;
 use super::metrics::Metrics;
-use super::request::{Answer, Request};
+use super::request::{Answer, Asker, Request};
 use super::stream::Stream;
 use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
 use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Standing, Stopped, Way, new_epoch};
@@ -63,7 +62,7 @@ struct Resume {
 pub(super) async fn admit(
     gateway: &Arc<Gateway>,
     request: &Request,
-    peer: Peer,
+    peer: Asker,
 ) -> Result<Admitted, Answer> {
     let Some(session) = session_of(&request.path) else {
         return Err(Answer::refusal(

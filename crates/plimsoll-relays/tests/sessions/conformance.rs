@@ -530,6 +530,14 @@ async fn a_malformed_upgrade_opens_nothing() {
         ("dGhlIHNhbXBsZSBub25jZQ==", "c2hvcnQ=", 400),
         ("Sec-WebSocket-Key", "X-Key", 400),
         ("Host: test", "Host test", 400),
+        ("Host: test\r\n", "", 400),
+        ("Host: test", "Host: test\r\nHost: other", 400),
+        (
+            "Host: test",
+            "Host: test\r\nTransfer-Encoding: chunked",
+            400,
+        ),
+        ("Host: test", "Host: test\r\nContent-Length: 5", 400),
     ] {
         assert!(good.contains(from), "{from}");
         let (seen, head, _) = http(gateway.address, &good.replace(from, to)).await;

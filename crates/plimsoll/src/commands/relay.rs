@@ -1,6 +1,7 @@
 //! `plimsoll relay`: what carries a service's traffic. `gateway`: WebSocket clients on one
 //! side, the bus on the other; `sidecar`: an application's connections.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -155,6 +156,15 @@ struct GatewayArguments {
     /// Share the port with other processes (SO_REUSEPORT).
     #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
     reuse_port: bool,
+
+    /// A proxy whose X-Forwarded-For says who connects, for the log; again for each.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TRUSTED_PROXY",
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    trusted_proxy: Vec<IpAddr>,
 
     #[command(flatten)]
     service: ServiceFlags,
@@ -399,6 +409,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         max_message: size(arguments.max_message),
         max_queue: size(arguments.max_queue),
         request_timeout: arguments.service.request_timeout.0,
+        trusted_proxies: arguments.trusted_proxy.clone(),
         lame_duck: arguments.service.lame_duck.0,
         echo: arguments.echo,
     };
