@@ -150,6 +150,7 @@ peers)
     PATH=$PWD/.peers/newer:$PATH run
     build --workspace --features plimsoll-relays/test-peers --test sessions
     only=autobahn run
+    step tests/deploy.sh
     step fuzz/run.sh "$seconds"
     ;;
 *)

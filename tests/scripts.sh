@@ -43,17 +43,19 @@ for file in deploy/Containerfile*; do
         done
     done < <(grep -E '^COPY ' "$file")
 done
-# The build context is the tree's root, and `dockerfile` is a path in it.
-while read -r path; do
-    [[ -e $path ]] || complain "deploy/compose.yaml: dockerfile: $path: no such file in the tree"
-done < <(sed -nE 's/^ *dockerfile: *//p' deploy/compose.yaml)
-while read -r target; do
-    grep -qE "^FROM .* AS $target\$" deploy/Containerfile || complain "deploy/compose.yaml: target: $target: no such stage in deploy/Containerfile"
-done < <(sed -nE 's/^ *target: *//p' deploy/compose.yaml)
-# Bind mounts start with a dot; the other volumes are named ones.
-while read -r path; do
-    [[ -e deploy/$path ]] || complain "deploy/compose.yaml: $path: no such file beside it"
-done < <(grep -oE '^ *- \./[^:]+' deploy/compose.yaml | sed -E 's/^ *- //')
+# `dockerfile` is a path in the build context, which is the tree's root or the folder itself.
+for compose in deploy/compose.yaml deploy/sessions.yaml; do
+    while read -r path; do
+        [[ -e $path || -e deploy/$path ]] || complain "$compose: dockerfile: $path: no such file in the tree"
+    done < <(sed -nE 's/^ *dockerfile: *//p' "$compose")
+    while read -r target; do
+        grep -qE "^FROM .* AS $target\$" deploy/Containerfile* || complain "$compose: target: $target: no such stage in deploy/Containerfile*"
+    done < <(sed -nE 's/^ *target: *//p' "$compose")
+    # Bind mounts start with a dot; the other volumes are named ones.
+    while read -r path; do
+        [[ -e deploy/$path ]] || complain "$compose: $path: no such file beside it"
+    done < <(grep -oE '^ *- \./[^:]+' "$compose" | sed -E 's/^ *- //')
+done
 
 ((failures == 0)) || exit 1
 echo "scripts and container files: ${#shell[@]} shell, ${#python[@]} Python, all well"

@@ -25,6 +25,9 @@ k6_version=v1.8.1
 openssl_crate=400.0.2+4.0.3
 # Its module holds the server of the interoperability tests.
 grpc_go_version=v1.75.1
+compose_version=v2.40.3
+# The newest that Go 1.24 builds.
+kustomize_version=v5.7.1
 peers=$PWD/.peers
 
 say() { echo "setup: $*"; }
@@ -174,6 +177,26 @@ if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 
     say "building k6 $k6_version"
     GOBIN=$peers/bin go install "go.k6.io/k6@$k6_version" || fail "go install k6@$k6_version failed (is the Go module proxy within reach?)"
     stamp k6 "$k6_version"
+fi
+
+# What reads the files in deploy/.
+sum="$compose_version $kustomize_version"
+if [[ $scope == peers ]] && { ! fresh deploy "$sum" || [[ ! -x $peers/bin/docker-compose || ! -x $peers/bin/kustomize ]]; }; then
+    say "building Docker Compose $compose_version and Kustomize $kustomize_version (minutes)"
+    # Its go.mod has directives that `go install` refuses, so a module of ours asks for it.
+    rm -rf "$peers/compose"
+    mkdir -p "$peers/compose"
+    (
+        cd "$peers/compose" &&
+            go mod init peers/compose &&
+            go get "github.com/docker/compose/v2/cmd@$compose_version" &&
+            go build -o "$peers/bin/docker-compose" github.com/docker/compose/v2/cmd
+    ) >"$peers/compose.log" 2>&1 ||
+        fail "Docker Compose $compose_version could not be built (is the Go module proxy within reach? the whole output is in .peers/compose.log)"
+    rm -rf "$peers/compose"
+    GOBIN=$peers/bin go install "sigs.k8s.io/kustomize/kustomize/v5@$kustomize_version" ||
+        fail "go install kustomize@$kustomize_version failed (is the Go module proxy within reach?)"
+    stamp deploy "$sum"
 fi
 
 # Debian's OpenSSL is not the fastest there is, nor does it know the newer algorithms: a newer

@@ -251,7 +251,7 @@ impl Stack {
             stats: local(topology.stats).to_string(),
             backends: at(&backends),
             gateways: at(&gateways),
-            names: None,
+            looks_up_names: false,
         };
         fs::write(&config, balancer.configuration()).map_err(file(&config))?;
         let checked = Command::new(haproxy)
@@ -405,18 +405,29 @@ fn write_secret(path: &Path) -> io::Result<()> {
 
 /// Whether something listens, and answers 200 where a path is given.
 pub fn is_healthy(address: SocketAddr, path: Option<&str>) -> bool {
+    ask_health(address, &address.to_string(), path).is_ok()
+}
+
+/// Connects, and where a path is given asks for it with this `Host`. Takes two seconds at most.
+///
+/// # Errors
+/// Nothing listens, or the answer is not 200.
+pub fn ask_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::Result<()> {
     let limit = Duration::from_secs(1);
-    let Ok(mut stream) = TcpStream::connect_timeout(&address, limit) else {
-        return false;
-    };
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
     let Some(path) = path else {
-        return true;
+        return Ok(());
     };
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.set_read_timeout(Some(limit))?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut answer = [0u8; 12];
-    let asked = stream
-        .set_read_timeout(Some(limit))
-        .and_then(|()| stream.write_all(request.as_bytes()))
-        .and_then(|()| stream.read_exact(&mut answer));
-    asked.is_ok() && &answer[9..12] == b"200"
+    stream.read_exact(&mut answer)?;
+    match &answer[9..] {
+        b"200" => Ok(()),
+        status => Err(io::Error::other(format!(
+            "GET {path} was answered {}",
+            String::from_utf8_lossy(status)
+        ))),
+    }
 }

@@ -634,3 +634,20 @@ fn what_is_no_file_is_called_what_it_is_and_not_waited_for() {
         assert!(!said.contains("os error"), "{said}");
     }
 }
+
+#[test]
+fn a_server_is_ready_when_it_answers_200_or_takes_a_connection() {
+    let place = Place::new();
+    let files = place.serve(&["files"]);
+    let address = files.address();
+    place.expect(0, &["check", "ready", &format!("tcp://{address}")]);
+    let there = format!("http://{address}/bytes/1KiB");
+    place.expect(0, &["check", "ready", &there, "--within", "30s"]);
+    let output = place.run(&["check", "ready", &format!("http://{address}/not-there")]);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(
+        told(&output).contains("was answered 404"),
+        "{}",
+        told(&output)
+    );
+}

@@ -610,29 +610,27 @@ fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
     assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_err());
 }
 
+/// In containers and on Kubernetes.
 #[test]
 fn the_stack_in_containers_has_the_same_balancer() {
     let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    let at =
-        |name: &str, port: u16, n: u16| (1..=n).map(|i| format!("{name}-{i}:{port}")).collect();
-    let balancer = plimsoll_stack::sessions::Balancer {
+    let balancer = |backend: &dyn Fn(u16) -> String, gateway: &dyn Fn(u16) -> String| Balancer {
         connections: 20_200,
         api: "*:8080".to_owned(),
         sockets: "*:8081".to_owned(),
         stats: "*:8404".to_owned(),
-        backends: at("backend", 8000, 2),
-        gateways: at("gateway", 4040, 3),
-        // Where podman and docker answer for the names of containers.
-        names: Some("127.0.0.11:53".to_owned()),
+        backends: (0..2).map(backend).collect(),
+        gateways: (0..3).map(gateway).collect(),
+        looks_up_names: true,
     };
-    let path = deploy.join("haproxy.cfg");
-    let file = fs::read_to_string(&path).expect("a file");
-    assert_eq!(
-        file,
-        balancer.configuration(),
-        "{} is another one",
-        path.display()
-    );
+    let compose = balancer(&|i| format!("backend-{}:8000", i + 1), &|i| {
+        format!("gateway-{}:4040", i + 1)
+    });
+    // A pod's name in its service, and the service's in its namespace.
+    let domain = "plimsoll-sessions.svc.cluster.local";
+    let kubernetes = balancer(&|i| format!("backend-{i}.backends.{domain}:8000"), &|i| {
+        format!("gateway-{i}.gateways.{domain}:4040")
+    });
     let haproxy = [
         "/usr/sbin/haproxy",
         "/usr/local/sbin/haproxy",
@@ -642,18 +640,26 @@ fn the_stack_in_containers_has_the_same_balancer() {
         .iter()
         .find(|path| fs::exists(path).unwrap_or(false));
     let haproxy = haproxy.expect("haproxy is installed: tests/setup.sh tests");
-    let checked = std::process::Command::new(haproxy)
-        .args(["-c", "-f"])
-        .arg(&path)
-        .output()
-        .expect("haproxy runs");
-    assert!(checked.status.success(), "{}", support::told(&checked));
+    for (file, balancer) in [
+        ("haproxy.cfg", &compose),
+        ("kubernetes/haproxy.cfg", &kubernetes),
+    ] {
+        let path = deploy.join(file);
+        let text = fs::read_to_string(&path).expect("a file");
+        assert_eq!(text, balancer.configuration(), "{file} is another one");
+        let checked = std::process::Command::new(haproxy)
+            .args(["-c", "-f"])
+            .arg(&path)
+            .output()
+            .expect("haproxy runs");
+        assert!(checked.status.success(), "{}", support::told(&checked));
+    }
     // Every server of the balancer is a service.
-    let compose = fs::read_to_string(deploy.join("sessions.yaml")).expect("a file");
-    for server in balancer.backends.iter().chain(&balancer.gateways) {
+    let services = fs::read_to_string(deploy.join("sessions.yaml")).expect("a file");
+    for server in compose.backends.iter().chain(&compose.gateways) {
         let (name, port) = server.split_once(':').expect("a port");
-        assert!(compose.contains(&format!("\n  {name}: ")), "{name}");
-        assert!(compose.contains(&format!("0.0.0.0:{port}\"")), "{port}");
+        assert!(services.contains(&format!("\n  {name}: ")), "{name}");
+        assert!(services.contains(&format!("0.0.0.0:{port}\"")), "{port}");
     }
 }
 
@@ -777,7 +783,7 @@ fn a_backend_of_fastapi_is_loaded_through_our_gateways_and_a_balancer() {
         stats: at(6),
         backends: vec![at(1)],
         gateways: vec![at(2), at(3)],
-        names: None,
+        looks_up_names: false,
     };
     fs::write(place.path("haproxy.cfg"), balancer.configuration()).expect("a file");
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";

@@ -13,9 +13,9 @@ pub struct Balancer {
     pub stats: String,
     pub backends: Vec<String>,
     pub gateways: Vec<String>,
-    /// A name server that knows the hosts of `backends` and `gateways`, where they are
-    /// names that come and go.
-    pub names: Option<String>,
+    /// The hosts of `backends` and `gateways` are names whose addresses come and go: they are
+    /// looked up again and again.
+    pub looks_up_names: bool,
 }
 
 impl Balancer {
@@ -26,16 +26,16 @@ impl Balancer {
             let lines = lines.map(|(i, address)| format!("    server {name}{} {address}", i + 1));
             lines.collect::<Vec<_>>().join("\n")
         };
-        let (names, look_up) = match &self.names {
-            None => (String::new(), ""),
-            Some(server) => (
-                format!("\nresolvers names\n    nameserver local {server}\n    hold valid 1s\n"),
+        let (names, look_up) = match self.looks_up_names {
+            false => ("", ""),
+            true => (
+                "\nresolvers names\n    parse-resolv-conf\n    hold valid 1s\n",
                 " resolvers names init-addr last,libc,none",
             ),
         };
         TEMPLATE
             .replace("{maxconn}", &self.connections.to_string())
-            .replace("{names}", &names)
+            .replace("{names}", names)
             .replace("{look-up}", look_up)
             .replace("{api}", &self.api)
             .replace("{sockets}", &self.sockets)

@@ -1,10 +1,16 @@
 //! `plimsoll check`: functional tests of a link, a pass or a failure each.
 
 use std::fmt::Write as _;
+use std::io;
+use std::net::ToSocketAddrs;
+use std::thread;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use plimsoll_engine::clock::Clock;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::check::{self, CaseResult, EchoCheck};
+use plimsoll_stack::sessions::ask_health;
 
 use crate::arguments::Json;
 use crate::console;
@@ -29,7 +35,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    Echo(EchoArguments),
+    Echo(Box<EchoArguments>),
+    Ready(ReadyArguments),
 }
 
 /// grpc.examples.echo.Echo: one call of each kind, messages, headers and trailers checked.
@@ -72,10 +79,98 @@ struct EchoArguments {
     json: Json,
 }
 
+/// Exit 0 if a server is there: for health checks of containers, and for scripts that wait.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: the health check of a container that holds nothing but plimsoll\n  \
+        plimsoll check ready http://127.0.0.1:4040/health\n\
+        Example: wait for a server that has just been started\n  \
+        plimsoll check ready tcp://127.0.0.1:50051 --within 30s"
+)]
+struct ReadyArguments {
+    /// http://HOST:PORT/PATH, which has to be answered 200, or tcp://HOST:PORT, which has to take
+    /// a connection.
+    #[arg(value_name = "URL", value_parser = Asked::parse)]
+    url: Asked,
+
+    /// Ask again and again for so long.
+    #[arg(
+        long,
+        env = "PLIMSOLL_WITHIN",
+        value_name = "TIME",
+        default_value = "0s"
+    )]
+    within: Period,
+}
+
+/// What is asked whether it is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    /// `HOST:PORT`.
+    host: String,
+    path: Option<String>,
+}
+
+impl Asked {
+    fn parse(url: &str) -> Result<Asked, String> {
+        let (host, path) = if let Some(rest) = url.strip_prefix("http://") {
+            let at = rest.find('/').unwrap_or(rest.len());
+            let path = if at == rest.len() { "/" } else { &rest[at..] };
+            (&rest[..at], Some(path.to_owned()))
+        } else if let Some(rest) = url.strip_prefix("tcp://") {
+            (rest.trim_end_matches('/'), None)
+        } else {
+            return Err("expected http://HOST:PORT/PATH or tcp://HOST:PORT".to_owned());
+        };
+        let port = host.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        match port {
+            Some(Ok(_)) => Ok(Asked {
+                host: host.to_owned(),
+                path,
+            }),
+            _ => Err(format!("expected HOST:PORT, not `{host}`")),
+        }
+    }
+
+    fn ask(&self) -> io::Result<()> {
+        let mut last = io::Error::other("the name has no address");
+        for address in self.host.to_socket_addrs()? {
+            match ask_health(address, &self.host, self.path.as_deref()) {
+                Ok(()) => return Ok(()),
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
+    let clock = Clock::new();
+    let end = clock.now() + arguments.within.0;
+    loop {
+        let Err(e) = arguments.url.ask() else {
+            return Ok(Exit::Done);
+        };
+        if clock.now() >= end {
+            return Err(Failure::error(format_args!(
+                "{} is not ready: {e}",
+                arguments.url.host
+            )));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// # Errors
 /// When there is no way to the server.
 pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
-    let What::Echo(arguments) = &arguments.what;
+    match &arguments.what {
+        What::Echo(arguments) => echo(arguments, environment),
+        What::Ready(arguments) => ready(arguments),
+    }
+}
+
+fn echo(arguments: &EchoArguments, environment: &Environment) -> Result<Exit, Failure> {
     let check = EchoCheck {
         message: arguments.message.clone(),
         messages: arguments.messages,
@@ -137,4 +232,21 @@ fn shown(results: &[CaseResult]) -> String {
         let _ = writeln!(out, "finish case {}: {verdict}\n", result.case);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_has_a_scheme_a_host_and_a_port() {
+        let asked = |url: &str| Asked::parse(url).map(|asked| (asked.host, asked.path));
+        let with = |host: &str, path: Option<&str>| Ok((host.to_owned(), path.map(str::to_owned)));
+        assert_eq!(asked("http://[::1]:80"), with("[::1]:80", Some("/")));
+        assert_eq!(asked("http://a:8/b?c"), with("a:8", Some("/b?c")));
+        assert_eq!(asked("tcp://a:8/"), with("a:8", None));
+        for wrong in ["a:8", "https://a:8", "http://a/b", "tcp://a:x"] {
+            assert!(asked(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Holds the files in deploy/ against the tools that read them: Docker Compose takes the compose files,
+# Kustomize builds the Kubernetes folders, and every object fits Kubernetes' schema. Nothing is started.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+peers=$PWD/.peers
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+JWT_SECRET=$(openssl rand -hex 32)
+export JWT_SECRET
+for file in deploy/compose.yaml deploy/sessions.yaml; do
+    "$peers/bin/docker-compose" --file "$file" --profile load config --quiet
+    # A misspelt key would be an error; one that is missing is not.
+    "$peers/bin/docker-compose" --file "$file" config --format json >"$scratch/compose.json"
+    python3 - "$file" "$scratch/compose.json" <<'PYTHON'
+import json, sys
+name, path = sys.argv[1:]
+with open(path, encoding="utf-8") as file:
+    services = json.load(file)["services"]
+# What makes certificates ends by itself.
+running = {service: keys for service, keys in services.items() if service != "certs"}
+missing = [f"{service}: {key}" for service, keys in running.items()
+           for key in ("healthcheck", "restart", "stop_grace_period") if key not in keys]
+if missing or not running:
+    sys.exit(f"tests/deploy.sh: {name}: no {', '.join(missing)}")
+PYTHON
+done
+
+cp -R deploy/kubernetes "$scratch/kubernetes"
+echo "JWT_SECRET=$JWT_SECRET" >"$scratch/kubernetes/secret.env"
+for folder in kubernetes kubernetes/load; do
+    "$peers/bin/kustomize" build "$scratch/$folder" >"$scratch/objects.yaml"
+    "$peers/venv/bin/kubernetes-validate" --strict --quiet -k 1.33 "$scratch/objects.yaml"
+    echo "deploy/$folder: $(grep -c '^kind: ' "$scratch/objects.yaml") objects"
+done
