@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::SidecarError;
+use super::config::Config;
 
 /// Lines that wait to be written, at most.
 const MOST_WAITING: usize = 16_384;
@@ -54,11 +55,23 @@ pub(super) struct AccessLog(SyncSender<Line>);
 pub(super) struct Writer(JoinHandle<()>);
 
 impl AccessLog {
+    /// Of a file that asks for one, or for none.
+    ///
+    /// # Errors
+    /// When the log can't be opened.
+    pub(super) fn of(config: &Config) -> Result<(Option<AccessLog>, Option<Writer>), SidecarError> {
+        let Some(path) = &config.access_log else {
+            return Ok((None, None));
+        };
+        let (log, writer) = AccessLog::open(path)?;
+        Ok((Some(log), Some(writer)))
+    }
+
     /// `-`: standard output. A file is appended to.
     ///
     /// # Errors
     /// When the file can't be opened.
-    pub(super) fn open(path: &Path) -> Result<(AccessLog, Writer), SidecarError> {
+    fn open(path: &Path) -> Result<(AccessLog, Writer), SidecarError> {
         let out: Box<dyn Write + Send> = if path == Path::new("-") {
             Box::new(io::stdout())
         } else {
@@ -84,6 +97,11 @@ impl AccessLog {
 }
 
 impl Writer {
+    /// All was written.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
     /// Waits until what was told is written.
     pub(super) fn finish(self) {
         // A thread that panicked has told so already.

@@ -50,7 +50,6 @@ macro_rules! counted {
                 $one { $($field: self.$field.get_or_create_owned(labels),)* }
             }
 
-            #[allow(dead_code, reason = "of routes that stay, nothing is forgotten")]
             fn forget(&self, labels: &Labels) {
                 $(self.$field.remove(labels);)*
             }
@@ -193,7 +192,6 @@ impl Metrics {
     }
 
     /// A route that is gone.
-    #[cfg(test)]
     pub(super) fn forget(&self, route: &str) {
         let own = labels([("route", route)]);
         self.routes.forget(&own);

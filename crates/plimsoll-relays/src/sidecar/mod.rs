@@ -20,26 +20,27 @@ mod link;
 mod metrics;
 mod names;
 mod poll;
+mod setup;
 mod tls;
 mod worker;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use plimsoll_engine::{Address, Clock};
 
 use crate::metrics::Counter;
 use access_log::AccessLog;
-use codec::Codec;
 pub use config::{Config, Protocol, Route, TlsFiles, UpstreamTls};
-use metrics::{Counters, Metrics};
+use metrics::Metrics;
+use names::Names;
 pub use names::Upstream;
-use names::{Names, Upstreams};
-use worker::{Shared, Worker};
+use setup::Running;
+use worker::{Mailbox, Shared, Worker};
 
 /// Why a sidecar can't start, or could not go on.
 #[derive(Debug, thiserror::Error)]
@@ -86,12 +87,20 @@ pub(crate) fn count(counter: &Counter, n: u64) {
 /// A running sidecar.
 pub struct Sidecar {
     stop: Arc<AtomicBool>,
-    wakers: Vec<poll::Waker>,
     workers: Vec<JoinHandle<()>>,
-    listening: Vec<(String, Address)>,
+    mailboxes: Vec<(Mailbox, poll::Waker)>,
     admin: Option<SocketAddr>,
-    counters: Arc<Vec<(String, Counters)>>,
-    access_log: Option<access_log::Writer>,
+    metrics: Arc<Metrics>,
+    names: Arc<Names>,
+    now: Mutex<Now>,
+}
+
+/// What a sidecar's file said last.
+struct Now {
+    config: Config,
+    routes: Vec<Running>,
+    /// The last is in use; those before end with the workers' last lines.
+    access_logs: Vec<access_log::Writer>,
 }
 
 impl Sidecar {
@@ -102,60 +111,21 @@ impl Sidecar {
     pub fn start(config: &Config) -> Result<Sidecar, SidecarError> {
         config.check()?;
         let metrics = Arc::new(Metrics::new());
-        let routes = config.route.iter();
-        let counters: Arc<Vec<(String, Counters)>> = Arc::new(
-            routes
-                .map(|route| (route.name.clone(), metrics.route(&route.name)))
-                .collect(),
-        );
-        for (name, counters) in counters.iter() {
-            if config.insecure_routes().any(|insecure| insecure == name) {
-                counters.insecure.set(1);
-            }
-        }
-        let codecs = config
-            .route
-            .iter()
-            .map(Codec::of)
-            .collect::<Result<Vec<_>, _>>()?;
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
-        let (access_log, writer) = match &config.access_log {
-            Some(path) => {
-                let (log, writer) = AccessLog::open(path)?;
-                (Some(log), Some(writer))
-            }
-            None => (None, None),
-        };
-        let routes = config.route.iter().zip(counters.iter());
-        let upstreams: Vec<Arc<Upstreams>> = routes
-            .map(|(route, (name, counters))| {
-                let failures = counters.lookup_failures.clone();
-                Arc::new(Upstreams::new(name, &route.upstream, failures))
-            })
-            .collect();
-        for route in &upstreams {
-            route.look_up();
-        }
+        let (access_log, writer) = AccessLog::of(config)?;
+        let (setups, routes) = setup::prepare(config, &[], &metrics, access_log.as_ref())?;
+        let ready = setups.into_iter().map(|setup| {
+            let shared = Shared {
+                metrics: Arc::clone(&metrics),
+                stop: Arc::clone(&stop),
+                clock,
+            };
+            Worker::new(setup, shared)
+        });
+        let ready: Vec<Worker> = ready.collect::<Result<_, _>>()?;
         let names = Arc::new(Names::default());
-        names.keep(upstreams.clone(), config.lookup(), &stop);
-        let mut ready: Vec<Worker> = Vec::new();
-        for _ in 0..config.workers() {
-            let worker = Worker::new(
-                config,
-                &codecs,
-                &upstreams,
-                ready.first(),
-                Shared {
-                    counters: Arc::clone(&counters),
-                    metrics: Arc::clone(&metrics),
-                    stop: Arc::clone(&stop),
-                    access_log: access_log.clone(),
-                    clock,
-                },
-            )?;
-            ready.push(worker);
-        }
-        let listening = ready.first().map(Worker::listening).unwrap_or_default();
+        let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
+        names.keep(upstreams.collect(), config.lookup(), &stop);
         let admin = match config.admin {
             Some(address) => Some(admin::start(
                 address,
@@ -165,25 +135,78 @@ impl Sidecar {
             )?),
             None => None,
         };
-        let wakers = ready.iter().map(Worker::waker).collect();
+        let mailboxes = ready
+            .iter()
+            .map(|worker| (worker.mailbox(), worker.waker()));
+        let mailboxes = mailboxes.collect();
         let workers = ready
             .into_iter()
             .map(|worker| thread::spawn(move || worker.run()))
             .collect();
         Ok(Sidecar {
             stop,
-            wakers,
             workers,
-            listening,
+            mailboxes,
             admin,
-            counters,
-            access_log: writer,
+            metrics,
+            names,
+            now: Mutex::new(Now {
+                config: config.clone(),
+                routes,
+                access_logs: writer.into_iter().collect(),
+            }),
         })
     }
 
+    /// Goes on with what the file says now. Routes come, change and go; calls in flight stay.
+    /// The access log is opened anew.
+    ///
+    /// # Errors
+    /// As those of [`Sidecar::start`], and when a key has changed that can't; then nothing
+    /// changes.
+    pub fn reload(&self, config: &Config) -> Result<(), SidecarError> {
+        config.check()?;
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, is_same) in [
+            ("admin", now.config.admin == config.admin),
+            ("workers", now.config.workers() == config.workers()),
+        ] {
+            if !is_same {
+                return Err(SidecarError::Config {
+                    key: key.to_owned(),
+                    problem: "can't change while the sidecar runs: restart it".to_owned(),
+                });
+            }
+        }
+        let (access_log, writer) = AccessLog::of(config)?;
+        let (setups, routes) =
+            setup::prepare(config, &now.routes, &self.metrics, access_log.as_ref())?;
+        let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
+        self.names
+            .keep(upstreams.collect(), config.lookup(), &self.stop);
+        for ((mailbox, waker), setup) in self.mailboxes.iter().zip(setups) {
+            mailbox.put(setup);
+            waker.wake();
+        }
+        for gone in &now.routes {
+            let name = &gone.route.name;
+            if !routes.iter().any(|route| route.route.name == *name) {
+                self.metrics.forget(name);
+            }
+        }
+        now.access_logs.retain(|writer| !writer.is_over());
+        now.access_logs.extend(writer);
+        (now.config, now.routes) = (config.clone(), routes);
+        Ok(())
+    }
+
     /// Each route's name and the address it listens on (port 0 asks for a free one).
-    pub fn listening(&self) -> &[(String, Address)] {
-        &self.listening
+    pub fn listening(&self) -> Vec<(String, Address)> {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let routes = now.routes.iter();
+        routes
+            .map(|running| (running.route.name.clone(), running.address.clone()))
+            .collect()
     }
 
     pub fn admin(&self) -> Option<SocketAddr> {
@@ -192,22 +215,27 @@ impl Sidecar {
 
     /// One counter of a route, by the name that the admin page shows.
     pub fn counter(&self, route: &str, name: &str) -> Option<u64> {
-        let (_, counters) = self.counters.iter().find(|(known, _)| known == route)?;
-        counters.named(name)
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = now.routes.iter();
+        let running = routes.find(|running| running.route.name == route)?;
+        running.counters.named(name)
     }
 
     /// Takes no more connections, lets calls in flight end for at most the drain time,
     /// and returns.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        for waker in &self.wakers {
+        for (_, waker) in &self.mailboxes {
             waker.wake();
         }
         for worker in self.workers {
             // A worker that panicked has told so already.
             let _ = worker.join();
         }
-        if let Some(writer) = self.access_log {
+        // What was sent and not taken up holds an access log.
+        drop(self.mailboxes);
+        let now = self.now.into_inner();
+        for writer in now.unwrap_or_else(PoisonError::into_inner).access_logs {
             writer.finish();
         }
     }

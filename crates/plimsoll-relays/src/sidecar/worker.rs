@@ -8,37 +8,31 @@ mod http2;
 mod lines;
 mod multiplex;
 mod pipe;
+mod routes;
 mod sockets;
 mod table;
 mod troubles;
 mod upstream;
 
-use std::collections::VecDeque;
-use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use plimsoll_engine::{Address, Clock, defect, fault};
+use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
-use plimsoll_protocols::serving::unix::{self, SocketFile};
 
 use super::access_log::AccessLog;
 use super::calls::Calls;
-use super::codec::Codec;
-use super::config::{Config, Route};
 use super::http2::Exchanges;
 use super::link::Link;
-use super::metrics::{Counters, Metrics, Statuses};
-use super::names::Upstreams;
+use super::metrics::{Counters, Metrics};
 use super::poll::{Events, Poll, Waker};
-use super::tls::Identity;
+use super::setup::Setup;
 use super::{SidecarError, count};
-use crate::metrics::Latencies;
 use http2::Http2;
-use troubles::Troubles;
-use upstream::Endpoint;
+pub(super) use routes::Mailbox;
+use routes::RouteState;
+pub(super) use sockets::{BACKLOG, listen};
 
 const TICK: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -59,6 +53,8 @@ enum Role {
     /// To an upstream, with calls that are told apart.
     Up {
         lane: usize,
+        /// Of its frames.
+        layout: usize,
         endpoint: usize,
         calls: Calls,
         /// The heartbeat on its way: its id, and when its answer is missed.
@@ -110,9 +106,10 @@ struct Connection {
 
 impl Role {
     /// To an upstream, with calls that are told apart.
-    fn up(lane: usize, endpoint: usize) -> Role {
+    fn up(lane: usize, layout: usize, endpoint: usize) -> Role {
         Role::Up {
             lane,
+            layout,
             endpoint,
             calls: Calls::default(),
             beat: None,
@@ -155,49 +152,17 @@ impl Connection {
 /// What workers have in common.
 #[derive(Clone)]
 pub(super) struct Shared {
-    pub(super) counters: Arc<Vec<(String, Counters)>>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) stop: Arc<AtomicBool>,
-    pub(super) access_log: Option<AccessLog>,
     pub(super) clock: Clock,
-}
-
-struct RouteState {
-    route: Route,
-    /// `None`: HTTP/2, or a stream of bytes.
-    codec: Option<Codec>,
-    address: Address,
-    /// Of the first worker's Unix socket, which the others share; before the socket itself, so
-    /// that it is removed first.
-    file: Option<SocketFile>,
-    listener: Option<TcpListener>,
-    listen_tls: Option<Identity>,
-    upstream_tls: Option<Identity>,
-    upstreams: Arc<Upstreams>,
-    /// Of the upstreams, as this worker knows them.
-    version: u64,
-    endpoints: Vec<Endpoint>,
-    /// Whose turn it is where connections are not shared.
-    next_endpoint: usize,
-    /// Layouts of frames that calls came in since the last tick, a bit each.
-    called: u8,
-    /// Clients whose next request waits until an upstream can take it.
-    held: VecDeque<u64>,
-    /// Handshakes that failed.
-    failures: Troubles,
-    /// Connections that carried what is not their protocol.
-    garbage: Troubles,
-    plugin_faults: Troubles,
-    /// How long calls took.
-    took: Latencies,
-    /// How upstreams answered.
-    statuses: Statuses,
 }
 
 pub(super) struct Worker {
     poll: Poll,
     shared: Shared,
+    mailbox: Mailbox,
     routes: Vec<RouteState>,
+    access_log: Option<AccessLog>,
     connections: Vec<Option<Box<Connection>>>,
     /// Calls over HTTP/2.
     exchanges: Exchanges,
@@ -212,102 +177,34 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// `codecs`, `upstreams`: one a route. `first`: the worker whose ports and sockets this one shares.
-    pub(super) fn new(
-        config: &Config,
-        codecs: &[Option<Codec>],
-        upstreams: &[Arc<Upstreams>],
-        first: Option<&Worker>,
-        shared: Shared,
-    ) -> Result<Worker, SidecarError> {
+    pub(super) fn new(setup: Setup, shared: Shared) -> Result<Worker, SidecarError> {
         let failed = |source| SidecarError::Io {
             doing: "making an epoll instance",
             source,
         };
-        let poll = Poll::new().map_err(failed)?;
-        let mut routes = Vec::new();
-        for (place, route) in config.route.iter().enumerate() {
-            let first = first.map(|worker| &worker.routes[place]);
-            let wanted = first.map_or(&route.listen, |first| &first.address);
-            let listener = first.and_then(|first| first.listener.as_ref());
-            let listen = || -> io::Result<(TcpListener, Address, Option<SocketFile>)> {
-                let (listener, address, file) = match (wanted, listener) {
-                    (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),
-                    (Address::Unix(socket), None) => {
-                        let (listener, file) = unix::listen(socket, sockets::BACKLOG)?;
-                        (listener, wanted.clone(), file)
-                    }
-                    (Address::Tcp(address), _) => {
-                        let listener = sockets::listen(*address)?;
-                        let address = Address::Tcp(listener.local_addr()?);
-                        (listener, address, None)
-                    }
-                };
-                poll.add(&listener, LISTENER | place as u64, true, false)?;
-                Ok((listener, address, file))
-            };
-            let (listener, address, file) = listen().map_err(|source| SidecarError::Listen {
-                route: route.name.clone(),
-                address: wanted.clone(),
-                problem: match wanted {
-                    Address::Tcp(_) => source.to_string(),
-                    Address::Unix(socket) => unix::explain(socket, &source),
-                },
-                source,
-            })?;
-            let codec = codecs.get(place).cloned().flatten();
-            let name = &route.name;
-            let alpn = route.protocol.alpn();
-            routes.push(RouteState {
-                address,
-                file,
-                listener: Some(listener),
-                listen_tls: route
-                    .listen_tls
-                    .as_ref()
-                    .map(|files| Identity::server(name, files, alpn))
-                    .transpose()?,
-                upstream_tls: route
-                    .upstream_tls
-                    .as_ref()
-                    .map(|files| Identity::client(name, files, alpn))
-                    .transpose()?,
-                upstreams: Arc::clone(&upstreams[place]),
-                version: 0,
-                endpoints: Vec::new(),
-                next_endpoint: 0,
-                called: 0,
-                held: VecDeque::new(),
-                failures: Troubles::default(),
-                garbage: Troubles::default(),
-                plugin_faults: Troubles::default(),
-                took: shared.metrics.took(name),
-                statuses: Statuses::default(),
-                codec,
-                route: route.clone(),
-            });
-        }
-        Ok(Worker {
-            poll,
+        let mut worker = Worker {
+            poll: Poll::new().map_err(failed)?,
             shared,
-            routes,
+            mailbox: Mailbox::default(),
+            routes: Vec::new(),
+            access_log: None,
             connections: Vec::new(),
             exchanges: Exchanges::default(),
             free: Vec::new(),
             next_generation: 1,
             dirty: Vec::new(),
             buffer: vec![0; READ_AT_ONCE],
-            drain: config.drain(),
+            drain: Duration::ZERO,
             random: fastrand::Rng::new(),
             fresh: Vec::new(),
-        })
+        };
+        worker.take_up(setup, Time::ZERO).map_err(failed)?;
+        Ok(worker)
     }
 
-    pub(super) fn listening(&self) -> Vec<(String, Address)> {
-        self.routes
-            .iter()
-            .map(|state| (state.route.name.clone(), state.address.clone()))
-            .collect()
+    /// Where what changes is put, while the worker runs.
+    pub(super) fn mailbox(&self) -> Mailbox {
+        self.mailbox.clone()
     }
 
     pub(super) fn waker(&self) -> Waker {
@@ -315,7 +212,7 @@ impl Worker {
     }
 
     fn counters(&self, route: usize) -> &Counters {
-        &self.shared.counters[route].1
+        &self.routes[route].counters
     }
 
     /// Until told to stop, and nothing is in flight any more.
@@ -374,7 +271,7 @@ impl Worker {
                     state.file = None;
                     state.listener = None;
                 }
-                self.say_goodbyes();
+                self.say_goodbyes(|_| true);
                 self.flush_dirty(now);
             }
             if let Some(until) = drain_until
@@ -390,6 +287,9 @@ impl Worker {
                 return;
             }
             let now = self.shared.clock.now();
+            if self.mailbox.has_some() && drain_until.is_none() {
+                self.read_mail(now);
+            }
             for event in ready.drain(..) {
                 fault::point("sidecar");
                 self.serve(event, now);
@@ -405,7 +305,7 @@ impl Worker {
                 }
                 self.tick(now);
                 if drain_until.is_some() {
-                    self.say_goodbyes();
+                    self.say_goodbyes(|_| true);
                 }
                 self.flush_dirty(now);
             }
@@ -423,8 +323,8 @@ impl Worker {
     }
 
     fn reload(&mut self) {
-        for (place, state) in self.routes.iter_mut().enumerate() {
-            let counters = &self.shared.counters[place].1;
+        for state in &mut self.routes {
+            let counters = &state.counters;
             for identity in [&mut state.listen_tls, &mut state.upstream_tls] {
                 let Some(identity) = identity else {
                     continue;
@@ -473,5 +373,6 @@ impl Worker {
         }
         self.end_due(now);
         self.keep_connected(now);
+        self.see_off(now);
     }
 }

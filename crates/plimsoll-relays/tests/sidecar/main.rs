@@ -10,6 +10,7 @@ mod balance;
 mod fairness;
 mod http2;
 mod http2_peer;
+mod reload;
 mod upstreams;
 
 use std::fs;

@@ -2,7 +2,7 @@
 //! side, the bus on the other; `sidecar`: an application's connections.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -332,35 +332,76 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     }
 }
 
+/// What a running sidecar is asked for.
+enum Wanted {
+    Reload,
+    Stop,
+}
+
 fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
-    let name = arguments.file.display();
-    let text = input::read_to_string(&arguments.file).map_err(|e| {
-        Failure::error_with_help(
-            format_args!("can't read {name}: {e}"),
-            "give the path of a sidecar's TOML file; docs/sidecar.md has an example",
-        )
-    })?;
-    let config = Config::read(&text).map_err(|e| {
-        Failure::usage(
-            format_args!("{name}: {e}"),
-            "docs/sidecar.md lists the keys",
-        )
-    })?;
+    let config = sidecar_file(&arguments.file)?;
     if config.uses_tls() {
         processor::leave_wide_vectors();
     }
     descriptors::raise_limit()?;
     let (tell, told) = mpsc::channel();
+    let reload = tell.clone();
+    stopping::on_hangup(move || {
+        let _ = reload.send(Wanted::Reload);
+    })?;
     let mut pulled = false;
     stopping::on_signal(move |wish| {
         if matches!(wish, Wish::Gracefully) && !pulled {
             pulled = true;
-            let _ = tell.send(());
+            let _ = tell.send(Wanted::Stop);
         } else {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
     })?;
     let sidecar = Sidecar::start(&config).map_err(Failure::error)?;
+    announce_routes(&sidecar, &config)?;
+    if let Some(address) = sidecar.admin() {
+        console::result(format_args!("sidecar: admin: listening on {address}\n"))?;
+    }
+    // The sender lives in the signal handler for as long as the process does.
+    while let Ok(Wanted::Reload) = told.recv() {
+        let name = arguments.file.display();
+        let read = sidecar_file(&arguments.file).and_then(|config| {
+            sidecar
+                .reload(&config)
+                .map_err(|e| Failure::error(format_args!("{name}: {e}")))?;
+            Ok(config)
+        });
+        match read {
+            Ok(config) => {
+                console::tell(format_args!("{name}: read again"));
+                announce_routes(&sidecar, &config)?;
+            }
+            Err(failure) => console::tell(format_args!("nothing is changed: {failure}")),
+        }
+    }
+    sidecar.stop();
+    Ok(Exit::Done)
+}
+
+fn sidecar_file(file: &Path) -> Result<Config, Failure> {
+    let name = file.display();
+    let text = input::read_to_string(file).map_err(|e| {
+        Failure::error_with_help(
+            format_args!("can't read {name}: {e}"),
+            "give the path of a sidecar's TOML file; docs/sidecar.md has an example",
+        )
+    })?;
+    Config::read(&text).map_err(|e| {
+        Failure::usage(
+            format_args!("{name}: {e}"),
+            "docs/sidecar.md lists the keys",
+        )
+    })
+}
+
+/// Tells where each route listens, and which of them hold their upstreams to nothing.
+fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
     for route in config.insecure_routes() {
         console::tell(format_args!(
             "INSECURE: route {route}: the upstream's certificate is not checked"
@@ -373,13 +414,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
             "sidecar: {route}: listening on {address}{held}\n"
         ))?;
     }
-    if let Some(address) = sidecar.admin() {
-        console::result(format_args!("sidecar: admin: listening on {address}\n"))?;
-    }
-    // The sender lives in the signal handler for as long as the process does.
-    let _ = told.recv();
-    sidecar.stop();
-    Ok(Exit::Done)
+    Ok(())
 }
 
 fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Exit, Failure> {

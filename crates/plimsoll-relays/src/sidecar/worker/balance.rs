@@ -152,7 +152,7 @@ impl Worker {
             let is_http2 = state.codec.is_none();
             let role = || match is_http2 {
                 true => Role::Http2(Box::new(Http2::up(place, endpoint))),
-                false => Role::up(place, endpoint),
+                false => Role::up(place, layout, endpoint),
             };
             if let Some(token) = self.connect(route, endpoint, role, now) {
                 self.routes[route].endpoints[endpoint].lanes[place] = Some(token);
@@ -175,8 +175,11 @@ impl Worker {
 
     /// The lane of a connection that takes no more calls, or is gone, is free for another.
     pub(super) fn free_lane(&mut self, route: usize, endpoint: usize, place: usize, token: u64) {
-        let lane = &mut self.routes[route].endpoints[endpoint].lanes[place];
-        if *lane == Some(token) {
+        let lanes = &mut self.routes[route].endpoints[endpoint].lanes;
+        // There may be fewer than there were when the connection was made.
+        if let Some(lane) = lanes.get_mut(place)
+            && *lane == Some(token)
+        {
             *lane = None;
         }
     }

@@ -25,11 +25,11 @@ pub(super) struct Told {
 impl Worker {
     /// Whether lines are wanted: where they are not, nothing is gathered for them.
     pub(super) fn logs(&self) -> bool {
-        self.shared.access_log.is_some()
+        self.access_log.is_some()
     }
 
     pub(super) fn log(&self, route: usize, began: Time, told: Told) {
-        let Some(log) = &self.shared.access_log else {
+        let Some(log) = &self.access_log else {
             return;
         };
         let state = &self.routes[route];

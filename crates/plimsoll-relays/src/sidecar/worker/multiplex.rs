@@ -257,6 +257,7 @@ impl Worker {
             calls,
             beat,
             endpoint,
+            ..
         } = &mut up.role
         else {
             return Ok(());
@@ -407,6 +408,7 @@ impl Worker {
         let (route, token) = (connection.route, connection.token);
         let Role::Up {
             lane,
+            layout,
             calls,
             beat,
             endpoint,
@@ -417,10 +419,10 @@ impl Worker {
         let endpoint = *endpoint;
         let mut due = Vec::new();
         calls.take_due(now, &mut due);
-        let lane = *lane;
+        let (lane, layout) = (*lane, *layout);
         let (state, is_idle) = (&self.routes[route], calls.open() == 0);
         let idle_since = connection.last_active + state.route.heartbeat();
-        let is_current = state.endpoints[endpoint].lanes[lane] == Some(token);
+        let is_current = state.endpoints[endpoint].lanes.get(lane) == Some(&Some(token));
         let mut keep = is_current || !is_idle || !due.is_empty();
         match (*beat, &state.codec) {
             (Some((_, until)), _) if now >= until => {
@@ -431,7 +433,6 @@ impl Worker {
                 keep = false;
             }
             (None, Some(codec)) if now >= idle_since && !connection.connecting => {
-                let layout = lane / state.route.connections();
                 connection.last_active = now;
                 match codec.heartbeat(layout, HEARTBEAT_ID, &mut connection.link.out) {
                     Ok(true) => {

@@ -17,7 +17,7 @@ use super::troubles::Peer;
 use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
 
 const MOST_ACCEPTED: usize = 64;
-pub(super) const BACKLOG: u16 = 4096;
+pub(in crate::sidecar) const BACKLOG: u16 = 4096;
 
 impl Worker {
     pub(super) fn serve(&mut self, event: Ready, now: Time) {
@@ -140,10 +140,7 @@ impl Worker {
             tracing::debug!("a connection of route {name}: {error}");
             return;
         }
-        count(
-            &self.shared.counters[connection.route].1.handshakes_failed,
-            1,
-        );
+        count(&state.counters.handshakes_failed, 1);
         let Some(more) = state.failures.tell(now) else {
             return;
         };
@@ -302,7 +299,7 @@ impl Worker {
 }
 
 /// A listening socket whose port other workers' sockets share.
-pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(in crate::sidecar) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM.nonblocking().cloexec(),

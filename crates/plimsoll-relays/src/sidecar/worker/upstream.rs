@@ -10,7 +10,6 @@ use plimsoll_model::Time;
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
-use super::super::codec::Codec;
 use super::super::count;
 use super::super::metrics::UpstreamCounters;
 use super::super::names::Place;
@@ -56,8 +55,7 @@ impl Worker {
                 continue;
             }
             let places = state.upstreams.places();
-            let layouts = state.codec.as_ref().map_or(1, Codec::layouts);
-            let lanes = state.route.connections() * layouts;
+            let lanes = state.lanes_each();
             let endpoints = &mut state.endpoints;
             let mut left = Vec::new();
             for (number, endpoint) in endpoints.iter_mut().enumerate() {

@@ -250,7 +250,7 @@ impl Worker {
             return;
         };
         let way = exchange.way_from(token);
-        let counters = &self.shared.counters[exchange.route].1;
+        let counters = &self.routes[exchange.route].counters;
         match way {
             Way::Up => {
                 exchange.status = Some(format!("RESET BY CLIENT: {code}"));

@@ -242,7 +242,7 @@ impl Worker {
             return true;
         };
         let (token, state) = (connection.token, &self.routes[connection.route]);
-        let is_current = state.endpoints[up.endpoint].lanes[up.lane] == Some(token);
+        let is_current = state.endpoints[up.endpoint].lanes.get(up.lane) == Some(&Some(token));
         if !is_current && http2.session.open_streams() == 0 {
             return false;
         }
@@ -264,15 +264,16 @@ impl Worker {
 
     /// Tells clients that no more calls are taken: first that it will be so, a tick later
     /// that it is.
-    pub(in crate::sidecar::worker) fn say_goodbyes(&mut self) {
+    pub(in crate::sidecar::worker) fn say_goodbyes(&mut self, of: impl Fn(usize) -> bool) {
         for place in 0..self.connections.len() {
             let Some(connection) = self.connections[place].as_deref_mut() else {
                 continue;
             };
+            let route = connection.route;
             let Role::Http2(http2) = &mut connection.role else {
                 continue;
             };
-            if http2.session.side() == Side::Client || http2.left {
+            if http2.session.side() == Side::Client || http2.left || !of(route) {
                 continue;
             }
             http2

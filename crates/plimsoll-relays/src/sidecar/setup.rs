@@ -1,0 +1,184 @@
+//! What workers are given when the sidecar starts, and when its file is read again: routes
+//! with their ports, certificates, codecs and upstreams.
+//!
+//! Invariant: all that can fail is done here, before any worker hears of it.
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use plimsoll_engine::Address;
+use plimsoll_protocols::serving::unix::{self, SocketFile};
+
+use super::SidecarError;
+use super::access_log::AccessLog;
+use super::codec::Codec;
+use super::config::{Config, Route};
+use super::metrics::{Counters, Metrics};
+use super::names::Upstreams;
+use super::tls::Identity;
+use super::worker::{BACKLOG, listen};
+use crate::metrics::Latencies;
+
+/// Where one worker takes a route's connections.
+pub(super) struct Listener {
+    pub(super) socket: TcpListener,
+    /// Of the first worker's Unix socket, which the others share.
+    pub(super) file: Option<SocketFile>,
+}
+
+/// One route for one worker.
+pub(super) struct RouteSetup {
+    pub(super) route: Route,
+    /// It is a route that the worker has, changed or not.
+    pub(super) is_known: bool,
+    pub(super) codec: Option<Codec>,
+    /// `None`: the one that the worker has.
+    pub(super) listener: Option<Listener>,
+    pub(super) listen_tls: Option<Identity>,
+    pub(super) upstream_tls: Option<Identity>,
+    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) counters: Counters,
+    pub(super) took: Latencies,
+}
+
+/// All routes for one worker.
+pub(super) struct Setup {
+    pub(super) routes: Vec<RouteSetup>,
+    pub(super) access_log: Option<AccessLog>,
+    pub(super) drain: std::time::Duration,
+}
+
+/// A route that workers have.
+#[derive(Clone)]
+pub(super) struct Running {
+    pub(super) route: Route,
+    /// Where it listens, with the port that it was given.
+    pub(super) address: Address,
+    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) counters: Counters,
+    codec: Option<Codec>,
+    took: Latencies,
+}
+
+impl Running {
+    /// Whether the route can become `route` with its connections: what they carry is the same.
+    fn becomes(&self, route: &Route) -> bool {
+        let known = &self.route;
+        (&known.name, known.protocol, &known.plugin) == (&route.name, route.protocol, &route.plugin)
+    }
+}
+
+/// What each worker is given, and the routes that there are then.
+///
+/// # Errors
+/// When an address can't be listened on, or a certificate or plugin can't be used.
+pub(super) fn prepare(
+    config: &Config,
+    running: &[Running],
+    metrics: &Metrics,
+    access_log: Option<&AccessLog>,
+) -> Result<(Vec<Setup>, Vec<Running>), SidecarError> {
+    let mut setups: Vec<Setup> = (0..config.workers())
+        .map(|_| Setup {
+            routes: Vec::new(),
+            access_log: access_log.cloned(),
+            drain: config.drain(),
+        })
+        .collect();
+    let mut routes = Vec::new();
+    for route in &config.route {
+        let known = running.iter().find(|known| known.becomes(route));
+        let codec = match known {
+            Some(known) => known.codec.clone(),
+            None => Codec::of(route)?,
+        };
+        let (name, alpn) = (&route.name, route.protocol.alpn());
+        let counters = metrics.route(name);
+        let upstreams = match known {
+            Some(known) if known.route.upstream == route.upstream => Arc::clone(&known.upstreams),
+            _ => {
+                let failures = counters.lookup_failures.clone();
+                let upstreams = Upstreams::new(name, &route.upstream, failures);
+                upstreams.look_up();
+                Arc::new(upstreams)
+            }
+        };
+        for setup in &mut setups {
+            let listen_tls = route.listen_tls.as_ref();
+            let upstream_tls = route.upstream_tls.as_ref();
+            setup.routes.push(RouteSetup {
+                route: route.clone(),
+                is_known: known.is_some(),
+                codec: codec.clone(),
+                listener: None,
+                listen_tls: listen_tls
+                    .map(|files| Identity::server(name, files, alpn))
+                    .transpose()?,
+                upstream_tls: upstream_tls
+                    .map(|files| Identity::client(name, files, alpn))
+                    .transpose()?,
+                upstreams: Arc::clone(&upstreams),
+                counters: counters.clone(),
+                took: metrics.took(name),
+            });
+        }
+        routes.push(Running {
+            route: route.clone(),
+            address: known.map_or(&route.listen, |known| &known.address).clone(),
+            codec,
+            upstreams,
+            counters,
+            took: metrics.took(name),
+        });
+    }
+    // Last: whoever connects from here on is heard.
+    for (place, route) in routes.iter_mut().enumerate() {
+        let known = running.iter().find(|known| known.becomes(&route.route));
+        if known.is_some_and(|known| known.route.listen == route.route.listen) {
+            continue;
+        }
+        route.address = route.route.listen.clone();
+        let mut first: Option<TcpListener> = None;
+        for setup in &mut setups {
+            let (listener, address) =
+                open(&route.address, first.as_ref()).map_err(|source| SidecarError::Listen {
+                    route: route.route.name.clone(),
+                    address: route.address.clone(),
+                    problem: match &route.address {
+                        Address::Tcp(_) => source.to_string(),
+                        Address::Unix(socket) => unix::explain(socket, &source),
+                    },
+                    source,
+                })?;
+            route.address = address;
+            if first.is_none() {
+                first = listener.socket.try_clone().ok();
+            }
+            setup.routes[place].listener = Some(listener);
+        }
+    }
+    for route in &routes {
+        let tls = route.route.upstream_tls.as_ref();
+        let is_insecure = tls.is_some_and(|tls| tls.insecure == Some(true));
+        route.counters.insecure.set(i64::from(is_insecure));
+    }
+    Ok((setups, routes))
+}
+
+/// A socket that listens, and where; `first`: that of the first worker.
+fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, Address)> {
+    let (socket, address, file) = match (wanted, first) {
+        (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),
+        (Address::Unix(socket), None) => {
+            let (listener, file) = unix::listen(socket, BACKLOG)?;
+            (listener, wanted.clone(), file)
+        }
+        (Address::Tcp(address), _) => {
+            let listener = listen(*address)?;
+            let address = Address::Tcp(listener.local_addr()?);
+            (listener, address, None)
+        }
+    };
+    Ok((Listener { socket, file }, address))
+}

@@ -1,0 +1,253 @@
+//! A worker's routes: they come, change and go while it runs.
+//!
+//! Connections and calls know their route by its place, so the place of one that is gone stays
+//! taken until nothing is left of it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use plimsoll_model::Time;
+use plimsoll_protocols::serving::unix::SocketFile;
+
+use super::super::codec::Codec;
+use super::super::config::Route;
+use super::super::metrics::{Counters, Statuses};
+use super::super::names::Upstreams;
+use super::super::setup::{Listener, RouteSetup, Setup};
+use super::super::tls::Identity;
+use super::troubles::Troubles;
+use super::upstream::Endpoint;
+use super::{LISTENER, Role, Worker};
+use crate::metrics::Latencies;
+
+pub(super) struct RouteState {
+    pub(super) route: Route,
+    pub(super) counters: Counters,
+    /// `None`: HTTP/2, or a stream of bytes.
+    pub(super) codec: Option<Codec>,
+    /// Of the first worker's Unix socket, which the others share; before the socket itself, so
+    /// that it is removed first.
+    pub(super) file: Option<SocketFile>,
+    pub(super) listener: Option<TcpListener>,
+    pub(super) listen_tls: Option<Identity>,
+    pub(super) upstream_tls: Option<Identity>,
+    pub(super) upstreams: Arc<Upstreams>,
+    /// Of the upstreams, as this worker knows them.
+    pub(super) version: u64,
+    pub(super) endpoints: Vec<Endpoint>,
+    /// Whose turn it is where connections are not shared.
+    pub(super) next_endpoint: usize,
+    /// Layouts of frames that calls came in since the last tick, a bit each.
+    pub(super) called: u8,
+    /// Clients whose next request waits until an upstream can take it.
+    pub(super) held: VecDeque<u64>,
+    /// Handshakes that failed.
+    pub(super) failures: Troubles,
+    /// Connections that carried what is not their protocol.
+    pub(super) garbage: Troubles,
+    pub(super) plugin_faults: Troubles,
+    /// How long calls took.
+    pub(super) took: Latencies,
+    /// How upstreams answered.
+    pub(super) statuses: Statuses,
+    presence: Presence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Here,
+    /// The file names it no more: what is under way has until then.
+    Leaving(Time),
+    /// Nothing is left: another may have its place.
+    Gone,
+}
+
+impl RouteState {
+    fn new(setup: RouteSetup) -> RouteState {
+        let (listener, file) = split(setup.listener);
+        RouteState {
+            route: setup.route,
+            counters: setup.counters,
+            codec: setup.codec,
+            file,
+            listener,
+            listen_tls: setup.listen_tls,
+            upstream_tls: setup.upstream_tls,
+            upstreams: setup.upstreams,
+            version: 0,
+            endpoints: Vec::new(),
+            next_endpoint: 0,
+            called: 0,
+            held: VecDeque::new(),
+            failures: Troubles::default(),
+            garbage: Troubles::default(),
+            plugin_faults: Troubles::default(),
+            took: setup.took,
+            statuses: Statuses::default(),
+            presence: Presence::Here,
+        }
+    }
+
+    /// Connections stay; those to upstreams that would be made otherwise now take no new calls.
+    fn change(&mut self, setup: RouteSetup) {
+        let (old, new) = (&self.route, &setup.route);
+        let is_otherwise =
+            old.upstream_tls != new.upstream_tls || old.connections() != new.connections();
+        self.route = setup.route;
+        if setup.listener.is_some() {
+            (self.listener, self.file) = split(setup.listener);
+        }
+        self.listen_tls = setup.listen_tls;
+        self.upstream_tls = setup.upstream_tls;
+        if !Arc::ptr_eq(&self.upstreams, &setup.upstreams) {
+            self.upstreams = setup.upstreams;
+            self.version = 0;
+        }
+        if is_otherwise {
+            let lanes = self.lanes_each();
+            for endpoint in &mut self.endpoints {
+                endpoint.lanes = vec![None; lanes];
+            }
+        }
+    }
+
+    /// Lanes of one upstream.
+    pub(super) fn lanes_each(&self) -> usize {
+        let layouts = self.codec.as_ref().map_or(1, Codec::layouts);
+        self.route.connections() * layouts
+    }
+}
+
+fn split(listener: Option<Listener>) -> (Option<TcpListener>, Option<SocketFile>) {
+    match listener {
+        Some(listener) => (Some(listener.socket), listener.file),
+        None => (None, None),
+    }
+}
+
+/// What a worker is to take up, from another thread. It is woken for it.
+#[derive(Clone, Default)]
+pub(in crate::sidecar) struct Mailbox(Arc<(AtomicBool, Mutex<Vec<Setup>>)>);
+
+impl Mailbox {
+    pub(in crate::sidecar) fn put(&self, setup: Setup) {
+        let (has_some, setups) = &*self.0;
+        let mut setups = setups.lock().unwrap_or_else(PoisonError::into_inner);
+        setups.push(setup);
+        has_some.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_some(&self) -> bool {
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Vec<Setup> {
+        let (has_some, setups) = &*self.0;
+        let mut setups = setups.lock().unwrap_or_else(PoisonError::into_inner);
+        has_some.store(false, Ordering::Release);
+        std::mem::take(&mut setups)
+    }
+}
+
+impl Worker {
+    pub(super) fn read_mail(&mut self, now: Time) {
+        for setup in self.mailbox.take() {
+            if let Err(e) = self.take_up(setup, now) {
+                tracing::error!("watching a socket that listens: {e}");
+            }
+        }
+        self.learn_names();
+    }
+
+    /// Goes on with these routes, and with no others.
+    ///
+    /// # Errors
+    /// A socket can't be watched.
+    pub(super) fn take_up(&mut self, setup: Setup, now: Time) -> io::Result<()> {
+        (self.access_log, self.drain) = (setup.access_log, setup.drain);
+        let is_here = |state: &RouteState| state.presence == Presence::Here;
+        let mut before: Vec<usize> = (0..self.routes.len())
+            .filter(|place| is_here(&self.routes[*place]))
+            .collect();
+        let mut watched = Ok(());
+        for route in setup.routes {
+            let known = before.iter().position(|place| {
+                route.is_known && self.routes[*place].route.name == route.route.name
+            });
+            let is_new = route.listener.is_some();
+            let place = match known.map(|at| before.swap_remove(at)) {
+                Some(place) => {
+                    self.routes[place].change(route);
+                    place
+                }
+                None => self.add(RouteState::new(route)),
+            };
+            if is_new && let Some(listener) = &self.routes[place].listener {
+                let added = self
+                    .poll
+                    .add(listener, LISTENER | place as u64, true, false);
+                watched = watched.and(added);
+            }
+        }
+        for place in before {
+            let state = &mut self.routes[place];
+            state.presence = Presence::Leaving(now + self.drain);
+            (state.file, state.listener) = (None, None);
+        }
+        watched
+    }
+
+    fn add(&mut self, state: RouteState) -> usize {
+        let mut routes = self.routes.iter();
+        match routes.position(|old| old.presence == Presence::Gone) {
+            Some(place) => {
+                self.routes[place] = state;
+                place
+            }
+            None => {
+                self.routes.push(state);
+                self.routes.len() - 1
+            }
+        }
+    }
+
+    /// Ends what is left of routes that are leaving, as it becomes idle.
+    pub(super) fn see_off(&mut self, now: Time) {
+        for route in 0..self.routes.len() {
+            let Presence::Leaving(until) = self.routes[route].presence else {
+                continue;
+            };
+            self.say_goodbyes(|of| of == route);
+            let mut left = 0;
+            for place in 0..self.connections.len() {
+                let Some(connection) = self.connections[place].as_deref() else {
+                    continue;
+                };
+                if connection.route != route {
+                    continue;
+                }
+                let is_busy = match &connection.role {
+                    Role::Down { in_flight } => *in_flight > 0 || connection.held,
+                    Role::Up { calls, .. } => calls.open() > 0,
+                    Role::Http2(http2) => http2.is_busy(),
+                    Role::Pipe { .. } => true,
+                };
+                if now < until && (is_busy || connection.link.unsent() > 0) {
+                    left += 1;
+                } else {
+                    let token = connection.token;
+                    self.close(token, now);
+                }
+            }
+            if left == 0 {
+                let state = &mut self.routes[route];
+                state.presence = Presence::Gone;
+                state.endpoints.clear();
+                state.held.clear();
+            }
+        }
+    }
+}

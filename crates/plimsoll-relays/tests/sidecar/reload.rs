@@ -1,0 +1,233 @@
+//! Files that are read again while calls are under way.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use plimsoll_protocols::bolt::frame::MAX_CONTENT;
+use plimsoll_protocols::grpc::h2::ErrorCode;
+use plimsoll_relays::sidecar::{Config, Sidecar};
+
+use super::http2_peer::{Came, Http2Peer};
+use super::{Client, Form, Frame, Status, admin_page, echo_server, eventually, request, sidecar};
+
+fn one(name: &str, protocol: &str, listen: &str, upstream: SocketAddr, more: &str) -> String {
+    format!(
+        "[[route]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nlisten = \"{listen}\"\n\
+         upstream = [\"{upstream}\"]\n{more}\n"
+    )
+}
+
+const ANY: &str = "127.0.0.1:0";
+
+fn reload(relay: &Sidecar, text: &str) -> Result<(), String> {
+    let config = Config::read(text).map_err(|e| e.to_string())?;
+    relay.reload(&config).map_err(|e| e.to_string())
+}
+
+fn at(relay: &Sidecar, route: &str) -> SocketAddr {
+    let listening = relay.listening();
+    let found = listening.iter().find(|(name, _)| name == route);
+    found.unwrap().1.tcp().unwrap()
+}
+
+/// The request that an upstream was given, on the next connection that it takes.
+fn held(listener: &TcpListener) -> (Client, u32) {
+    let mut held = Client {
+        stream: listener.accept().unwrap().0,
+        bytes: Vec::new(),
+    };
+    let id = next_id(&mut held);
+    (held, id)
+}
+
+fn next_id(held: &mut Client) -> u32 {
+    let mut wire = [0; 40];
+    std::io::Read::read_exact(&mut held.stream, &mut wire).unwrap();
+    Frame::parse(&wire, MAX_CONTENT).unwrap().unwrap().0.id
+}
+
+fn answer(held: &mut Client, id: u32) {
+    held.send(Frame::bare_response(Form::V1, id, 1, Status::Success));
+}
+
+fn call(client: &mut Client, id: u32) -> u16 {
+    client.send(request(Form::V1, id, b"\x01x"));
+    client.answer().2
+}
+
+#[test]
+fn routes_come_and_go_and_calls_in_flight_stay() {
+    let upstream = TcpListener::bind(ANY).unwrap();
+    let slow = upstream.local_addr().unwrap();
+    let admin = "admin = \"127.0.0.1:0\"\nworkers = 2\n";
+    let kept = one("kept", "bolt", ANY, echo_server(), "");
+    let goes = one("goes", "bolt", ANY, slow, "");
+    let (relay, _) = sidecar(&format!("{admin}{kept}{goes}"));
+    let (old, stays) = (at(&relay, "goes"), at(&relay, "kept"));
+    let mut client = Client::connect(old);
+    client.send(request(Form::V1, 7, b"\x01x"));
+    let (mut service, id) = held(&upstream);
+    let mut other = Client::connect(stays);
+    assert_eq!(call(&mut other, 1), 0);
+    let comes = one("comes", "bolt", ANY, echo_server(), "");
+    reload(&relay, &format!("{admin}{kept}{comes}")).unwrap();
+    eventually("nobody listens for it any more", || {
+        TcpStream::connect(old).is_err()
+    });
+    assert_eq!(at(&relay, "kept"), stays);
+    assert_eq!(call(&mut other, 2), 0);
+    let mut new = Client::connect(at(&relay, "comes"));
+    assert_eq!(call(&mut new, 3), 0);
+    let page = admin_page(&relay, "/metrics");
+    assert!(!page.contains("route=\"goes\""), "{page}");
+    assert!(
+        page.contains("_requests_total{route=\"kept\"} 2\n"),
+        "{page}"
+    );
+    // It is answered all the same, and only then sent away.
+    answer(&mut service, id);
+    assert_eq!(client.answer().1, 7);
+    assert!(!matches!(
+        std::io::Read::read(&mut client.stream, &mut [0; 8]),
+        Ok(1..)
+    ));
+    // The same name again is another route.
+    reload(&relay, &format!("{admin}{kept}{comes}{goes}")).unwrap();
+    let mut again = Client::connect(at(&relay, "goes"));
+    again.send(request(Form::V1, 8, b"\x01x"));
+    let (mut service, id) = held(&upstream);
+    answer(&mut service, id);
+    assert_eq!(again.answer().1, 8);
+    relay.stop();
+}
+
+#[test]
+fn a_route_that_changes_keeps_its_clients() {
+    let upstream = TcpListener::bind(ANY).unwrap();
+    let before = one("r", "bolt", ANY, upstream.local_addr().unwrap(), "");
+    let (relay, outside) = sidecar(&before);
+    let mut client = Client::connect(outside);
+    client.send(request(Form::V1, 1, b"\x01x"));
+    let (mut service, id) = held(&upstream);
+    let after = one("r", "bolt", ANY, echo_server(), "connections = 3");
+    reload(&relay, &after).unwrap();
+    assert_eq!(at(&relay, "r"), outside);
+    // New calls on the same connection go to the new upstream, soon; the other is not forgotten.
+    eventually("calls go to the new upstream", || {
+        let mut client = Client::connect(outside);
+        client
+            .stream
+            .set_read_timeout(Some(std::time::Duration::from_millis(300)))
+            .unwrap();
+        client.send(request(Form::V1, 2, b"\x01x"));
+        matches!(
+            std::io::Read::read(&mut client.stream, &mut [0; 64]),
+            Ok(1..)
+        )
+    });
+    assert_eq!(call(&mut client, 3), 0);
+    answer(&mut service, id);
+    assert_eq!(client.answer().1, 1);
+    // Another address: who is connected stays.
+    let free = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
+    let moved = one("r", "bolt", &free.to_string(), echo_server(), "");
+    reload(&relay, &moved).unwrap();
+    eventually("it listens elsewhere", || {
+        TcpStream::connect(outside).is_err() && TcpStream::connect(free).is_ok()
+    });
+    assert_eq!(call(&mut client, 4), 0);
+    relay.stop();
+}
+
+#[test]
+fn clients_of_http2_are_told_and_their_calls_end() {
+    let listener = TcpListener::bind(ANY).unwrap();
+    let upstream = listener.local_addr().unwrap();
+    let kept = one("kept", "tcp", ANY, upstream, "");
+    let goes = one("goes", "grpc", ANY, upstream, "");
+    let (relay, _) = sidecar(&format!("{goes}{kept}"));
+    let mut client = Http2Peer::new(TcpStream::connect(at(&relay, "goes")).unwrap(), true, &[]);
+    client.call(1, &[], true);
+    let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[]);
+    while !matches!(service.next(), Came::Headers { .. }) {}
+    reload(&relay, &kept).unwrap();
+    for _ in 0..2 {
+        let Came::GoAway { code, .. } = client.next() else {
+            panic!("no goodbye")
+        };
+        assert_eq!(code, ErrorCode::NO_ERROR.0);
+    }
+    service.headers(1, &[(":status", "200"), ("grpc-status", "0")], true);
+    assert_eq!(client.next().field("grpc-status"), Some("0"));
+    assert_eq!(client.next(), Came::End);
+    relay.stop();
+}
+
+#[test]
+fn a_file_that_cannot_be_used_changes_nothing_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let head = format!("access_log = {log:?}\n");
+    let before = one("r", "bolt", ANY, echo_server(), "");
+    let (relay, outside) = sidecar(&format!("{head}{before}"));
+    let mut client = Client::connect(outside);
+    let taken = TcpListener::bind(ANY).unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let cert = "listen_tls = { ca = \"/no/ca\", cert = \"/no/cert\", key = \"/no/key\" }";
+    let (a, upstream) = (before.as_str(), echo_server());
+    for (text, needle) in [
+        (format!("{head}{a}{a}"), "used twice"),
+        (format!("workers = 2\n{a}"), "workers: can't change"),
+        (
+            format!("admin = \"127.0.0.1:0\"\n{a}"),
+            "admin: can't change",
+        ),
+        (
+            format!("access_log = \"/no/such/log\"\n{a}"),
+            "access_log /no/such/log",
+        ),
+        (one("r", "bolt", ANY, upstream, cert), "route r: CA /no/ca"),
+        (
+            one("r", "plugin", ANY, upstream, "plugin = \"/no.so\""),
+            "/no.so: can't be read",
+        ),
+        (
+            format!("{a}{}", one("b", "tcp", &taken, upstream, "")),
+            "route b: listening on",
+        ),
+    ] {
+        let error = reload(&relay, &text).unwrap_err();
+        assert!(error.contains(needle), "{needle}: {error}");
+        assert_eq!(call(&mut client, 1), 0);
+        let mut new = Client::connect(outside);
+        assert_eq!(call(&mut new, 2), 0);
+    }
+    assert_eq!(relay.listening().len(), 1);
+    relay.stop();
+    assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 14);
+}
+
+#[test]
+fn the_access_log_is_opened_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, old) = (folder.path().join("log"), folder.path().join("log.1"));
+    let text = format!(
+        "access_log = {log:?}\n{}",
+        one("r", "bolt", ANY, echo_server(), "")
+    );
+    let (relay, outside) = sidecar(&text);
+    let mut client = Client::connect(outside);
+    assert_eq!(call(&mut client, 1), 0);
+    // As logrotate does it.
+    fs::rename(&log, &old).unwrap();
+    reload(&relay, &text).unwrap();
+    let lines = |path| fs::read_to_string(path).unwrap_or_default().lines().count();
+    eventually("lines go to the new file", || {
+        call(&mut Client::connect(outside), 2) == 0 && lines(&log) > 0
+    });
+    let before = lines(&old);
+    assert!(before >= 1);
+    let counted = relay.counter("r", "answers_total").unwrap() as usize;
+    relay.stop();
+    assert_eq!(lines(&log) + lines(&old), counted);
+}
