@@ -1,6 +1,6 @@
 /*
  * A plugin that says what it is told to: what it returns stands in the bytes that it is
- * given. With one of the macros below it can't be used at all.
+ * given. With one of the macros below it can't be used at all; with SPIN `decode` never returns.
  *
  *   match    result: 4 bytes; with more bytes it is PLIMSOLL_OK
  *   decode   result: 4 bytes, then a struct plimsoll_frame, in the machine's own order
@@ -22,6 +22,9 @@ static int32_t decode(const uint8_t *bytes, uint64_t length, uint32_t sender,
                       struct plimsoll_frame *frame) {
     int32_t result;
     (void)sender;
+#ifdef SPIN
+    for (volatile int spins = 1; spins;) continue;
+#endif
     if (length < sizeof result + sizeof *frame) return PLIMSOLL_MORE;
     memcpy(&result, bytes, sizeof result);
     memcpy(frame, bytes + sizeof result, sizeof *frame);

@@ -328,3 +328,26 @@ fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
     );
     assert!(Path::new(&place.path("wrong")).is_dir());
 }
+
+#[test]
+fn a_codec_that_spins_ends_the_sidecar_and_is_named() {
+    let place = place();
+    built::nonsense(&place.path("."), "spins.so", &["-DSPIN"]);
+    let service = serve(&place, "rust.so");
+    let file = format!(
+        "[[route]]\nname = \"orders\"\nprotocol = \"plugin\"\nplugin = \"spins.so\"\nlisten = \"127.0.0.1:0\"\n\
+         upstream = [\"127.0.0.1:{}\"]\ncodec_timeout = \"500ms\"\n",
+        service.port
+    );
+    fs::write(place.path("relay.toml"), file).expect("a file");
+    let log = fs::File::create(place.path("relay.log")).expect("a log");
+    let mut command = place.command(&["relay", "sidecar", "relay.toml"]);
+    let mut relay = Server::start(command.stderr(Stdio::from(log)));
+    let mut client = TcpStream::connect(relay.address()).expect("a sidecar");
+    client.write_all(b"spin!").expect("sent");
+    assert_eq!(wait(&mut relay.child), 70);
+    let told = place.read("relay.log");
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let named = "route orders: plugin spins.so: `decode` has not returned for 500ms";
+    assert!(told.contains(named), "{told}");
+}

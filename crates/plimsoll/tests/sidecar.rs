@@ -359,6 +359,95 @@ fn an_upstream_that_goes_or_comes_back_is_logged_once_and_garbage_with_its_peer(
     assert_eq!(relay.stop().0, 0);
 }
 
+#[test]
+fn a_hangup_reads_the_file_again() {
+    let place = Place::new();
+    let service = place.serve(&["bolt"]);
+    let route = |name: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\n\
+             upstream = [\"127.0.0.1:{}\"]\n",
+            service.port
+        )
+    };
+    fs::write(place.path("relay.toml"), route("a")).expect("writable");
+    let log = fs::File::create(place.path("relay.log")).expect("a log");
+    let mut relay = Server::start(
+        place
+            .command(&["relay", "sidecar", "relay.toml"])
+            .stderr(log),
+    );
+    let hangup = |relay: &Server| support::signal(&relay.child, rustix::process::Signal::HUP);
+    fs::write(place.path("relay.toml"), "[[route]]\nname = 7\n").expect("writable");
+    hangup(&relay);
+    logged(&place, "nothing is changed: relay.toml: ", 1);
+    fs::write(place.path("relay.toml"), route("a") + &route("b")).expect("writable");
+    hangup(&relay);
+    logged(&place, "relay.toml: read again", 1);
+    // Those that it has now: the first where it was.
+    let first = relay.address();
+    assert_eq!(relay.next_address(), first);
+    let url = format!("sofa://{}", relay.next_address());
+    let load = ["bolt", &url, "-q", "--clients", "4", "--calls", "40"];
+    place.expect(0, &[&load[..], &["--out", "run"]].concat());
+    assert_eq!(relay.stop().0, 0);
+}
+
+/// A line of a process's status, in bytes.
+fn memory(relay: &Server, line: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", relay.child.id()));
+    let status = status.expect("a process of ours");
+    let found = status.lines().find(|found| found.starts_with(line));
+    let number = found.and_then(|found| found.split_whitespace().nth(1)?.parse().ok());
+    let kib: u64 = number.unwrap_or_else(|| panic!("no {line} in {status}"));
+    kib * 1024
+}
+
+#[test]
+fn large_messages_of_many_callers_take_little_memory_and_all_are_answered() {
+    let place = Place::new();
+    let service = place.serve(&["bolt"]);
+    let text = format!(
+        "[[route]]\nname = \"r\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\n\
+         upstream = [\"127.0.0.1:{}\"]\n",
+        service.port
+    );
+    fs::write(place.path("relay.toml"), text).expect("writable");
+    let relay = Server::start(&mut place.command(&["relay", "sidecar", "relay.toml"]));
+    let url = format!("sofa://{}", relay.address());
+    let idle = memory(&relay, "VmRSS:");
+    for (bytes, callers, calls) in [
+        (5_000, "500", "1000"),
+        (20_000, "500", "1000"),
+        (64_000, "100", "200"),
+        (300_000, "100", "200"),
+    ] {
+        let content = format!("[\"{}\"]", "x".repeat(bytes));
+        fs::write(place.path("content"), content).expect("writable");
+        let _ = fs::remove_dir_all(place.path("run"));
+        let load = [
+            "bolt", &url, "-q", "--json", "--out", "run", "--data", "@content",
+        ];
+        let flags = [
+            "--clients",
+            callers,
+            "--connections",
+            callers,
+            "--calls",
+            calls,
+        ];
+        let timeout = ["--deadline", "120s"];
+        let run = place.expect_json(0, &[&load[..], &flags, &timeout].concat());
+        assert_eq!(run["total"]["errors"], 0, "{bytes}: {run}");
+        let most = memory(&relay, "VmHWM:") - idle;
+        assert!(
+            most < 64_000_000,
+            "{bytes} bytes, {callers} callers: {most} bytes over idle"
+        );
+    }
+    assert_eq!(relay.stop().0, 0);
+}
+
 /// What a peer prints.
 #[track_caller]
 fn text_of(command: &mut Command) -> String {

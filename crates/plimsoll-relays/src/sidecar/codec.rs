@@ -13,12 +13,14 @@ use plimsoll_protocols::bolt::Form;
 
 use super::SidecarError;
 use super::config::{Protocol, Route};
+use super::watchdog::Watchdog;
 
 /// The protocol of a route whose calls are told apart.
 #[derive(Clone, Debug)]
 pub(super) enum Codec {
-    Bolt,
-    Plugin(plimsoll_plugin::Codec),
+    /// Bytes of a frame's content, at most.
+    Bolt(usize),
+    Plugin(plugin::Watched),
 }
 
 /// Who sent what is read.
@@ -74,6 +76,8 @@ pub(super) enum Why {
     Timeout,
     /// The upstream's connection ended with the call in flight.
     Cut,
+    /// The route's file asks for it.
+    Fault,
 }
 
 /// The bytes, or what was to be made of them, can't be meant: their connection is closed.
@@ -107,26 +111,39 @@ impl Codec {
     ///
     /// # Errors
     /// When its plugin can't be used.
-    pub(super) fn of(route: &Route) -> Result<Option<Codec>, SidecarError> {
+    pub(super) fn of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
         Ok(match (route.protocol, &route.plugin) {
-            (Protocol::Bolt, _) => Some(Codec::Bolt),
+            (Protocol::Bolt, _) => Some(Codec::Bolt(route.max_frame())),
             (Protocol::Plugin, Some(path)) => {
                 let loaded = plimsoll_plugin::Codec::load(path);
-                Some(Codec::Plugin(loaded.map_err(|source| {
-                    SidecarError::Plugin {
-                        route: route.name.clone(),
-                        source,
-                    }
-                })?))
+                let codec = loaded.map_err(|source| SidecarError::Plugin {
+                    route: route.name.clone(),
+                    source,
+                })?;
+                Some(Codec::Plugin(plugin::Watched::new(
+                    codec,
+                    watchdog.watch(route),
+                    route.max_frame(),
+                )))
             }
             (Protocol::Grpc | Protocol::Tcp | Protocol::Plugin, _) => None,
         })
     }
 
+    /// The same, for the thread of one worker.
+    pub(super) fn of_worker(&self, route: &Route, watchdog: &Watchdog) -> Codec {
+        match self {
+            Codec::Bolt(_) => Codec::Bolt(route.max_frame()),
+            Codec::Plugin(codec) => {
+                Codec::Plugin(codec.of_worker(watchdog.watch(route), route.max_frame()))
+            }
+        }
+    }
+
     /// Manners of frames that never share an upstream connection.
     pub(super) fn layouts(&self) -> usize {
         match self {
-            Codec::Bolt => bolt::LAYOUTS,
+            Codec::Bolt(_) => bolt::LAYOUTS,
             Codec::Plugin(_) => 1,
         }
     }
@@ -136,7 +153,7 @@ impl Codec {
     pub(super) fn recognise(&self, from: From, bytes: &[u8]) -> Result<bool, Broken> {
         match self {
             // Its first frame tells.
-            Codec::Bolt => Ok(true),
+            Codec::Bolt(_) => Ok(true),
             Codec::Plugin(codec) => plugin::recognise(codec, from, bytes),
         }
     }
@@ -145,7 +162,7 @@ impl Codec {
     #[inline]
     pub(super) fn read(&self, from: From, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
         match self {
-            Codec::Bolt => bolt::read(bytes),
+            Codec::Bolt(limit) => bolt::read(bytes, *limit),
             Codec::Plugin(codec) => plugin::read(codec, from, bytes),
         }
     }
@@ -160,7 +177,7 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> Result<(), Broken> {
         match (self, manner) {
-            (Codec::Bolt, Manner::Bolt { form, .. }) => bolt::renumber(frame, form, id, out),
+            (Codec::Bolt(_), Manner::Bolt { form, .. }) => bolt::renumber(frame, form, id, out),
             (Codec::Plugin(codec), Manner::Plugin { note }) => {
                 return plugin::renumber(codec, frame, note, id, out);
             }
@@ -177,7 +194,7 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> Result<bool, Broken> {
         match self {
-            Codec::Bolt => bolt::heartbeat(layout, id, out),
+            Codec::Bolt(_) => bolt::heartbeat(layout, id, out),
             Codec::Plugin(codec) => return plugin::heartbeat(codec, id, out),
         }
         Ok(true)
@@ -191,7 +208,7 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> Result<(), Broken> {
         match (self, manner) {
-            (Codec::Bolt, Manner::Bolt { form, .. }) => bolt::heartbeat_ack(form, id, out),
+            (Codec::Bolt(_), Manner::Bolt { form, .. }) => bolt::heartbeat_ack(form, id, out),
             (Codec::Plugin(codec), Manner::Plugin { note }) => {
                 return plugin::heartbeat_ack(codec, id, note, out);
             }
@@ -203,7 +220,7 @@ impl Codec {
     /// What people call the status of an answer.
     pub(super) fn status_name(&self, status: u32) -> String {
         match self {
-            Codec::Bolt => bolt::status_name(status),
+            Codec::Bolt(_) => bolt::status_name(status),
             Codec::Plugin(_) => status.to_string(),
         }
     }
@@ -211,7 +228,7 @@ impl Codec {
     /// How an answer of this manner says that the call ended.
     pub(super) fn status(&self, frame: &[u8]) -> Option<String> {
         match self {
-            Codec::Bolt => bolt::status(frame),
+            Codec::Bolt(_) => bolt::status(frame),
             Codec::Plugin(codec) => plugin::status(codec, frame),
         }
     }
@@ -225,7 +242,9 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> Result<(), Broken> {
         match (self, manner) {
-            (Codec::Bolt, Manner::Bolt { form, codec }) => bolt::refuse(form, codec, id, why, out),
+            (Codec::Bolt(_), Manner::Bolt { form, codec }) => {
+                bolt::refuse(form, codec, id, why, out)
+            }
             (Codec::Plugin(plugin), Manner::Plugin { note }) => {
                 return plugin::refuse(plugin, id, note, why, out);
             }

@@ -1,4 +1,5 @@
-//! The sidecar's TOML file.
+//! The sidecar's TOML file. Longer than others: each key stands with its default, its check and
+//! what is told of it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use plimsoll_engine::Address;
 use plimsoll_model::plan::Trust;
 use plimsoll_model::spec::{self, TlsSpec};
-use plimsoll_model::units::Period;
+use plimsoll_model::units::{Period, Size};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
@@ -15,6 +16,9 @@ use super::SidecarError;
 use super::names::Upstream;
 
 const MOST_WORKERS: usize = 64;
+/// Bytes.
+const MAX_FRAME: u64 = 16 << 20;
+const MOST_MAX_FRAME: u64 = 1 << 30;
 const SHORTEST_LOOKUP: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Deserialize)]
@@ -28,6 +32,9 @@ pub struct Config {
     pub drain: Option<Period>,
     /// A line for every call, in JSON, to this file; `-`: standard output. Default: none.
     pub access_log: Option<PathBuf>,
+    /// How long a worker goes on asking for more, without a pause, after the last that came: a hop
+    /// without wake-ups, for a core of its own. Default 0s: it sleeps at once.
+    pub busy_poll: Option<Period>,
     /// How often upstreams' names are looked up. Default 30s.
     pub lookup: Option<Period>,
     #[serde(default)]
@@ -51,8 +58,16 @@ pub struct Route {
     pub upstream_tls: Option<UpstreamTls>,
     /// The shared object that brings the protocol; for `protocol = "plugin"`.
     pub plugin: Option<PathBuf>,
+    /// How long one call into the plugin may take before the sidecar ends: it stands in the way
+    /// of all other connections, and can't be interrupted. Default 10s.
+    pub codec_timeout: Option<Period>,
+    /// To be bad on purpose. Default: nothing.
+    pub fault: Option<Fault>,
     /// Connections that a worker keeps to each upstream, with Bolt for each layout. Default 1.
     pub connections: Option<usize>,
+    /// The longest frame; Bolt: its content. It is kept whole until it is passed on.
+    /// Default 16MiB, at most 1GiB.
+    pub max_frame: Option<Size>,
     /// Calls in flight on each connection. When all have as many, one more is answered as busy.
     /// Default 4096.
     pub max_in_flight: Option<usize>,
@@ -71,6 +86,42 @@ pub struct Route {
     pub eject_after: Option<u32>,
     /// For how long. Default 10s.
     pub eject_for: Option<Period>,
+}
+
+/// What is done to calls on purpose; with TCP to connections.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Added before a call goes to its upstream.
+    pub delay: Option<Period>,
+    /// Of the calls, so many are delayed, from 0 to 1. Default 1 where there is a `delay`.
+    pub delay_share: Option<f64>,
+    /// Of the calls, so many go nowhere and are answered as failed, from 0 to 1. Default 0.
+    pub abort_share: Option<f64>,
+}
+
+impl Fault {
+    /// What is wrong with it.
+    fn problem(&self) -> Option<(&'static str, &'static str)> {
+        let is_share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
+        let range = "out of range: a share is from 0 to 1, such as 0.01 for one call in a hundred";
+        if !is_share(self.delay_share) {
+            return Some(("fault.delay_share", range));
+        }
+        if !is_share(self.abort_share) {
+            return Some(("fault.abort_share", range));
+        }
+        if self.delay_share.is_some() && self.delay.is_none() {
+            return Some((
+                "fault.delay",
+                "missing: delay_share needs a time, such as \"50ms\"",
+            ));
+        }
+        if self.delay.is_none() && self.abort_share.is_none() {
+            return Some(("fault", "empty: give delay, abort_share or both"));
+        }
+        None
+    }
 }
 
 fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Error> {
@@ -170,6 +221,12 @@ impl Config {
         routes.any(|route| route.listen_tls.is_some() || route.upstream_tls.is_some())
     }
 
+    /// The routes that are bad on purpose.
+    pub fn faulty_routes(&self) -> impl Iterator<Item = &str> {
+        let faulty = self.route.iter().filter(|route| route.fault.is_some());
+        faulty.map(|route| &*route.name)
+    }
+
     /// The routes whose upstreams' certificates are not checked.
     pub fn insecure_routes(&self) -> impl Iterator<Item = &str> {
         let insecure = |route: &&Route| {
@@ -181,6 +238,10 @@ impl Config {
 
     pub(super) fn workers(&self) -> usize {
         self.workers.unwrap_or(1)
+    }
+
+    pub(super) fn busy_poll(&self) -> Duration {
+        self.busy_poll.map_or(Duration::ZERO, |p| p.0)
     }
 
     pub(super) fn drain(&self) -> Duration {
@@ -325,6 +386,7 @@ impl Config {
                 for (name, given) in [
                     ("connections", route.connections.is_some()),
                     ("max_in_flight", route.max_in_flight.is_some()),
+                    ("max_frame", route.max_frame.is_some()),
                     ("timeout", route.timeout.is_some()),
                     ("heartbeat", route.heartbeat.is_some()),
                     ("eject_after", route.eject_after.is_some()),
@@ -345,6 +407,24 @@ impl Config {
                 if given && route.protocol != Protocol::Grpc {
                     return wrong(key(name), "only for \"grpc\"");
                 }
+            }
+            if route.codec_timeout.is_some() && route.protocol != Protocol::Plugin {
+                return wrong(key("codec_timeout"), "only for \"plugin\"");
+            }
+            if route.max_frame.is_some() && route.protocol == Protocol::Grpc {
+                return wrong(
+                    key("max_frame"),
+                    "only for \"bolt\" and \"plugin\": gRPC's messages pass frame by frame, of any length",
+                );
+            }
+            if route
+                .max_frame
+                .is_some_and(|size| !(1024..=MOST_MAX_FRAME).contains(&size.0))
+            {
+                return wrong(key("max_frame"), "out of range: use 1KiB to 1GiB");
+            }
+            if let Some((name, problem)) = route.fault.and_then(|fault| fault.problem()) {
+                return wrong(key(name), problem);
             }
             if route.max_streams() == 0 {
                 return wrong(key("max_streams"), "out of range: use 1 or more");
@@ -373,9 +453,10 @@ impl Config {
             if route.timeout().is_zero()
                 || route.heartbeat().is_zero()
                 || route.request_timeout().is_zero()
+                || route.codec_timeout().is_zero()
             {
                 return wrong(
-                    key("timeout, heartbeat, request_timeout"),
+                    key("timeout, heartbeat, request_timeout, codec_timeout"),
                     "0 is no time: use a duration such as \"15s\"",
                 );
             }
@@ -422,6 +503,16 @@ impl Route {
     /// As it was given: streams of gRPC may go on for ever.
     pub(super) fn call_timeout(&self) -> Option<Duration> {
         self.timeout.map(|p| p.0)
+    }
+
+    /// Bytes.
+    pub(super) fn max_frame(&self) -> usize {
+        let given = self.max_frame.map_or(MAX_FRAME, |size| size.0);
+        usize::try_from(given).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn codec_timeout(&self) -> Duration {
+        self.codec_timeout.map_or(Duration::from_secs(10), |p| p.0)
     }
 
     pub(super) fn eject_after(&self) -> u32 {
@@ -482,6 +573,24 @@ mod tests {
             (format!("{route}heartbeat = \"0s\"\n"), "no time"),
             (format!("{route}eject_after = 0\n"), "use 1 or more"),
             (format!("{route}max_streams = 9\n"), "only for \"grpc\""),
+            (
+                format!("{route}fault = {{ delay_share = 0.5 }}\n"),
+                "route a: fault.delay: missing",
+            ),
+            (
+                format!("{route}fault = {{ abort_share = 5 }}\n"),
+                "route a: fault.abort_share: out of range",
+            ),
+            (format!("{route}fault = {{}}\n"), "route a: fault: empty"),
+            (format!("{route}max_frame = \"2GiB\"\n"), "1KiB to 1GiB"),
+            (
+                format!("{}max_frame = \"2MiB\"\n", route.replace("bolt", "grpc")),
+                "of any length",
+            ),
+            (
+                format!("{route}codec_timeout = \"1s\"\n"),
+                "only for \"plugin\"",
+            ),
             (
                 format!("{}max_streams = 0\n", route.replace("bolt", "grpc")),
                 "use 1 or more",

@@ -92,6 +92,8 @@ counted! {
         handshakes_failed: Counter, "handshakes_failed", "TLS handshakes that failed";
         bytes_down: Counter, "bytes_from_downstream", "Bytes from clients";
         bytes_up: Counter, "bytes_from_upstream", "Bytes from upstreams";
+        faults_delayed: Counter, "faults_delayed", "Calls that were delayed on purpose";
+        faults_aborted: Counter, "faults_aborted", "Calls that were answered as failed on purpose";
         ejections: Counter, "upstream_ejections", "Times an upstream was left out because its calls failed";
         lookup_failures: Counter, "upstream_lookup_failures", "Host names that could not be looked up";
         lines_lost: Counter, "access_log_lines_lost", "Lines that the access log had no room for";

@@ -22,6 +22,7 @@ mod names;
 mod poll;
 mod setup;
 mod tls;
+mod watchdog;
 mod worker;
 
 use std::io;
@@ -35,11 +36,12 @@ use plimsoll_engine::{Address, Clock};
 
 use crate::metrics::Counter;
 use access_log::AccessLog;
-pub use config::{Config, Protocol, Route, TlsFiles, UpstreamTls};
+pub use config::{Config, Fault, Protocol, Route, TlsFiles, UpstreamTls};
 use metrics::Metrics;
 use names::Names;
 pub use names::Upstream;
 use setup::Running;
+use watchdog::Watchdog;
 use worker::{Mailbox, Shared, Worker};
 
 /// Why a sidecar can't start, or could not go on.
@@ -92,6 +94,7 @@ pub struct Sidecar {
     admin: Option<SocketAddr>,
     metrics: Arc<Metrics>,
     names: Arc<Names>,
+    watchdog: Arc<Watchdog>,
     now: Mutex<Now>,
 }
 
@@ -113,7 +116,9 @@ impl Sidecar {
         let metrics = Arc::new(Metrics::new());
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
         let (access_log, writer) = AccessLog::of(config)?;
-        let (setups, routes) = setup::prepare(config, &[], &metrics, access_log.as_ref())?;
+        let watchdog = Arc::new(Watchdog::default());
+        let (setups, routes) =
+            setup::prepare(config, &[], &metrics, &watchdog, access_log.as_ref())?;
         let ready = setups.into_iter().map(|setup| {
             let shared = Shared {
                 metrics: Arc::clone(&metrics),
@@ -150,6 +155,7 @@ impl Sidecar {
             admin,
             metrics,
             names,
+            watchdog,
             now: Mutex::new(Now {
                 config: config.clone(),
                 routes,
@@ -179,8 +185,13 @@ impl Sidecar {
             }
         }
         let (access_log, writer) = AccessLog::of(config)?;
-        let (setups, routes) =
-            setup::prepare(config, &now.routes, &self.metrics, access_log.as_ref())?;
+        let (setups, routes) = setup::prepare(
+            config,
+            &now.routes,
+            &self.metrics,
+            &self.watchdog,
+            access_log.as_ref(),
+        )?;
         let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
         self.names
             .keep(upstreams.collect(), config.lookup(), &self.stop);
@@ -198,6 +209,12 @@ impl Sidecar {
         now.access_logs.extend(writer);
         (now.config, now.routes) = (config.clone(), routes);
         Ok(())
+    }
+
+    /// Calls `tell` when a codec plugin does not return within its route's `codec_timeout`: the
+    /// worker that it runs in can't be helped any more, and the process should end.
+    pub fn watch_codecs(&self, tell: impl FnOnce(String) + Send + 'static) {
+        Arc::clone(&self.watchdog).start(Arc::clone(&self.stop), tell);
     }
 
     /// Each route's name and the address it listens on (port 0 asks for a free one).

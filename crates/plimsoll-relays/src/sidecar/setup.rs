@@ -17,6 +17,7 @@ use super::config::{Config, Route};
 use super::metrics::{Counters, Metrics};
 use super::names::Upstreams;
 use super::tls::Identity;
+use super::watchdog::Watchdog;
 use super::worker::{BACKLOG, listen};
 use crate::metrics::Latencies;
 
@@ -47,6 +48,7 @@ pub(super) struct Setup {
     pub(super) routes: Vec<RouteSetup>,
     pub(super) access_log: Option<AccessLog>,
     pub(super) drain: std::time::Duration,
+    pub(super) busy_poll: std::time::Duration,
 }
 
 /// A route that workers have.
@@ -58,7 +60,6 @@ pub(super) struct Running {
     pub(super) upstreams: Arc<Upstreams>,
     pub(super) counters: Counters,
     codec: Option<Codec>,
-    took: Latencies,
 }
 
 impl Running {
@@ -77,6 +78,7 @@ pub(super) fn prepare(
     config: &Config,
     running: &[Running],
     metrics: &Metrics,
+    watchdog: &Watchdog,
     access_log: Option<&AccessLog>,
 ) -> Result<(Vec<Setup>, Vec<Running>), SidecarError> {
     let mut setups: Vec<Setup> = (0..config.workers())
@@ -84,6 +86,7 @@ pub(super) fn prepare(
             routes: Vec::new(),
             access_log: access_log.cloned(),
             drain: config.drain(),
+            busy_poll: config.busy_poll(),
         })
         .collect();
     let mut routes = Vec::new();
@@ -91,7 +94,7 @@ pub(super) fn prepare(
         let known = running.iter().find(|known| known.becomes(route));
         let codec = match known {
             Some(known) => known.codec.clone(),
-            None => Codec::of(route)?,
+            None => Codec::of(route, watchdog)?,
         };
         let (name, alpn) = (&route.name, route.protocol.alpn());
         let counters = metrics.route(name);
@@ -110,7 +113,7 @@ pub(super) fn prepare(
             setup.routes.push(RouteSetup {
                 route: route.clone(),
                 is_known: known.is_some(),
-                codec: codec.clone(),
+                codec: codec.as_ref().map(|codec| codec.of_worker(route, watchdog)),
                 listener: None,
                 listen_tls: listen_tls
                     .map(|files| Identity::server(name, files, alpn))
@@ -129,7 +132,6 @@ pub(super) fn prepare(
             codec,
             upstreams,
             counters,
-            took: metrics.took(name),
         });
     }
     // Last: whoever connects from here on is heard.

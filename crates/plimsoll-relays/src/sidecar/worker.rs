@@ -4,6 +4,7 @@
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
 mod balance;
+mod faults;
 mod http2;
 mod lines;
 mod multiplex;
@@ -29,6 +30,7 @@ use super::metrics::{Counters, Metrics};
 use super::poll::{Events, Poll, Waker};
 use super::setup::Setup;
 use super::{SidecarError, count};
+use faults::Delayed;
 use http2::Http2;
 pub(super) use routes::Mailbox;
 use routes::RouteState;
@@ -96,6 +98,8 @@ struct Connection {
     /// (heartbeats, PING, SETTINGS). Requests don't keep it from being read: it may not read
     /// them before its answers have gone.
     owed: usize,
+    /// Of a client: bytes of requests that wait on purpose.
+    delayed: usize,
     /// The other side has sent all it will.
     ended: bool,
     /// To be told the end once all is sent.
@@ -171,9 +175,12 @@ pub(super) struct Worker {
     dirty: Vec<u64>,
     buffer: Vec<u8>,
     drain: Duration,
+    busy_poll: Duration,
     random: fastrand::Rng,
     /// Calls over HTTP/2 whose header fields have just come.
     fresh: Vec<u64>,
+    /// What waits on purpose.
+    delayed: Delayed,
 }
 
 impl Worker {
@@ -195,8 +202,10 @@ impl Worker {
             dirty: Vec::new(),
             buffer: vec![0; READ_AT_ONCE],
             drain: Duration::ZERO,
+            busy_poll: Duration::ZERO,
             random: fastrand::Rng::new(),
             fresh: Vec::new(),
+            delayed: Delayed::default(),
         };
         worker.take_up(setup, Time::ZERO).map_err(failed)?;
         Ok(worker)
@@ -251,6 +260,7 @@ impl Worker {
             self.counters(exchange.route).in_flight.dec();
         }
         self.fresh.clear();
+        self.delayed = Delayed::default();
         self.free.clear();
         self.dirty.clear();
         self.buffer = vec![0; READ_AT_ONCE];
@@ -262,7 +272,7 @@ impl Worker {
         let mut next_tick = self.shared.clock.now() + TICK;
         self.reload();
         let mut next_reload = self.shared.clock.now() + RELOAD_EVERY;
-        let mut drain_until = None;
+        let (mut drain_until, mut awake_until) = (None, Time::ZERO);
         loop {
             let now = self.shared.clock.now();
             if drain_until.is_none() && self.shared.stop.load(Ordering::Relaxed) {
@@ -279,14 +289,22 @@ impl Worker {
             {
                 return;
             }
+            // Who asks again at once needs not be woken.
+            let until = match now < awake_until {
+                true => now,
+                false => next_tick.min(self.delayed.first()),
+            };
             if let Err(e) = self
                 .poll
-                .wait(next_tick.duration_since(now), &mut events, &mut ready)
+                .wait(until.duration_since(now), &mut events, &mut ready)
             {
                 tracing::error!("waiting for sockets: {e}");
                 return;
             }
             let now = self.shared.clock.now();
+            if !ready.is_empty() {
+                awake_until = now + self.busy_poll;
+            }
             if self.mailbox.has_some() && drain_until.is_none() {
                 self.read_mail(now);
             }
@@ -294,6 +312,7 @@ impl Worker {
                 fault::point("sidecar");
                 self.serve(event, now);
             }
+            self.release(now);
             self.flush_dirty(now);
             self.resume_held(now);
             self.flush_dirty(now);

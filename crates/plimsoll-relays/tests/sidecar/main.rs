@@ -8,6 +8,7 @@ mod support;
 
 mod balance;
 mod fairness;
+mod faults;
 mod http2;
 mod http2_peer;
 mod reload;

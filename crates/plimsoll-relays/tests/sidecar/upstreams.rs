@@ -20,7 +20,7 @@ fn client(address: SocketAddr) -> Http2Peer {
 }
 
 /// Answers every call once it is whole, or none ever.
-fn service(listener: TcpListener, answers: bool) {
+pub(crate) fn service(listener: TcpListener, answers: bool) {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut peer = Http2Peer::new(stream.unwrap(), false, &[]);

@@ -359,6 +359,10 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         }
     })?;
     let sidecar = Sidecar::start(&config).map_err(Failure::error)?;
+    sidecar.watch_codecs(|stuck| {
+        console::tell(format_args!("Error: {stuck}"));
+        std::process::exit(i32::from(Exit::Defect.code()));
+    });
     announce_routes(&sidecar, &config)?;
     if let Some(address) = sidecar.admin() {
         console::result(format_args!("sidecar: admin: listening on {address}\n"))?;
@@ -375,7 +379,10 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         match read {
             Ok(config) => {
                 console::tell(format_args!("{name}: read again"));
-                announce_routes(&sidecar, &config)?;
+                // Calls do not depend on who reads this.
+                if let Err(failure) = announce_routes(&sidecar, &config) {
+                    console::tell(format_args!("{failure}"));
+                }
             }
             Err(failure) => console::tell(format_args!("nothing is changed: {failure}")),
         }
@@ -405,6 +412,11 @@ fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
     for route in config.insecure_routes() {
         console::tell(format_args!(
             "INSECURE: route {route}: the upstream's certificate is not checked"
+        ));
+    }
+    for route in config.faulty_routes() {
+        console::tell(format_args!(
+            "FAULTS: route {route}: calls are harmed on purpose"
         ));
     }
     for (route, address) in sidecar.listening() {

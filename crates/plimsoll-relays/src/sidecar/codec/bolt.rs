@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::{Command, Form, Frame, Kind as BoltKind, Status};
+use plimsoll_protocols::bolt::{Command, Form, Frame, FrameError, Kind as BoltKind, Status};
 
 use super::{Broken, Kind, Manner, Seen, Why};
 
@@ -21,8 +20,13 @@ pub(super) fn layout(form: Form) -> usize {
 }
 
 #[inline]
-pub(super) fn read(bytes: &[u8]) -> Result<Option<Seen>, Broken> {
-    let parsed = Frame::parse(bytes, MAX_CONTENT).map_err(|e| Broken::new(e.to_string()))?;
+pub(super) fn read(bytes: &[u8], limit: usize) -> Result<Option<Seen>, Broken> {
+    let parsed = Frame::parse(bytes, limit).map_err(|e| {
+        Broken::new(match e {
+            FrameError::ContentTooLong { .. } => format!("{e} (max_frame)"),
+            _ => e.to_string(),
+        })
+    })?;
     let Some((frame, length)) = parsed else {
         return Ok(None);
     };
@@ -92,12 +96,13 @@ pub(super) fn refuse(form: Form, codec: u8, id: u64, why: Why, out: &mut Vec<u8>
         Why::NoUpstream => Status::NoProcessor,
         Why::Timeout => Status::Timeout,
         Why::Cut => Status::ConnectionClosed,
+        Why::Fault => Status::ServerException,
     };
     Frame::bare_response(form.without_switches(), narrow(id), codec, status).write(out);
 }
 
 pub(super) fn status(frame: &[u8]) -> Option<String> {
-    let (frame, _) = Frame::parse(frame, MAX_CONTENT).ok()??;
+    let (frame, _) = Frame::parse(frame, usize::MAX).ok()??;
     let BoltKind::Response { status } = frame.kind else {
         return None;
     };

@@ -1,8 +1,46 @@
 //! A protocol that a plugin brings: what the plugin says, in the multiplexing's words.
 
-use plimsoll_plugin::{Codec, Decoded, Fault, Kind as PluginKind, MAX_FRAME, Make, Match, Sender};
+use std::sync::Arc;
 
+use plimsoll_plugin::{Codec, Decoded, Fault, Kind as PluginKind, Make, Match, Sender};
+
+use super::super::watchdog::{Function, Watch};
 use super::{Blame, Broken, From, Kind, Manner, Seen, Why};
+
+/// A plugin as one worker's thread uses it.
+#[derive(Clone, Debug)]
+pub(in crate::sidecar) struct Watched(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    codec: Codec,
+    watch: Arc<Watch>,
+    /// Bytes of a frame, at most.
+    limit: usize,
+}
+
+impl Watched {
+    pub(super) fn new(codec: Codec, watch: Arc<Watch>, limit: usize) -> Watched {
+        Watched(Arc::new(Inner {
+            codec,
+            watch,
+            limit,
+        }))
+    }
+
+    pub(super) fn of_worker(&self, watch: Arc<Watch>, limit: usize) -> Watched {
+        Watched::new(self.0.codec.clone(), watch, limit)
+    }
+
+    fn name(&self) -> &str {
+        self.0.codec.name()
+    }
+
+    #[inline]
+    fn call<T>(&self, function: Function, call: impl FnOnce(&Codec) -> T) -> T {
+        self.0.watch.within(function, || call(&self.0.codec))
+    }
+}
 
 /// Bytes with which a plugin must know its protocol.
 const MOST_TO_RECOGNISE: usize = 4096;
@@ -14,19 +52,23 @@ fn sender(from: From) -> Sender {
     }
 }
 
-fn broken(codec: &Codec, fault: Fault) -> Broken {
+fn broken(codec: &Watched, fault: Fault) -> Broken {
     let by = match fault.is_the_plugins() {
         true => Blame::Plugin,
         false => Blame::Peer,
     };
+    let key = match fault {
+        Fault::TooLong { .. } => " (max_frame)",
+        _ => "",
+    };
     Broken {
-        why: format!("{}: {fault}", codec.name()),
+        why: format!("{}: {fault}{key}", codec.name()),
         by,
     }
 }
 
 /// What the plugin was to make itself: no peer has a part in it.
-fn not_made(codec: &Codec, fault: Fault) -> Broken {
+fn not_made(codec: &Watched, fault: Fault) -> Broken {
     Broken {
         by: Blame::Plugin,
         ..broken(codec, fault)
@@ -34,8 +76,8 @@ fn not_made(codec: &Codec, fault: Fault) -> Broken {
 }
 
 /// `false`: too few bytes to tell.
-pub(super) fn recognise(codec: &Codec, from: From, bytes: &[u8]) -> Result<bool, Broken> {
-    match codec.matches(bytes, sender(from)) {
+pub(super) fn recognise(codec: &Watched, from: From, bytes: &[u8]) -> Result<bool, Broken> {
+    match codec.call(Function::Match, |codec| codec.matches(bytes, sender(from))) {
         Ok(Match::Yes) => Ok(true),
         Ok(Match::More) if bytes.len() < MOST_TO_RECOGNISE => Ok(false),
         Ok(Match::More | Match::No) => Err(Broken::new(format!(
@@ -46,8 +88,12 @@ pub(super) fn recognise(codec: &Codec, from: From, bytes: &[u8]) -> Result<bool,
     }
 }
 
-pub(super) fn read(codec: &Codec, from: From, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
-    let frame = match codec.decode(bytes, sender(from), MAX_FRAME) {
+pub(super) fn read(codec: &Watched, from: From, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+    let limit = codec.0.limit;
+    let decoded = codec.call(Function::Decode, |codec| {
+        codec.decode(bytes, sender(from), limit)
+    });
+    let frame = match decoded {
         Ok(Decoded::Frame(frame)) => frame,
         Ok(Decoded::More(_)) => return Ok(None),
         Err(fault) => return Err(broken(codec, fault)),
@@ -68,26 +114,28 @@ pub(super) fn read(codec: &Codec, from: From, bytes: &[u8]) -> Result<Option<See
 }
 
 pub(super) fn renumber(
-    codec: &Codec,
+    codec: &Watched,
     frame: &[u8],
     note: u64,
     id: u64,
     out: &mut Vec<u8>,
 ) -> Result<(), Broken> {
     codec
-        .encode(frame, note, id, out)
+        .call(Function::Encode, |codec| codec.encode(frame, note, id, out))
         .map_err(|fault| broken(codec, fault))
 }
 
 /// `false`: the protocol has no heartbeats.
-pub(super) fn heartbeat(codec: &Codec, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
+pub(super) fn heartbeat(codec: &Watched, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
     codec
-        .make(Make::Heartbeat, id, 0, &[], out)
+        .call(Function::Make, |codec| {
+            codec.make(Make::Heartbeat, id, 0, &[], out)
+        })
         .map_err(|fault| not_made(codec, fault))
 }
 
 pub(super) fn heartbeat_ack(
-    codec: &Codec,
+    codec: &Watched,
     id: u64,
     note: u64,
     out: &mut Vec<u8>,
@@ -96,7 +144,7 @@ pub(super) fn heartbeat_ack(
 }
 
 pub(super) fn refuse(
-    codec: &Codec,
+    codec: &Watched,
     id: u64,
     note: u64,
     why: Why,
@@ -107,13 +155,18 @@ pub(super) fn refuse(
         Why::NoUpstream => Make::Unreachable,
         Why::Timeout => Make::Timeout,
         Why::Cut => Make::Closed,
+        // It has no word of its own.
+        Why::Fault => Make::Unreachable,
     };
     answer(codec, what, id, note, out)
 }
 
 /// The protocol's own number.
-pub(super) fn status(codec: &Codec, frame: &[u8]) -> Option<String> {
-    match codec.decode(frame, Sender::Server, MAX_FRAME) {
+pub(super) fn status(codec: &Watched, frame: &[u8]) -> Option<String> {
+    let decoded = codec.call(Function::Decode, |codec| {
+        codec.decode(frame, Sender::Server, usize::MAX)
+    });
+    match decoded {
         Ok(Decoded::Frame(frame)) => match frame.kind {
             PluginKind::Response { status } => Some(status.to_string()),
             _ => None,
@@ -124,8 +177,15 @@ pub(super) fn status(codec: &Codec, frame: &[u8]) -> Option<String> {
 
 /// Somebody waits for it: where the protocol has no such answer, the end of the
 /// connection has to say it.
-fn answer(codec: &Codec, what: Make, id: u64, note: u64, out: &mut Vec<u8>) -> Result<(), Broken> {
-    match codec.make(what, id, note, &[], out) {
+fn answer(
+    codec: &Watched,
+    what: Make,
+    id: u64,
+    note: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), Broken> {
+    let made = codec.call(Function::Make, |codec| codec.make(what, id, note, &[], out));
+    match made {
         Ok(true) => Ok(()),
         Ok(false) => Err(Broken {
             why: format!(

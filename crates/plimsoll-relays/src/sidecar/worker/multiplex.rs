@@ -3,6 +3,8 @@
 //!
 //! A frame is passed on as it came, with another id. Heartbeats are answered where they
 //! arrive, and sent where the sidecar is the client.
+//!
+//! Longer than others: requests and answers are two halves of one table of calls.
 
 use plimsoll_model::Time;
 
@@ -10,6 +12,7 @@ use super::super::calls::{Call, Calls};
 use super::super::codec::{Broken, Codec, From, Kind, Seen, Why};
 use super::super::count;
 use super::balance::Found;
+use super::faults::Fate;
 use super::lines::Told;
 use super::troubles::Peer;
 use super::{CONNECT_LIMIT, Connection, HIGH_WATER, Role, Worker};
@@ -22,7 +25,7 @@ const HEARTBEAT_WAIT: u64 = 3_000_000_000;
 const HEARTBEAT_ID: u64 = u32::MAX as u64;
 
 /// What became of a request.
-enum Taken {
+pub(super) enum Taken {
     /// An answer will come.
     Waits,
     /// Nothing will come: it was answered here, or wants no answer.
@@ -82,7 +85,7 @@ impl Worker {
         count(&self.counters(connection.route).bytes_down, at as u64);
         connection.link.input = input;
         connection.link.consume(at);
-        connection.paused = connection.link.unsent() > HIGH_WATER;
+        connection.paused = connection.is_full();
         fine
     }
 
@@ -94,25 +97,54 @@ impl Worker {
         bytes: &[u8],
         now: Time,
     ) -> Result<Taken, Broken> {
-        let (wants_answer, timeout) = match seen.kind {
+        match seen.kind {
             Kind::Heartbeat => {
                 codec.heartbeat_ack(seen.id, seen.manner, &mut from.link.out)?;
                 return Ok(Taken::Over);
             }
-            Kind::Request { timeout } => (true, timeout),
-            Kind::Oneway => (false, None),
+            Kind::Request { .. } | Kind::Oneway => {}
             Kind::Response { .. } | Kind::HeartbeatAck | Kind::GoAway | Kind::Other => {
                 count(&self.counters(from.route).stray, 1);
                 return Ok(Taken::Over);
             }
+        }
+        // One that was held has its fate behind it.
+        let since = from.held_since;
+        let fate = match since {
+            Time::NEVER => self.fate(from.route),
+            _ => Fate::Goes,
+        };
+        match fate {
+            Fate::Goes => self.send_on(from, codec, seen, bytes, since, now),
+            Fate::Fails => self.answer_itself(from, codec, seen, bytes, Why::Fault, now),
+            Fate::Waits(time) => {
+                self.delay_frame(from, seen, bytes, now + time);
+                Ok(Taken::Waits)
+            }
+        }
+    }
+
+    /// Gives a request to an upstream. `since`: when it first found none that could take it.
+    pub(super) fn send_on(
+        &mut self,
+        from: &mut Connection,
+        codec: &Codec,
+        seen: Seen,
+        bytes: &[u8],
+        since: Time,
+        now: Time,
+    ) -> Result<Taken, Broken> {
+        let (wants_answer, timeout) = match seen.kind {
+            Kind::Request { timeout } => (true, timeout),
+            _ => (false, None),
         };
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].route.timeout());
         let refused = match self.find_upstream(route, seen.manner.layout(), now) {
-            Found::Connecting if now < from.held_since + CONNECT_LIMIT => {
+            Found::Connecting if now < since + CONNECT_LIMIT => {
                 return Ok(Taken::Held);
             }
-            Found::Choked if now < from.held_since + patience => return Ok(Taken::Held),
+            Found::Choked if now < since + patience => return Ok(Taken::Held),
             Found::Choked => Why::Timeout,
             Found::Connecting | Found::Nobody => Why::NoUpstream,
             Found::Full => Why::Busy,
@@ -138,15 +170,28 @@ impl Worker {
                 }
             }
         };
+        self.answer_itself(from, codec, seen, bytes, refused, now)
+    }
+
+    /// Answers a request of a client that no upstream will see.
+    fn answer_itself(
+        &mut self,
+        from: &mut Connection,
+        codec: &Codec,
+        seen: Seen,
+        bytes: &[u8],
+        refused: Why,
+        now: Time,
+    ) -> Result<Taken, Broken> {
+        let route = from.route;
+        let wants_answer = matches!(seen.kind, Kind::Request { .. });
         let counters = self.counters(route);
-        count(
-            match refused {
-                Why::NoUpstream => &counters.no_upstream,
-                Why::Timeout => &counters.timeouts,
-                _ => &counters.busy,
-            },
-            1,
-        );
+        match refused {
+            Why::NoUpstream => count(&counters.no_upstream, 1),
+            Why::Timeout => count(&counters.timeouts, 1),
+            Why::Busy | Why::Cut => count(&counters.busy, 1),
+            Why::Fault => {}
+        }
         let before = from.link.out.len();
         if wants_answer {
             codec.refuse(seen.id, seen.manner, refused, &mut from.link.out)?;

@@ -100,6 +100,8 @@ impl RouteState {
         if setup.listener.is_some() {
             (self.listener, self.file) = split(setup.listener);
         }
+        // What has no part in how calls are told apart.
+        self.codec = setup.codec;
         self.listen_tls = setup.listen_tls;
         self.upstream_tls = setup.upstream_tls;
         if !Arc::ptr_eq(&self.upstreams, &setup.upstreams) {
@@ -168,6 +170,7 @@ impl Worker {
     /// A socket can't be watched.
     pub(super) fn take_up(&mut self, setup: Setup, now: Time) -> io::Result<()> {
         (self.access_log, self.drain) = (setup.access_log, setup.drain);
+        self.busy_poll = setup.busy_poll;
         let is_here = |state: &RouteState| state.presence == Presence::Here;
         let mut before: Vec<usize> = (0..self.routes.len())
             .filter(|place| is_here(&self.routes[*place]))

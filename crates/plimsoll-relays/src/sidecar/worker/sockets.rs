@@ -206,7 +206,7 @@ impl Worker {
             match protocol {
                 Protocol::Bolt | Protocol::Plugin => {}
                 Protocol::Grpc => self.greet(token),
-                Protocol::Tcp => self.join(token, route, now),
+                Protocol::Tcp => self.meet(token, route, now),
             }
         }
     }
@@ -255,7 +255,7 @@ impl Worker {
         let below = unsent < LOW_WATER;
         let owes_little = match connection.endpoint() {
             Some(_) => connection.owed < LOW_WATER,
-            None => below,
+            None => below && connection.delayed < LOW_WATER,
         };
         let peer = match connection.role {
             Role::Pipe { peer, .. } if below => Some(peer),

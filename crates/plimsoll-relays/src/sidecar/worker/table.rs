@@ -72,6 +72,7 @@ impl Worker {
             held: false,
             held_since: Time::NEVER,
             owed: 0,
+            delayed: 0,
             ended: false,
             finishing: false,
             finished: false,

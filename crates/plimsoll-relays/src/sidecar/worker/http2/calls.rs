@@ -30,6 +30,11 @@ pub(super) const LOST: Verdict = Verdict {
     http_status: "502",
     why: "sidecar: the upstream's connection ended with the call in flight",
 };
+pub(super) const FAULT: Verdict = Verdict {
+    grpc_status: 14,
+    http_status: "503",
+    why: "sidecar: a fault on purpose (fault.abort_share)",
+};
 const TIMEOUT: Verdict = Verdict {
     grpc_status: 4,
     http_status: "504",

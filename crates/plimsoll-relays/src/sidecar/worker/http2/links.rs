@@ -7,7 +7,8 @@ use plimsoll_protocols::grpc::h2::ErrorCode;
 use super::super::super::count;
 use super::super::super::http2::{End, Side, Way};
 use super::super::balance::Found;
-use super::calls::{LOST, NO_UPSTREAM, OVERLOADED};
+use super::super::faults::{Fate, Waiting};
+use super::calls::{FAULT, LOST, NO_UPSTREAM, OVERLOADED};
 use super::{Http2, Role, Worker, http2_of};
 
 /// How long the answer to a PING may take. Nanoseconds.
@@ -18,12 +19,21 @@ const MOST_TRIES: u8 = 3;
 
 impl Worker {
     /// Gives a call a connection upstream, and a stream there as soon as there is one.
-    pub(super) fn dispatch(&mut self, key: u64, now: Time) {
+    pub(in crate::sidecar::worker) fn dispatch(&mut self, key: u64, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         let route = exchange.route;
-        exchange.is_fresh = false;
+        if std::mem::replace(&mut exchange.is_fresh, false) {
+            match self.fate(route) {
+                Fate::Goes => {}
+                Fate::Fails => return self.refuse_call(key, FAULT, now),
+                Fate::Waits(time) => return self.delayed.push(now + time, Waiting::Exchange(key)),
+            }
+        }
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return;
+        };
         exchange.tries += 1;
         let (verdict, counter) = match self.find_upstream(route, 0, now) {
             Found::Upstream(token) => {

@@ -1,0 +1,130 @@
+//! Looks after codec plugins: one that does not come back stands in the way of every connection
+//! of its worker, and can't be interrupted.
+//!
+//! A worker notes that it goes into a plugin and that it is back; a thread of its own compares
+//! the notes. It counts its own naps, so a process that was stopped meanwhile is not blamed.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::config::Route;
+
+const NAP: Duration = Duration::from_millis(100);
+
+/// What a plugin is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Match,
+    Decode,
+    Encode,
+    Make,
+}
+
+const FUNCTIONS: [(Function, &str); 4] = [
+    (Function::Match, "match"),
+    (Function::Decode, "decode"),
+    (Function::Encode, "encode"),
+    (Function::Make, "make"),
+];
+
+/// One worker's notes of one route's plugin.
+#[derive(Debug)]
+pub(super) struct Watch {
+    route: String,
+    plugin: PathBuf,
+    limit: Duration,
+    /// Odd: in the plugin.
+    steps: AtomicU64,
+    function: AtomicU8,
+}
+
+impl Watch {
+    fn new(route: &Route) -> Watch {
+        Watch {
+            route: route.name.clone(),
+            plugin: route.plugin.clone().unwrap_or_default(),
+            limit: route.codec_timeout(),
+            steps: AtomicU64::new(0),
+            function: AtomicU8::new(0),
+        }
+    }
+
+    /// Runs `call`, which goes into the plugin. By one thread alone.
+    #[inline]
+    pub(super) fn within<T>(&self, function: Function, call: impl FnOnce() -> T) -> T {
+        let steps = self.steps.load(Ordering::Relaxed);
+        self.function.store(function as u8, Ordering::Relaxed);
+        self.steps.store(steps + 1, Ordering::Release);
+        let result = call();
+        self.steps.store(steps + 2, Ordering::Release);
+        result
+    }
+
+    fn stuck(&self) -> String {
+        let function = self.function.load(Ordering::Relaxed);
+        let known = FUNCTIONS.iter().find(|(known, _)| *known as u8 == function);
+        let name = known.map_or("?", |(_, name)| name);
+        format!(
+            "route {}: plugin {}: `{name}` has not returned for {:?} (codec_timeout), and nothing else can end it than the end of this process",
+            self.route,
+            self.plugin.display(),
+            self.limit
+        )
+    }
+}
+
+/// All workers' notes.
+#[derive(Debug, Default)]
+pub(super) struct Watchdog {
+    watches: Mutex<Vec<Weak<Watch>>>,
+}
+
+impl Watchdog {
+    pub(super) fn watch(&self, route: &Route) -> Arc<Watch> {
+        let watch = Arc::new(Watch::new(route));
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.retain(|watch| watch.strong_count() > 0);
+        watches.push(Arc::downgrade(&watch));
+        watch
+    }
+
+    /// Says of a plugin, once, that it does not come back.
+    pub(super) fn start(
+        self: Arc<Watchdog>,
+        stop: Arc<AtomicBool>,
+        tell: impl FnOnce(String) + Send + 'static,
+    ) {
+        thread::spawn(move || {
+            // How long each has been where it is.
+            let mut seen: Vec<(Weak<Watch>, u64, Duration)> = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(NAP);
+                let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = watches.clone();
+                drop(watches);
+                let mut next = Vec::new();
+                for watch in &now {
+                    let Some(alive) = watch.upgrade() else {
+                        continue;
+                    };
+                    let steps = alive.steps.load(Ordering::Acquire);
+                    let before = seen.iter().find(|(known, _, _)| known.ptr_eq(watch));
+                    let stays = match before {
+                        Some((_, known, stays)) if *known == steps && steps % 2 == 1 => {
+                            *stays + NAP
+                        }
+                        _ => Duration::ZERO,
+                    };
+                    if stays >= alive.limit {
+                        return tell(alive.stuck());
+                    }
+                    next.push((Weak::clone(watch), steps, stays));
+                }
+                seen = next;
+            }
+        });
+    }
+}

@@ -1,0 +1,192 @@
+//! Faults on purpose: calls that go to their upstream later, or never.
+//!
+//! What is delayed waits in order of its time. A call over HTTP/2 waits as one that has no stream
+//! yet, a frame by itself, and a pipe as a client that is not read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+
+use super::super::codec::Seen;
+use super::multiplex::Taken;
+use super::troubles::Peer;
+use super::{Connection, HIGH_WATER, Role, Worker};
+
+/// A frame that no upstream can take yet is tried again so soon.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// What becomes of a call.
+pub(super) enum Fate {
+    Goes,
+    Waits(Duration),
+    Fails,
+}
+
+/// What waits.
+pub(super) enum Waiting {
+    /// Of a client whose calls are told apart.
+    Frame {
+        from: u64,
+        seen: Seen,
+        bytes: Vec<u8>,
+        /// Its time was over then, and no upstream could take it.
+        since: Time,
+    },
+    /// Over HTTP/2, by its key.
+    Exchange(u64),
+    /// A client whose bytes are passed on, and its route.
+    Pipe(u64, usize),
+}
+
+/// What waits, by its time.
+#[derive(Default)]
+pub(super) struct Delayed {
+    waiting: BTreeMap<(Time, u64), Waiting>,
+    number: u64,
+}
+
+impl Delayed {
+    pub(super) fn first(&self) -> Time {
+        let first = self.waiting.first_key_value();
+        first.map_or(Time::NEVER, |((time, _), _)| *time)
+    }
+
+    pub(super) fn push(&mut self, time: Time, waiting: Waiting) {
+        self.number += 1;
+        self.waiting.insert((time, self.number), waiting);
+    }
+
+    fn pop(&mut self, now: Time) -> Option<Waiting> {
+        let first = self.waiting.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
+
+impl Worker {
+    /// What is to become of the route's next call.
+    pub(super) fn fate(&mut self, route: usize) -> Fate {
+        let state = &self.routes[route];
+        let Some(fault) = state.route.fault else {
+            return Fate::Goes;
+        };
+        if self.random.f64() < fault.abort_share.unwrap_or(0.0) {
+            state.counters.faults_aborted.inc();
+            return Fate::Fails;
+        }
+        match fault.delay {
+            Some(delay) if self.random.f64() < fault.delay_share.unwrap_or(1.0) => {
+                state.counters.faults_delayed.inc();
+                Fate::Waits(delay.0)
+            }
+            _ => Fate::Goes,
+        }
+    }
+
+    /// A client's frame waits. While many of its bytes do, it is not read.
+    pub(super) fn delay_frame(
+        &mut self,
+        from: &mut Connection,
+        seen: Seen,
+        bytes: &[u8],
+        until: Time,
+    ) {
+        from.delayed += bytes.len();
+        let waiting = Waiting::Frame {
+            from: from.token,
+            seen,
+            bytes: bytes.to_vec(),
+            since: until,
+        };
+        self.delayed.push(until, waiting);
+    }
+
+    /// Lets those go whose time has come.
+    pub(super) fn release(&mut self, now: Time) {
+        while let Some(waiting) = self.delayed.pop(now) {
+            match waiting {
+                Waiting::Frame {
+                    from,
+                    seen,
+                    bytes,
+                    since,
+                } => self.release_frame(from, seen, bytes, since, now),
+                Waiting::Exchange(key) => {
+                    if self.exchanges.get_mut(key).is_some() {
+                        self.dispatch(key, now);
+                    }
+                }
+                Waiting::Pipe(token, route) => self.release_pipe(token, route, now),
+            }
+        }
+    }
+
+    fn release_frame(&mut self, from: u64, seen: Seen, bytes: Vec<u8>, since: Time, now: Time) {
+        let Some(place) = self.place(from) else {
+            return;
+        };
+        let Some(mut connection) = self.connections[place].take() else {
+            return;
+        };
+        let Some(codec) = self.routes[connection.route].codec.clone() else {
+            self.connections[place] = Some(connection);
+            return;
+        };
+        let mut kept = true;
+        match self.send_on(&mut connection, &codec, seen, &bytes, since, now) {
+            Ok(Taken::Held) => {
+                let waiting = Waiting::Frame {
+                    from,
+                    seen,
+                    bytes,
+                    since,
+                };
+                self.delayed.push(now + RETRY, waiting);
+                self.connections[place] = Some(connection);
+                return;
+            }
+            Ok(taken) => {
+                connection.delayed -= bytes.len();
+                // It was counted as one that waits for an answer.
+                if let (Taken::Over, Role::Down { in_flight }) = (taken, &mut connection.role) {
+                    *in_flight = in_flight.saturating_sub(1);
+                }
+            }
+            Err(broken) => {
+                self.tell_broken(connection.route, Peer::of(&connection), &broken, now);
+                kept = false;
+            }
+        }
+        self.served(place, connection, kept, now);
+    }
+
+    fn release_pipe(&mut self, token: u64, route: usize, now: Time) {
+        self.join(token, route, now);
+        if let Some(connection) = self.live(token) {
+            connection.paused = false;
+            self.watch(token);
+        }
+    }
+
+    /// A client of a stream of bytes: it is joined to an upstream, now or later or never.
+    pub(super) fn meet(&mut self, token: u64, route: usize, now: Time) {
+        match self.fate(route) {
+            Fate::Goes => self.join(token, route, now),
+            Fate::Fails => self.close(token, now),
+            Fate::Waits(time) => {
+                self.delayed.push(now + time, Waiting::Pipe(token, route));
+                if let Some(connection) = self.live(token) {
+                    connection.paused = true;
+                    self.watch(token);
+                }
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// What it is owed, or has waiting, is too much to read more.
+    pub(super) fn is_full(&self) -> bool {
+        self.link.unsent() > HIGH_WATER || self.delayed > HIGH_WATER
+    }
+}

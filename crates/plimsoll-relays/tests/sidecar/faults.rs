@@ -1,0 +1,142 @@
+//! What a route is told to do to its calls: to be bad on purpose, and how long they may be.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::http2_peer::Http2Peer;
+use super::{Client, Form, Frame, Status, echo_server, request, route, sidecar};
+
+/// The time that `act` takes at least.
+#[allow(clippy::disallowed_methods, reason = "a lower bound")]
+fn takes(least: Duration, act: impl FnOnce()) {
+    let begin = Instant::now();
+    act();
+    let took = begin.elapsed();
+    assert!(took >= least, "{took:?}");
+}
+
+/// A service over HTTP/2 that answers every call.
+fn service() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || super::upstreams::service(listener, true));
+    address
+}
+
+const DELAY: Duration = Duration::from_millis(150);
+
+#[test]
+fn calls_are_delayed_and_come_to_no_harm() {
+    let fault = "fault = { delay = \"150ms\" }";
+    let (relay, outside) = sidecar(&route("bolt", echo_server(), fault));
+    let mut client = Client::connect(outside);
+    takes(DELAY, || {
+        for id in 1..=20 {
+            client.send(request(Form::V1, id, b"\x01x"));
+        }
+        let mut ids: Vec<u32> = (0..20).map(|_| client.answer().1).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, Vec::from_iter(1..=20));
+    });
+    assert_eq!(relay.counter("r", "faults_delayed_total"), Some(20));
+    relay.stop();
+
+    let (relay, outside) = sidecar(&route("grpc", service(), fault));
+    let mut client = Http2Peer::new(TcpStream::connect(outside).unwrap(), true, &[]);
+    takes(DELAY, || {
+        client.call(1, &[], true);
+        client.call(3, &[], false);
+        client.data(3, b"more", false);
+        client.data(3, b"and more", true);
+        for _ in 0..2 {
+            assert_eq!(client.next().field("grpc-status"), Some("0"));
+        }
+    });
+    relay.stop();
+
+    let (relay, outside) = sidecar(&route("tcp", echo_server(), fault));
+    let mut client = Client::connect(outside);
+    takes(DELAY, || {
+        client.send(request(Form::V1, 1, b"\x01x"));
+        assert_eq!(client.answer().1, 1);
+    });
+    assert_eq!(relay.counter("r", "faults_delayed_total"), Some(1));
+    relay.stop();
+}
+
+#[test]
+fn calls_are_aborted_in_the_share_that_was_asked_for() {
+    let all = "fault = { abort_share = 1.0 }";
+    let half = "fault = { abort_share = 0.5 }";
+    let (relay, outside) = sidecar(&route("bolt", echo_server(), half));
+    let mut client = Client::connect(outside);
+    let failed = (0..400)
+        .filter(|id| {
+            client.send(request(Form::V1, *id, b"\x01x"));
+            let status = client.answer().2;
+            assert!(status == 0 || status == Status::ServerException.number());
+            status != 0
+        })
+        .count();
+    assert!((100..300).contains(&failed), "{failed}");
+    let counted = relay.counter("r", "faults_aborted_total");
+    assert_eq!(counted, Some(failed as u64));
+    relay.stop();
+
+    let (relay, outside) = sidecar(&route("grpc", service(), all));
+    let mut client = Http2Peer::new(TcpStream::connect(outside).unwrap(), true, &[]);
+    client.call(1, &[], true);
+    let answer = client.next();
+    assert_eq!(answer.field("grpc-status"), Some("14"));
+    assert!(
+        answer
+            .field("grpc-message")
+            .unwrap()
+            .contains("abort_share")
+    );
+    relay.stop();
+
+    let (relay, outside) = sidecar(&route("tcp", echo_server(), all));
+    let mut client = TcpStream::connect(outside).unwrap();
+    assert!(!matches!(client.read(&mut [0; 8]), Ok(1..)));
+    relay.stop();
+}
+
+#[test]
+fn frames_pass_up_to_the_length_that_the_file_sets() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = listener.local_addr().unwrap();
+    // Above what frames may have where the file says nothing.
+    let content = vec![7; 20_000_000];
+    let (relay, outside) = sidecar(&route("bolt", upstream, "max_frame = \"32MiB\""));
+    let mut client = Client::connect(outside);
+    let sent = content.clone();
+    let mut writer = client.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let mut wire = Vec::new();
+        request(Form::V1, 9, &sent).write(&mut wire);
+        std::io::Write::write_all(&mut writer, &wire).unwrap();
+        wire.len()
+    });
+    let mut held = listener.accept().unwrap().0;
+    let mut wire = vec![0; sending.join().unwrap()];
+    held.read_exact(&mut wire).unwrap();
+    assert!(wire.ends_with(&content));
+    let id = u32::from_be_bytes([wire[5], wire[6], wire[7], wire[8]]);
+    let mut answer = Vec::new();
+    Frame::bare_response(Form::V1, id, 1, Status::Success).write(&mut answer);
+    std::io::Write::write_all(&mut held, &answer).unwrap();
+    assert_eq!(client.answer().1, 9);
+    relay.stop();
+
+    let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
+    let mut good = Client::connect(outside);
+    good.send(request(Form::V1, 1, &[7; 4096]));
+    assert_eq!(good.answer().1, 1);
+    let mut bad = Client::connect(outside);
+    bad.send(request(Form::V1, 1, &[7; 4097]));
+    assert!(!matches!(bad.stream.read(&mut [0; 8]), Ok(1..)));
+    assert_eq!(relay.counter("r", "malformed_total"), Some(1));
+    relay.stop();
+}
