@@ -1,6 +1,7 @@
-"""The gateway under Python's `websockets`: python websockets_client.py API SOCKETS [CA]
+"""The gateway under Python's `websockets`: python websockets_client.py API SOCKETS [CA|compressed]
 
-API and SOCKETS are HOST:PORT; with a CA file both are reached over TLS. Goes through a
+API and SOCKETS are HOST:PORT; with a CA file both are reached over TLS. `compressed`: the gateway
+is to agree to permessage-deflate. Goes through a
 session as a user of the library would, and ends with 0 when all of it was as it should be.
 """
 
@@ -15,7 +16,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 API, SOCKETS = sys.argv[1:3]
-TLS = ssl.create_default_context(cafile=sys.argv[3]) if len(sys.argv) > 3 else None
+MORE = sys.argv[3] if len(sys.argv) > 3 else None
+COMPRESSED = MORE == "compressed"
+TLS = ssl.create_default_context(cafile=MORE) if MORE and not COMPRESSED else None
 HTTP, WS = ("https", "wss") if TLS else ("http", "ws")
 
 
@@ -57,7 +60,8 @@ async def main():
     await refused(403, "another-session", token)
 
     async with opened(session, token) as socket:
-        assert not socket.protocol.extensions, "compression was agreed to"
+        agreed = [extension.name for extension in socket.protocol.extensions]
+        assert agreed == ["permessage-deflate"] * COMPRESSED, agreed
         pong = await socket.ping(b"are you there")
         await asyncio.wait_for(pong, 10)
         begun = await asyncio.to_thread(post, f"/session/{session}/run")

@@ -731,17 +731,19 @@ fn python(place: &Place, script: &str) -> std::process::Command {
 #[test]
 fn websockets_of_python_goes_through_our_gateway() {
     let place = Place::new();
-    let stack = Stack::start(&place);
-    let mut command = python(&place, "websockets_client.py");
-    command.args([&stack.api, &stack.gateway]);
-    let output = support::output(&mut command, Duration::from_secs(60));
-    let said = support::text(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{said}{}",
-        support::text(&output.stderr)
-    );
-    assert!(said.starts_with("ok: websockets "), "{said}");
+    for (flags, how) in [(&[][..], &[][..]), (&["--compression"], &["compressed"])] {
+        let stack = Stack::start_with(&place, flags);
+        let mut command = python(&place, "websockets_client.py");
+        command.args([&stack.api, &stack.gateway]).args(how);
+        let output = support::output(&mut command, Duration::from_secs(60));
+        let said = support::text(&output.stdout);
+        assert!(
+            output.status.success(),
+            "{said}{}",
+            support::text(&output.stderr)
+        );
+        assert!(said.starts_with("ok: websockets "), "{said}");
+    }
 }
 
 #[test]

@@ -13,7 +13,13 @@ use super::{GOODBYE_LIMIT, GatewayOptions};
 
 /// Serves one connection to its end.
 pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade: &Upgrade) {
-    let mut reader = Reader::new(Role::Server, options.max_message);
+    let deflate = upgrade.deflate;
+    let put = |out: &mut Vec<u8>, opcode, payload: &[u8]| match deflate {
+        None => put_frame(out, opcode, payload),
+        Some(deflate) => deflate.put(out, opcode, payload),
+    };
+    let reader = Reader::new(Role::Server, options.max_message);
+    let mut reader = reader.with_deflate(deflate.is_some());
     let mut out = upgrade.encode();
     let mut input = vec![0; 64 * 1024];
     let mut ended = false;
@@ -33,8 +39,8 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
         };
         let read = reader.read(&input[..got], |message| {
             match message {
-                Message::Text(text) => put_frame(&mut out, Opcode::Text, text.as_bytes()),
-                Message::Binary(bytes) => put_frame(&mut out, Opcode::Binary, bytes),
+                Message::Text(text) => put(&mut out, Opcode::Text, text.as_bytes()),
+                Message::Binary(bytes) => put(&mut out, Opcode::Binary, bytes),
                 Message::Ping(payload) => put_frame(&mut out, Opcode::Pong, payload),
                 Message::Pong(_) => {}
                 Message::Close { code, .. } => {

@@ -62,6 +62,8 @@ pub struct GatewayOptions {
     pub max_queue: usize,
     /// From accept to the end of the request's head.
     pub request_timeout: Duration,
+    /// Agree to compress messages (RFC 7692) with clients that offer it.
+    pub compression: bool,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
     pub trusted_proxies: Vec<IpAddr>,
     /// When the gateway is told to stop it serves on for so long, while `/ready` and `/health`
@@ -80,6 +82,7 @@ impl Default for GatewayOptions {
             max_message: 64 * 1024,
             max_queue: 64 * 1024,
             request_timeout: Duration::from_secs(10),
+            compression: false,
             trusted_proxies: Vec::new(),
             lame_duck: Duration::ZERO,
             echo: false,
@@ -257,7 +260,7 @@ async fn serve_connection(
     let answer = match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/health" | "/ready") => gateway.health(),
         ("GET", "/metrics") => Answer::text(200, gateway.metrics.prometheus(&gateway)),
-        _ if gateway.options.echo => match request.upgrade() {
+        _ if gateway.options.echo => match request.upgrade(gateway.options.compression) {
             Ok(upgrade) => return echo::serve(&gateway.options, stream, &upgrade).await,
             Err(answer) => answer,
         },

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use plimsoll_protocols::serving::Peer;
-use plimsoll_protocols::session::websocket::{accept_key, is_client_key};
+use plimsoll_protocols::session::websocket::{Deflate, accept_key, is_client_key};
 
 use super::stream::Stream;
 
@@ -117,6 +117,7 @@ impl Answer {
 pub(super) struct Upgrade {
     accept: String,
     bearer: bool,
+    pub(super) deflate: Option<Deflate>,
 }
 
 impl Upgrade {
@@ -130,6 +131,9 @@ impl Upgrade {
         let _ = write!(text, "Sec-WebSocket-Accept: {}\r\n", self.accept);
         if self.bearer {
             let _ = write!(text, "Sec-WebSocket-Protocol: {BEARER}\r\n");
+        }
+        if let Some(deflate) = &self.deflate {
+            let _ = write!(text, "Sec-WebSocket-Extensions: {}\r\n", deflate.answer());
         }
         text.push_str("\r\n");
         text.into_bytes()
@@ -269,9 +273,11 @@ impl Request {
         offered.next()
     }
 
+    /// `compression`: messages may be compressed, if the client offers it.
+    ///
     /// # Errors
     /// What is wrong with the upgrade.
-    pub(super) fn upgrade(&self) -> Result<Upgrade, Answer> {
+    pub(super) fn upgrade(&self, compression: bool) -> Result<Upgrade, Answer> {
         if self.method != "GET" {
             return Err(Answer::refusal(
                 405,
@@ -319,6 +325,10 @@ impl Request {
         Ok(Upgrade {
             accept: accept_key(key.as_bytes()),
             bearer: self.has("sec-websocket-protocol", BEARER),
+            deflate: match compression {
+                true => Deflate::agreed(self.list("sec-websocket-extensions")),
+                false => None,
+            },
         })
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plimsoll_protocols::session::websocket::{
-    Message, Opcode, Reader, Role, close_payload, code, put_frame,
+    Deflate, Message, Opcode, Reader, Role, close_payload, code, put_frame,
 };
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
@@ -71,7 +71,7 @@ pub(super) async fn admit(
             "nothing here: connect to /{agent}/ws/{session}",
         ));
     };
-    let upgrade = request.upgrade()?;
+    let upgrade = request.upgrade(gateway.options.compression)?;
     let overloaded = gateway.open.load(Ordering::Acquire) >= gateway.options.max_sessions as u64;
     if overloaded || gateway.stopping.load(Ordering::Acquire) {
         let reason = if overloaded { "overloaded" } else { "stopping" };
@@ -139,7 +139,9 @@ pub(super) async fn admit(
         generation,
         mailbox,
         _listening: listening,
-        reader: Reader::new(Role::Server, gateway.options.max_message),
+        reader: Reader::new(Role::Server, gateway.options.max_message)
+            .with_deflate(upgrade.deflate.is_some()),
+        deflate: upgrade.deflate,
         delivery: place_of_a_new_socket(&standing),
         written_up_to: Delivery::default(),
         noted: standing.stopped,
@@ -218,6 +220,7 @@ struct Socket {
     mailbox: Arc<Mailbox>,
     _listening: Listening,
     reader: Reader,
+    deflate: Option<Deflate>,
     delivery: Delivery,
     /// The same, as far as the frames were handed to the system.
     written_up_to: Delivery,
@@ -503,7 +506,10 @@ impl Socket {
 
     fn put(&mut self, frame: &Bytes) {
         self.fresh = false;
-        put_frame(&mut self.out, Opcode::Text, frame);
+        match self.deflate {
+            None => put_frame(&mut self.out, Opcode::Text, frame),
+            Some(deflate) => deflate.put(&mut self.out, Opcode::Text, frame),
+        }
         let metrics = &self.gateway.metrics;
         Metrics::add(&metrics.frames, 1);
         Metrics::add(&metrics.frame_bytes, frame.len() as u64);

@@ -414,9 +414,14 @@ async fn the_gateway_meets_every_case() {
 }
 
 pub(crate) fn echo() -> GatewayProcess {
+    echo_up_to(MOST)
+}
+
+pub(crate) fn echo_up_to(max_message: usize) -> GatewayProcess {
     let options = GatewayOptions {
         echo: true,
-        max_message: MOST,
+        max_message,
+        compression: true,
         ..GatewayOptions::default()
     };
     GatewayProcess::start(&Bus::embedded(Duration::from_secs(60)), options)

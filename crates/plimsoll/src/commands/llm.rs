@@ -50,6 +50,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_WITH_GATEWAY", value_name = "HOST:PORT")]
     with_gateway: Option<String>,
 
+    /// Let that gateway compress messages with clients that offer it (permessage-deflate).
+    #[arg(long, env = "PLIMSOLL_COMPRESSION", value_parser = boolish(), requires = "with_gateway")]
+    compression: bool,
+
     /// From one token to the next, and before the first.
     #[arg(
         long,
@@ -172,6 +176,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
             let gateway = gateway_bound.map(|bound| {
                 let options = GatewayOptions {
                     request_timeout: arguments.service.request_timeout.0,
+                    compression: arguments.compression,
                     ..GatewayOptions::default()
                 };
                 let gateway = Gateway::new(bus.clone(), keys.clone(), options);

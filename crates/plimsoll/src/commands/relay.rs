@@ -157,6 +157,10 @@ struct GatewayArguments {
     #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
     reuse_port: bool,
 
+    /// Compress messages with clients that offer it (permessage-deflate); each costs CPU.
+    #[arg(long, env = "PLIMSOLL_COMPRESSION", value_parser = boolish())]
+    compression: bool,
+
     /// A proxy whose X-Forwarded-For says who connects, for the log; again for each.
     #[arg(
         long,
@@ -456,6 +460,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         max_message: size(arguments.max_message),
         max_queue: size(arguments.max_queue),
         request_timeout: arguments.service.request_timeout.0,
+        compression: arguments.compression,
         trusted_proxies: arguments.trusted_proxy.clone(),
         lame_duck: arguments.service.lame_duck.0,
         echo: arguments.echo,

@@ -44,10 +44,16 @@ impl Opcode {
     }
 }
 
+/// What is wrong with reserved bits that nobody agreed to.
+pub(super) const RESERVED: &str = "a reserved bit is set, and no extension was agreed to";
+
 /// A frame's head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
     pub fin: bool,
+    /// The first reserved bit: of a message that is compressed (RFC 7692 §6), where that was
+    /// agreed to.
+    pub rsv1: bool,
     pub opcode: Opcode,
     pub mask: Option<[u8; 4]>,
     /// Bytes of payload.
@@ -65,8 +71,8 @@ impl FrameHead {
         let [first, second, ..] = *bytes else {
             return Ok(None);
         };
-        if first & 0x70 != 0 {
-            return Err("a reserved bit is set, and no extension was agreed to");
+        if first & 0x30 != 0 {
+            return Err(RESERVED);
         }
         let opcode = Opcode::from_bits(first & 0x0f).ok_or("a reserved opcode")?;
         let fin = first & 0x80 != 0;
@@ -106,6 +112,7 @@ impl FrameHead {
         };
         Ok(Some(FrameHead {
             fin,
+            rsv1: first & 0x40 != 0,
             opcode,
             mask,
             length,
@@ -114,7 +121,7 @@ impl FrameHead {
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.fin) << 7 | self.opcode.bits());
+        out.push(u8::from(self.fin) << 7 | u8::from(self.rsv1) << 6 | self.opcode.bits());
         let masked = u8::from(self.mask.is_some()) << 7;
         match self.length {
             0..=125 => out.push(masked | self.length as u8),
@@ -136,21 +143,27 @@ impl FrameHead {
 /// Appends a whole, unmasked frame: what a server sends.
 #[inline]
 pub fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
-    put(out, opcode, None, payload);
+    put(out, opcode, false, None, payload);
+}
+
+/// The same of a message that is compressed.
+pub(super) fn put_compressed(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    put(out, opcode, true, None, payload);
 }
 
 /// Appends a whole, masked frame: what a client sends.
 pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
-    put(out, opcode, Some(mask), payload);
+    put(out, opcode, false, Some(mask), payload);
     let begin = out.len() - payload.len();
     apply_mask(&mut out[begin..], mask);
 }
 
 #[inline]
-fn put(out: &mut Vec<u8>, opcode: Opcode, mask: Option<[u8; 4]>, payload: &[u8]) {
+fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, payload: &[u8]) {
     out.reserve(MOST_HEAD + payload.len());
     FrameHead {
         fin: true,
+        rsv1,
         opcode,
         mask,
         length: payload.len() as u64,

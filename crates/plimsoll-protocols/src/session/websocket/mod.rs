@@ -1,12 +1,14 @@
 //! The WebSocket protocol (RFC 6455) without I/O: frames, messages, the handshake's key.
 //!
 //! Both ends share it: the session driver reads as a client, the gateway as a server.
-//! Extensions are never offered and never accepted, so reserved bits are violations.
+//! One extension may be agreed to ([`Deflate`]); without it reserved bits are violations.
 
+mod deflate;
 mod frame;
 mod handshake;
 mod reader;
 
+pub use deflate::Deflate;
 pub use frame::{FrameHead, MOST_HEAD, Opcode, apply_mask, close_payload, put_frame, put_masked};
 pub use handshake::{accept_key, client_key, is_client_key};
 pub use reader::{Message, Reader, Role, Violation};

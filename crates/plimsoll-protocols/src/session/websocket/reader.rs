@@ -6,7 +6,8 @@
 
 use std::ops::ControlFlow;
 
-use super::frame::{FrameHead, MOST_HEAD, Opcode, apply_mask};
+use super::deflate::inflated;
+use super::frame::{FrameHead, MOST_HEAD, Opcode, RESERVED, apply_mask};
 use super::{code, is_sendable};
 
 /// Which end reads. A server demands masked frames, a client refuses them (§5.1).
@@ -55,10 +56,14 @@ const BAD_TEXT: Violation = Violation {
 pub struct Reader {
     role: Role,
     max_message: usize,
+    /// Messages may be compressed.
+    deflate: bool,
     /// A frame that has not arrived whole.
     partial: Vec<u8>,
     /// The opcode and payload so far of a message in fragments.
     fragments: Option<(Opcode, Vec<u8>)>,
+    /// These are of a message that is compressed.
+    compressed: bool,
     /// Bytes of a fragmented text known to be UTF-8.
     checked: usize,
     /// A Close was read: what follows is ignored (§5.5.1).
@@ -71,11 +76,20 @@ impl Reader {
         Reader {
             role,
             max_message,
+            deflate: false,
+            compressed: false,
             partial: Vec::new(),
             fragments: None,
             checked: 0,
             closed: false,
         }
+    }
+
+    /// Messages may be compressed, where `is_agreed`.
+    #[must_use]
+    pub fn with_deflate(mut self, is_agreed: bool) -> Reader {
+        self.deflate = is_agreed;
+        self
     }
 
     /// Takes bytes in any split and hands out every message that they complete; `sink`
@@ -145,6 +159,12 @@ impl Reader {
             (Role::Client, Some(_)) => return Err(violation("a masked frame from a server")),
             _ => {}
         }
+        // Only the first frame of a message says that it is compressed (RFC 7692 §6.1).
+        let may_be_compressed =
+            self.deflate && matches!(head.opcode, Opcode::Text | Opcode::Binary);
+        if head.rsv1 && !may_be_compressed {
+            return Err(violation(RESERVED));
+        }
         let fragments = self.fragments.as_ref();
         match head.opcode {
             Opcode::Continuation if fragments.is_none() => {
@@ -178,6 +198,9 @@ impl Reader {
         sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Violation> {
         match head.opcode {
+            Opcode::Text | Opcode::Binary if head.rsv1 && head.fin => {
+                self.inflated(head.opcode, payload, sink)
+            }
             Opcode::Text if head.fin => {
                 let text = std::str::from_utf8(payload).map_err(|_| BAD_TEXT)?;
                 Ok(sink(Message::Text(text)))
@@ -185,6 +208,7 @@ impl Reader {
             Opcode::Binary if head.fin => Ok(sink(Message::Binary(payload))),
             Opcode::Text | Opcode::Binary => {
                 self.fragments = Some((head.opcode, payload.to_vec()));
+                self.compressed = head.rsv1;
                 self.checked = 0;
                 self.check_text(false)?;
                 Ok(ControlFlow::Continue(()))
@@ -217,6 +241,7 @@ impl Reader {
             return Ok(ControlFlow::Continue(()));
         }
         match self.fragments.take() {
+            Some((opcode, message)) if self.compressed => self.inflated(opcode, &message, sink),
             Some((Opcode::Text, message)) => {
                 let text = std::str::from_utf8(&message).map_err(|_| BAD_TEXT)?;
                 Ok(sink(Message::Text(text)))
@@ -226,11 +251,28 @@ impl Reader {
         }
     }
 
+    fn inflated(
+        &self,
+        opcode: Opcode,
+        payload: &[u8],
+        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, Violation> {
+        let message = inflated(payload, self.max_message)?;
+        if opcode == Opcode::Binary {
+            return Ok(sink(Message::Binary(&message)));
+        }
+        let text = std::str::from_utf8(&message).map_err(|_| BAD_TEXT)?;
+        Ok(sink(Message::Text(text)))
+    }
+
     /// Wrong text is refused with the fragment that makes it wrong, not with the last.
     fn check_text(&mut self, last: bool) -> Result<(), Violation> {
         let Some((Opcode::Text, message)) = &self.fragments else {
             return Ok(());
         };
+        if self.compressed {
+            return Ok(());
+        }
         match std::str::from_utf8(&message[self.checked..]) {
             Ok(text) => self.checked += text.len(),
             Err(e) if e.error_len().is_none() && !last => self.checked += e.valid_up_to(),

@@ -157,3 +157,58 @@ proptest::proptest! {
         }
     }
 }
+
+/// RFC 7692 §7.2.3.1: "Hello", compressed.
+const HELLO: [u8; 7] = [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
+
+#[test]
+fn compressed_messages_are_read_where_that_was_agreed_in_every_split() {
+    let (first, rest) = HELLO.split_at(3);
+    let whole = raw(0xc1, &HELLO);
+    let parts = [raw(0x41, first), raw(0x89, b"p"), raw(0x80, rest)].concat();
+    let reserved = Some(code::PROTOCOL);
+    for (bytes, came, ended) in [
+        (whole.clone(), &["Hello"][..], None),
+        (parts, &["p", "Hello"], None),
+        // What follows one that is compressed need not be.
+        (
+            [&whole[..], &raw(0x01, b"a"), &raw(0x80, b"b")].concat(),
+            &["Hello", "ab"],
+            None,
+        ),
+        ([raw(0x41, first), raw(0xc0, rest)].concat(), &[], reserved),
+        (raw(0xc9, b"p"), &[], reserved),
+        (raw(0xa1, b"p"), &[], reserved),
+        (raw(0xc1, &[0xff; 9]), &[], Some(code::INVALID_TEXT)),
+    ] {
+        for piece in 1..=bytes.len() {
+            let mut reader = Reader::new(Role::Client, 1000).with_deflate(true);
+            let (mut seen, mut end) = (Vec::new(), None);
+            for part in bytes.chunks(piece) {
+                let read = reader.read(part, |message| {
+                    match message {
+                        Message::Text(text) => seen.push(text.to_owned()),
+                        Message::Ping(payload) => {
+                            seen.push(String::from_utf8_lossy(payload).into_owned());
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                    ControlFlow::Continue(())
+                });
+                if let Err(violation) = read {
+                    end = Some(violation.code);
+                    break;
+                }
+            }
+            assert_eq!(
+                (&seen[..], end),
+                (
+                    &came.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..],
+                    ended
+                ),
+                "{bytes:x?}"
+            );
+        }
+    }
+    assert_eq!(read(Role::Client, &whole, 100), (Vec::new(), reserved));
+}

@@ -1,0 +1,277 @@
+//! permessage-deflate (RFC 7692): messages compressed one by one.
+//!
+//! No context is taken over from one message to the next (§7.1.1), in either direction: a connection
+//! at rest holds no compressor, and all those of a thread share one. A window smaller than the
+//! usual 32 KiB is kept by beginning anew every so many bytes.
+
+use std::cell::RefCell;
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::frame::put_compressed;
+use super::{Opcode, Violation, code, put_frame};
+
+const NAME: &str = "permessage-deflate";
+/// What ends a flush, and is not sent (§7.2.1).
+const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
+/// Shorter ones grow.
+const LEAST: usize = 32;
+const WIDEST: u8 = 15;
+/// What is inflated at once.
+const PIECE: usize = 16 * 1024;
+
+thread_local! {
+    static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
+    static DECOMPRESS: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+}
+
+/// What a server has agreed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deflate {
+    /// Of what the server sends: 2 to this power bytes.
+    window_bits: u8,
+    /// The client has asked for it.
+    bounded: bool,
+}
+
+impl Deflate {
+    /// The first of a client's offers (`Sec-WebSocket-Extensions`, split at commas) that can be
+    /// agreed to.
+    pub fn agreed<'a>(offers: impl IntoIterator<Item = &'a str>) -> Option<Deflate> {
+        offers.into_iter().find_map(Deflate::of_offer)
+    }
+
+    fn of_offer(offer: &str) -> Option<Deflate> {
+        let mut parts = offer.split(';').map(str::trim);
+        if parts.next()? != NAME {
+            return None;
+        }
+        let mut deflate = Deflate {
+            window_bits: WIDEST,
+            bounded: false,
+        };
+        let mut seen = Vec::new();
+        for parameter in parts {
+            let (name, value) = match parameter.split_once('=') {
+                None => (parameter, None),
+                Some((name, value)) => (name.trim(), Some(value.trim().trim_matches('"'))),
+            };
+            // Twice the same is no offer (§7.1).
+            if seen.contains(&name) {
+                return None;
+            }
+            seen.push(name);
+            match (name, value) {
+                ("server_no_context_takeover" | "client_no_context_takeover", None)
+                | ("client_max_window_bits", None) => {}
+                ("client_max_window_bits", Some(bits)) => {
+                    window_bits(bits)?;
+                }
+                ("server_max_window_bits", Some(bits)) => {
+                    deflate.window_bits = window_bits(bits)?;
+                    deflate.bounded = true;
+                }
+                _ => return None,
+            }
+        }
+        Some(deflate)
+    }
+
+    /// The value of the answer's `Sec-WebSocket-Extensions`.
+    pub fn answer(&self) -> String {
+        let bits = match self.bounded {
+            true => format!("; server_max_window_bits={}", self.window_bits),
+            false => String::new(),
+        };
+        format!("{NAME}; server_no_context_takeover; client_no_context_takeover{bits}")
+    }
+
+    /// Appends a whole, unmasked message: compressed, where that makes it shorter.
+    pub fn put(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+        match self.compressed(payload) {
+            Some(compressed) => put_compressed(out, opcode, &compressed),
+            None => put_frame(out, opcode, payload),
+        }
+    }
+
+    fn compressed(&self, payload: &[u8]) -> Option<Vec<u8>> {
+        if payload.len() < LEAST {
+            return None;
+        }
+        let mut out = Vec::with_capacity(payload.len());
+        COMPRESS.with_borrow_mut(|compress| {
+            for piece in payload.chunks(1 << self.window_bits) {
+                compress.reset();
+                loop {
+                    let taken = compress.total_in() as usize;
+                    out.reserve(piece.len() - taken + 64);
+                    let flush = FlushCompress::Sync;
+                    compress
+                        .compress_vec(&piece[taken..], &mut out, flush)
+                        .ok()?;
+                    if compress.total_in() as usize == piece.len() && out.len() < out.capacity() {
+                        break;
+                    }
+                }
+            }
+            Some(())
+        })?;
+        let length = out.len().checked_sub(FLUSHED.len())?;
+        if out[length..] != FLUSHED || length >= payload.len() {
+            return None;
+        }
+        out.truncate(length);
+        Some(out)
+    }
+}
+
+/// §7.1.2: 8 to 15, without a leading zero.
+fn window_bits(text: &str) -> Option<u8> {
+    let bits = text
+        .parse()
+        .ok()
+        .filter(|bits| (8..=WIDEST).contains(bits))?;
+    (!text.starts_with(['0', '+'])).then_some(bits)
+}
+
+/// A message as it was before it was compressed.
+///
+/// # Errors
+/// When it would be longer than `most`, or is not compressed so.
+pub(super) fn inflated(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
+    const BROKEN: Violation = Violation {
+        code: code::INVALID_TEXT,
+        reason: "a message that is not compressed as it says",
+    };
+    let mut out = Vec::new();
+    DECOMPRESS.with_borrow_mut(|decompress| {
+        decompress.reset(false);
+        for mut input in [payload, &FLUSHED] {
+            loop {
+                out.reserve(PIECE);
+                let before = (decompress.total_in(), decompress.total_out());
+                let status = decompress.decompress_vec(input, &mut out, FlushDecompress::Sync);
+                let taken = (decompress.total_in() - before.0) as usize;
+                let came = decompress.total_out() - before.1;
+                if out.len() > most {
+                    return Err(Violation {
+                        code: code::TOO_BIG,
+                        reason: "a message over the size limit",
+                    });
+                }
+                input = &input[taken..];
+                match status {
+                    Err(_) => return Err(BROKEN),
+                    Ok(Status::StreamEnd) => return Ok(()),
+                    // There was room for more, so there is none.
+                    Ok(_) if input.is_empty() && out.len() < out.capacity() => break,
+                    Ok(_) if taken == 0 && came == 0 => return Err(BROKEN),
+                    Ok(_) => {}
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agreed(offers: &str) -> Option<String> {
+        let offers = offers.split(',').map(str::trim);
+        Deflate::agreed(offers).map(|deflate| deflate.answer())
+    }
+
+    #[test]
+    fn offers_are_agreed_to_as_they_can_be_kept() {
+        let plain = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+        let ten = format!("{plain}; server_max_window_bits=10");
+        for (offers, answer) in [
+            ("permessage-deflate", Some(plain)),
+            ("permessage-deflate; client_max_window_bits", Some(plain)),
+            ("permessage-deflate; client_max_window_bits=9", Some(plain)),
+            ("permessage-deflate; server_max_window_bits=10", Some(&*ten)),
+            (
+                "permessage-deflate; server_max_window_bits=\"10\"",
+                Some(&*ten),
+            ),
+            ("permessage-deflate; server_max_window_bits", None),
+            ("permessage-deflate; server_max_window_bits=7", None),
+            ("permessage-deflate; server_max_window_bits=16", None),
+            ("permessage-deflate; server_max_window_bits=010", None),
+            ("permessage-deflate; unheard_of", None),
+            (
+                "permessage-deflate; client_no_context_takeover; client_no_context_takeover",
+                None,
+            ),
+            ("x-webkit-deflate-frame", None),
+            ("x, permessage-deflate; y, permessage-deflate", Some(plain)),
+            ("", None),
+        ] {
+            assert_eq!(agreed(offers).as_deref(), answer, "{offers}");
+        }
+    }
+
+    /// RFC 7692 §7.2.3.1 to §7.2.3.4.
+    #[test]
+    fn examples_of_the_rfc_are_inflated() {
+        for compressed in [
+            &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
+            &[
+                0x00, 0x05, 0x00, 0xfa, 0xff, 0x48, 0x65, 0x6c, 0x6c, 0x6f, 0x00,
+            ],
+            &[0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00],
+            &[
+                0xf2, 0x48, 0x05, 0x00, 0x00, 0x00, 0xff, 0xff, 0xca, 0xc9, 0xc9, 0x07, 0x00,
+            ],
+        ] {
+            assert_eq!(inflated(compressed, 5).unwrap(), b"Hello");
+            assert_eq!(inflated(compressed, 4).unwrap_err().code, code::TOO_BIG);
+        }
+        assert_eq!(inflated(&[0], 0).unwrap(), b"");
+        assert_eq!(
+            inflated(&[0xff; 9], 100).unwrap_err().code,
+            code::INVALID_TEXT
+        );
+    }
+
+    #[test]
+    fn what_is_compressed_is_inflated_whatever_the_window_and_the_length() {
+        let mut random = 1u64;
+        let mut noise = Vec::new();
+        for _ in 0..200_000 {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            noise.push((random >> 60) as u8);
+        }
+        for bits in 8..=15 {
+            let deflate = Deflate {
+                window_bits: bits,
+                bounded: true,
+            };
+            for length in [32, 33, 255, 256, 257, 511, 4096, 65_535, 65_537, 200_000] {
+                let compressed = deflate.compressed(&noise[..length]);
+                // Short ones of noise grow, and are sent as they are.
+                let Some(compressed) = compressed else {
+                    assert!(length < 256, "{bits} {length}");
+                    continue;
+                };
+                assert_eq!(inflated(&compressed, length).unwrap(), &noise[..length]);
+            }
+        }
+        let deflate = Deflate::agreed([NAME]).unwrap();
+        assert!(deflate.compressed(&[b'x'; 100_000]).unwrap().len() < 1000);
+    }
+
+    #[test]
+    fn a_bomb_is_refused_before_it_is_there() {
+        let bomb = Deflate::agreed([NAME])
+            .unwrap()
+            .compressed(&vec![0; 64 << 20])
+            .unwrap();
+        assert_eq!(inflated(&bomb, 64 * 1024).unwrap_err().code, code::TOO_BIG);
+    }
+}
