@@ -96,9 +96,10 @@ pub struct Gateway {
     keys: Keys,
     options: GatewayOptions,
     metrics: Metrics,
+    shown: crate::metrics::Registry,
     refusals: Refusals,
     registry: Registry,
-    open: AtomicU64,
+    open: Arc<AtomicU64>,
     /// It was told to stop: who asks is to go elsewhere, who comes is served.
     leaving: AtomicBool,
     /// No new sockets any more.
@@ -107,14 +108,16 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(bus: Bus, keys: Keys, options: GatewayOptions) -> Gateway {
+        let (metrics, open) = (Metrics::default(), Arc::default());
         Gateway {
+            shown: metrics.registry(&open, &bus),
             bus,
             keys,
             options,
-            metrics: Metrics::default(),
+            metrics,
             refusals: Refusals::default(),
             registry: Registry::default(),
-            open: AtomicU64::new(0),
+            open,
             leaving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         }
@@ -259,7 +262,7 @@ async fn serve_connection(
     let peer = request.asker(peer, &gateway.options.trusted_proxies);
     let answer = match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/health" | "/ready") => gateway.health(),
-        ("GET", "/metrics") => Answer::text(200, gateway.metrics.prometheus(&gateway)),
+        ("GET", "/metrics") => Answer::metrics(crate::metrics::text(&gateway.shown)),
         _ if gateway.options.echo => match request.upgrade(gateway.options.compression) {
             Ok(upgrade) => return echo::serve(&gateway.options, stream, &upgrade).await,
             Err(answer) => answer,

@@ -7,6 +7,7 @@ use plimsoll_protocols::serving::Peer;
 use plimsoll_protocols::session::websocket::{Deflate, accept_key, is_client_key};
 
 use super::stream::Stream;
+use crate::metrics::CONTENT_TYPE;
 
 const MOST_HEAD: usize = 16 * 1024;
 const MOST_HEADERS: usize = 64;
@@ -65,11 +66,11 @@ impl Answer {
         }
     }
 
-    pub(super) fn text(status: u16, body: String) -> Answer {
+    pub(super) fn metrics(body: String) -> Answer {
         Answer {
-            status,
+            status: 200,
             reason: "",
-            kind: "text/plain; version=0.0.4",
+            kind: CONTENT_TYPE,
             extra: "",
             body,
         }

@@ -23,7 +23,6 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::delivery::{Delivery, Verdict};
 use super::mailbox::Mailbox;
-use super::metrics::Metrics;
 use super::request::{Answer, Asker, Request};
 use super::stream::Stream;
 use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
@@ -127,7 +126,7 @@ pub(super) async fn admit(
         .await
         .map_err(|e| Answer::refusal(503, "bus", &e.to_string()))?;
 
-    let generation = gateway.metrics.sessions.fetch_add(1, Ordering::Relaxed);
+    let generation = gateway.metrics.sessions.inc();
     gateway.open.fetch_add(1, Ordering::AcqRel);
     gateway
         .registry
@@ -295,7 +294,7 @@ impl Socket {
 
     fn tell_resumed(&mut self, resumed: bool, after: u64) {
         if !resumed {
-            Metrics::add(&self.gateway.metrics.gaps, 1);
+            self.gateway.metrics.gaps.inc();
         }
         let frame = serde_json::json!({
             "type": "resumed",
@@ -464,7 +463,7 @@ impl Socket {
         }
         if mail.lost {
             self.missed = true;
-            Metrics::add(&self.gateway.metrics.slow, 1);
+            self.gateway.metrics.slow.inc();
             let unnumbered = |frame: &Bytes| Stamp::of(frame).seq.is_none();
             if mail.frames.front().is_none_or(unnumbered) {
                 // Frames without numbers are in no log: what was let go is gone.
@@ -485,7 +484,7 @@ impl Socket {
             let stamp = Stamp::of(&frame);
             if !self.logged && stamp.epoch.is_none() {
                 let gone = self.delivery.unlogged(stamp);
-                Metrics::add(&self.gateway.metrics.gone, gone);
+                self.gateway.metrics.gone.inc_by(gone);
                 self.put(&frame);
                 continue;
             }
@@ -498,7 +497,9 @@ impl Socket {
             }
             match verdict {
                 Verdict::Send => self.put(&frame),
-                Verdict::Drop => Metrics::add(&self.gateway.metrics.duplicates, 1),
+                Verdict::Drop => {
+                    self.gateway.metrics.duplicates.inc();
+                }
                 Verdict::ReadLog | Verdict::NewEpoch => self.needs_log = true,
             }
         }
@@ -511,14 +512,14 @@ impl Socket {
             Some(deflate) => deflate.put(&mut self.out, Opcode::Text, frame),
         }
         let metrics = &self.gateway.metrics;
-        Metrics::add(&metrics.frames, 1);
-        Metrics::add(&metrics.frame_bytes, frame.len() as u64);
+        metrics.frames.inc();
+        metrics.frame_bytes.inc_by(frame.len() as u64);
     }
 
     /// Takes a page of the log from the client's place on. What can't be read now is
     /// tried again; what is not there any more is told, and the session closed.
     async fn read_log(&mut self, timer: Pin<&mut Sleep>) {
-        Metrics::add(&self.gateway.metrics.log_reads, 1);
+        self.gateway.metrics.log_reads.inc();
         let bus = self.gateway.bus.clone();
         // Frame n stands at n − 1, or later where some were posted twice.
         let mut position = self.delivery.last.unwrap_or(0);
@@ -599,7 +600,7 @@ impl Socket {
         let Some(first) = first.filter(|first| *first > last + 1) else {
             return false;
         };
-        Metrics::add(&self.gateway.metrics.gone, first - last - 1);
+        self.gateway.metrics.gone.inc_by(first - last - 1);
         self.delivery.last = Some(first - 1);
         true
     }
@@ -685,7 +686,7 @@ impl Socket {
 
     async fn send_up(&mut self, text: &str) {
         let metrics = &self.gateway.metrics;
-        Metrics::add(&metrics.up_messages, 1);
+        metrics.up_messages.inc();
         let problem = if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
             Some(("not_json", "the message is not JSON"))
         } else {
@@ -696,7 +697,7 @@ impl Socket {
                 .await
             {
                 Ok(0) => {
-                    Metrics::add(&metrics.up_unheard, 1);
+                    metrics.up_unheard.inc();
                     Some(("nobody_listens", "nobody listens: no run is going on"))
                 }
                 Ok(_) => None,
@@ -714,7 +715,7 @@ impl Socket {
         let now = Instant::now();
         if now - self.heard > options.ping_timeout {
             self.closing = Some(if self.owes_too_much() {
-                Metrics::add(&self.gateway.metrics.unread, 1);
+                self.gateway.metrics.unread.inc();
                 (code::POLICY, "does not read what it asks for")
             } else {
                 (code::PING_TIMEOUT, "no sign of life")

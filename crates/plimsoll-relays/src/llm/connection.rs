@@ -20,7 +20,7 @@ use plimsoll_protocols::serving::accepting::Serve;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::Llm;
+use super::{Llm, metrics};
 
 /// From the end of one request to the end of the next one's head. Longer than balancers keep
 /// connections that they don't use.
@@ -59,9 +59,12 @@ impl Serve for Connection {
         let router = TowerToHyperService::new(self.router);
         let service = service_fn(move |request: Request<Incoming>| {
             noting.store(true, Ordering::Relaxed);
+            let (kind, began) = (metrics::kind(request.uri().path()), Instant::now());
             let (answering, llm) = (router.call(request), Arc::clone(&llm));
             async move {
                 let mut answer = answering.await?;
+                let status = answer.status().as_u16();
+                llm.metrics.answered(kind, status, began.elapsed());
                 if llm.is_leaving() {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(header::CONNECTION, close);

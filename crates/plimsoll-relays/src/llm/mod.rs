@@ -8,10 +8,11 @@
 
 mod connection;
 mod frames;
+mod metrics;
 mod run;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Json;
@@ -27,9 +28,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::{BeginError, Bus, BusError, new_epoch};
+use crate::metrics::{CONTENT_TYPE, Registry, text};
 use crate::token::Keys;
 use connection::Connection;
 use frames::Text;
+use metrics::Metrics;
 
 /// The longest body of a request. Bytes.
 const MOST_BODY: usize = 2 << 20;
@@ -91,7 +94,8 @@ pub struct Llm {
     keys: Keys,
     text: Text,
     options: LlmOptions,
-    counters: Counters,
+    metrics: Metrics,
+    shown: Registry,
     /// Runs that have begun; stopping waits for them.
     running: watch::Sender<usize>,
     /// True once runs are to end at once.
@@ -100,24 +104,17 @@ pub struct Llm {
     leaving: AtomicBool,
 }
 
-#[derive(Default)]
-struct Counters {
-    sessions: AtomicU64,
-    runs: AtomicU64,
-    tokens: AtomicU64,
-    handed_over: AtomicU64,
-    unfinished: AtomicU64,
-}
-
 impl Llm {
     pub fn new(bus: Bus, keys: Keys, options: LlmOptions) -> Llm {
+        let (metrics, running) = (Metrics::default(), watch::Sender::new(0));
         Llm {
+            shown: metrics.registry(&running, &bus),
+            metrics,
+            running,
             bus,
             keys,
             text: Text::new(&options.text, options.tokens),
             options,
-            counters: Counters::default(),
-            running: watch::Sender::new(0),
             halt: watch::Sender::new(false),
             leaving: AtomicBool::new(false),
         }
@@ -147,6 +144,7 @@ impl Llm {
             .route("/session/{id}/close", post(close))
             .route("/health", get(health))
             .route("/ready", get(health))
+            .route("/metrics", get(show_metrics))
             .with_state(Arc::clone(&llm));
         let mut end = Instant::now();
         let leaving = async {
@@ -167,18 +165,17 @@ impl Llm {
             let _ = timeout(HAND_OVER_LIMIT, running.wait_for(all_ended)).await;
         }
         let left = *llm.running.borrow() as u64;
-        llm.counters.unfinished.fetch_add(left, Ordering::Relaxed);
+        llm.metrics.unfinished.inc_by(left);
         Ok(llm.stats())
     }
 
     fn stats(&self) -> LlmStats {
-        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LlmStats {
-            sessions: value(&self.counters.sessions),
-            runs: value(&self.counters.runs),
-            tokens: value(&self.counters.tokens),
-            handed_over: value(&self.counters.handed_over),
-            unfinished: value(&self.counters.unfinished),
+            sessions: self.metrics.sessions.get(),
+            runs: self.metrics.runs.get(),
+            tokens: self.metrics.tokens.get(),
+            handed_over: self.metrics.handed_over.get(),
+            unfinished: self.metrics.unfinished.get(),
         }
     }
 }
@@ -190,7 +187,7 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
     }
     match llm.keys.sign(&session) {
         Ok(token) => {
-            llm.counters.sessions.fetch_add(1, Ordering::Relaxed);
+            llm.metrics.sessions.inc();
             // Clients look for it under either name.
             Json(json!({ "session_id": session, "auth_token": token, "token": token }))
                 .into_response()
@@ -258,6 +255,10 @@ async fn close(State(llm): State<Arc<Llm>>, Path(session): Path<String>) -> Resp
         Ok(false) => problem(StatusCode::NOT_FOUND, "no such session"),
         Err(e) => unavailable(&e),
     }
+}
+
+async fn show_metrics(State(llm): State<Arc<Llm>>) -> Response {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&llm.shown)).into_response()
 }
 
 async fn health(State(llm): State<Arc<Llm>>) -> Response {

@@ -37,7 +37,7 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, Begi
         epoch: begun.epoch,
         run: begun.last + 1,
     };
-    llm.counters.runs.fetch_add(1, Ordering::Relaxed);
+    llm.metrics.runs.inc();
     let running = Running::new(llm);
     let posted = Posted::new(llm, session, begun, Vec::new());
     let tokens = llm.text.len();
@@ -196,17 +196,15 @@ async fn stream(
             llm.bus.renew(&posted.session);
         }
     }
-    llm.counters
-        .tokens
-        .fetch_add((sent - first) as u64, Ordering::Relaxed);
+    llm.metrics.tokens.inc_by((sent - first) as u64);
     if finish == Finish::Error && posted.hand_over(tokens).await {
-        llm.counters.handed_over.fetch_add(1, Ordering::Relaxed);
+        llm.metrics.handed_over.inc();
         return;
     }
     posted.add(place.done(sent, finish), true);
     let whole = posted.finish().await;
     if !whole || finish == Finish::Error {
-        llm.counters.unfinished.fetch_add(1, Ordering::Relaxed);
+        llm.metrics.unfinished.inc();
     }
     if !whole {
         tracing::error!(

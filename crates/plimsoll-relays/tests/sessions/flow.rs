@@ -158,7 +158,7 @@ async fn a_client_that_never_reads_costs_no_memory_and_is_closed() {
     drop(client);
     let metrics = stack.gateway.stop().await;
     assert_eq!(metrics.closes().get(&4408), Some(&1));
-    assert!(metrics.slow.into_inner() > 0);
+    assert!(metrics.slow.get() > 0);
 }
 
 #[tokio::test]
@@ -186,10 +186,7 @@ async fn a_slow_reader_gets_every_frame_from_the_log() {
         (1..=12_001).collect::<Vec<u64>>()
     );
     let metrics = stack.gateway.stop().await;
-    assert!(
-        metrics.slow.into_inner() > 0,
-        "the queue was full at least once"
-    );
+    assert!(metrics.slow.get() > 0, "the queue was full at least once");
 }
 
 #[tokio::test]
@@ -234,6 +231,22 @@ async fn metrics_are_there_and_name_no_session() {
         text.contains("plimsoll_gateway_frames_total 19\n"),
         "{text}"
     );
+    assert!(!text.contains(&session) && !text.contains(&token));
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let (status, head, text) = http(stack.api, request).await;
+    assert_eq!(status, 200);
+    assert!(head.contains("application/openmetrics-text"), "{head}");
+    for line in [
+        "plimsoll_llm_sessions_total 1",
+        "plimsoll_llm_runs_total 1",
+        "plimsoll_llm_tokens_total 18",
+        "plimsoll_llm_bus_up 1",
+        r#"plimsoll_llm_requests_total{kind="run",status="200"} 1"#,
+        r#"plimsoll_llm_request_seconds_count{kind="create"} 1"#,
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}: {text}");
+    }
     assert!(!text.contains(&session) && !text.contains(&token));
 }
 
@@ -288,7 +301,7 @@ async fn a_client_that_pings_and_reads_nothing_is_closed_and_counted() {
     let metrics = stack.gateway.stop().await;
     assert_eq!(metrics.closes().get(&1008), Some(&1));
     assert_eq!(metrics.closes().len(), 1, "{:?}", metrics.closes());
-    assert_eq!(metrics.unread.into_inner(), 1);
+    assert_eq!(metrics.unread.get(), 1);
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ async fn a_socket_that_comes_after_the_run_gets_all_of_it() {
     let gateway = [stack.gateway.address];
     each_query_has_a_socket_of_its_own(&stack, &gateway, false).await;
     each_query_has_a_socket_of_its_own(&stack, &gateway, true).await;
-    assert_eq!(stack.gateway.stop().await.duplicates.into_inner(), 0);
+    assert_eq!(stack.gateway.stop().await.duplicates.get(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
