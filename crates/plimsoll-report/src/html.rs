@@ -26,7 +26,7 @@ use plimsoll_model::run::{Run, RunError, Source, State};
 use plimsoll_model::search::{Limit, SearchRecord};
 
 use crate::ladder as ladder_words;
-use crate::quantity::{count, rate, share, signed_time, time};
+use crate::quantity::{count, exact_rate, rate, rates_around, share, signed_time, time};
 use crate::search as words;
 
 pub use comparison::comparison;
@@ -95,16 +95,14 @@ pub fn search(record: &SearchRecord, plan: &str) -> String {
     let mut cards = Vec::new();
     if let Some(f) = finding {
         if let Some(line) = f.line_per_s {
-            cards.push(Card::new("load line", rate(line)));
+            cards.push(Card::new("load line", exact_rate(line)));
         }
         if let (Some(low), Some(high)) = (f.low_per_s, f.high_per_s) {
-            cards.push(Card::new(
-                "bounds",
-                format!("{} – {}", rate(low), rate(high)),
-            ));
+            let (low, high) = rates_around(low, high);
+            cards.push(Card::new("bounds", format!("{low} – {high}")));
         }
         if let Some(knee) = f.knee {
-            cards.push(Card::new("knee", rate(knee.rate_per_s)));
+            cards.push(Card::new("knee", exact_rate(knee.rate_per_s)));
         }
     }
     cards.push(Card::new("trials", count(record.trials.len() as u64)));

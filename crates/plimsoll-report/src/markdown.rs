@@ -9,7 +9,7 @@ use plimsoll_model::search::SearchRecord;
 
 use crate::compare::Comparison;
 use crate::ladder as rungs;
-use crate::quantity::{count, rate, share, time};
+use crate::quantity::{count, exact_rate, rate, share, time};
 use crate::search as found;
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
@@ -92,7 +92,7 @@ pub fn search(record: &SearchRecord) -> String {
         let _ = writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} |",
-            rate(trial.rate_per_s),
+            exact_rate(trial.rate_per_s),
             dash(trial.p50_us.map(time)),
             dash(trial.p99_us.map(time)),
             dash(trial.errors_share.map(|s| format!("{:.2} %", s * 100.0))),

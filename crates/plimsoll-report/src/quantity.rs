@@ -48,6 +48,36 @@ pub fn rate(per_s: f64) -> String {
     }
 }
 
+/// Calls a second that were asked for, to every figure: those of two trials look different where
+/// they are.
+pub fn exact_rate(per_s: f64) -> String {
+    let text = trimmed(format!("{per_s:.4}"));
+    let (whole, part) = text
+        .split_once('.')
+        .map_or((&*text, None), |(w, p)| (w, Some(p)));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), count);
+    match part {
+        Some(part) => format!("{whole}.{part}/s"),
+        None => format!("{whole}/s"),
+    }
+}
+
+/// The ends of an interval of rates, to four figures, so that it holds what it held.
+pub fn rates_around(low_per_s: f64, high_per_s: f64) -> (String, String) {
+    let outward = |per_s: f64, round: fn(f64) -> f64| {
+        let step = 10_f64.powf(per_s.max(0.1).log10().floor() - 3.0);
+        // Dividing by the inverse keeps 12.3 from becoming 12.300000000000001.
+        exact_rate(match step < 1.0 {
+            true => round(per_s / step) / (1.0 / step).round(),
+            false => round(per_s / step) * step,
+        })
+    };
+    (
+        outward(low_per_s, f64::floor),
+        outward(high_per_s, f64::ceil),
+    )
+}
+
 /// A share of 1 in per cent; never `100 %` or `0 %` of something that isn't all or nothing.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
@@ -118,6 +148,25 @@ mod tests {
             [0.5, 99.9, 1_000.0, 50_000.4].map(rate),
             ["0.5/s", "99.9/s", "1,000/s", "50,000/s"]
         );
+        assert_eq!(
+            [0.5, 3.7001, 199.6, 200.4, 1_987.0, 12_345.5].map(exact_rate),
+            [
+                "0.5/s",
+                "3.7001/s",
+                "199.6/s",
+                "200.4/s",
+                "1,987/s",
+                "12,345.5/s"
+            ]
+        );
+        for (low, high, shown) in [
+            (199.66, 200.41, ("199.6/s", "200.5/s")),
+            (1_987.0, 1_987.2, ("1,987/s", "1,988/s")),
+            (12_345.0, 12_355.0, ("12,340/s", "12,360/s")),
+        ] {
+            let (from, to) = rates_around(low, high);
+            assert_eq!((&*from, &*to), shown);
+        }
         assert_eq!(share(1, 1_000_000), "< 0.01 %");
         assert_eq!(share(999_999, 1_000_000), "> 99.99 %");
         assert_eq!(share(1_995, 2_000), "99.75 %");

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdict};
 
-use crate::quantity::{plural, rate, time};
+use crate::quantity::{exact_rate, plural, rate, rates_around, time};
 use crate::terminal::{Align, Options, Table, wrap};
 
 /// The word for what a trial is made for.
@@ -37,18 +37,22 @@ pub fn headline(record: &SearchRecord) -> String {
     match (finding.line_per_s, &finding.limit) {
         (Some(line), Limit::Generator { .. }) => format!(
             "At least {} ({held}): the generator, not the target, was the limit.",
-            rate(line)
+            exact_rate(line)
         ),
         (Some(line), Limit::MostRate | Limit::NotReached) => {
-            format!("At least {} ({held}).", rate(line))
+            format!("At least {} ({held}).", exact_rate(line))
         }
-        (Some(line), _) => format!("{} is the load line ({held}).", rate(line)),
-        (None, Limit::Generator { .. }) => {
-            "No rate was shown: the generator was the limit from the start.".to_owned()
-        }
+        (Some(line), _) => format!("{} is the load line ({held}).", exact_rate(line)),
+        (None, _) if record.trials.is_empty() => "No trial was made.".to_owned(),
         (None, _) if record.trials.iter().any(|t| t.verdict == Verdict::Met) => format!(
             "No rate was shown to meet {held}: what did was outlasted or outnumbered by trials that did not."
         ),
+        (None, Limit::Generator { .. }) => {
+            "No rate was shown: the generator was the limit from the start.".to_owned()
+        }
+        (None, _) if !record.trials.iter().any(|t| t.verdict.is_failure()) => {
+            "No rate was shown: the generator was late in every trial.".to_owned()
+        }
         (None, _) => format!("No rate that was tried meets {held}."),
     }
 }
@@ -58,49 +62,33 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
         let width = (high - low) / high * 100.0;
+        let (low, high) = rates_around(low, high);
         text.push(format!(
-            "it lies between {} and {} ({width:.1} % apart, as the trials scattered)",
-            rate(low),
-            rate(high)
+            "it lies between {low} and {high} ({width:.1} % apart, as the trials scattered)"
         ));
     }
     text.extend(exceptions(record, finding));
     if let Some(line) = finding.line_per_s {
         text.push(
-            match confirmation(record, line).filter(|_| finding.confirmed) {
+            match confirmation(record, line) {
+                Some(_) if !finding.confirmed => {
+                    "NOT CONFIRMED: a confirmation at the line met every objective, but as many trials there or more did not"
+                        .to_owned()
+                }
                 Some(trial) => format!(
-                    "a trial of {} s at the line met every objective, and no calls piled up in it",
-                    seconds(trial.length_s)
+                    "a trial of {} s at the line met every objective{}",
+                    seconds(trial.length_s),
+                    // One that is too short to tell says nothing of its queue.
+                    match trial.growth {
+                        Some(_) => ", and no calls piled up in it",
+                        None => "",
+                    }
                 ),
-                None => "NOT CONFIRMED: no longer trial at the line met every objective".to_owned(),
+                None => "NOT CONFIRMED: no confirmation at the line met every objective".to_owned(),
             },
         );
     }
-    text.push(match &finding.limit {
-        Limit::Objective { objectives } => {
-            format!("above it the target misses {}", objectives.join(", "))
-        }
-        Limit::Queue => {
-            "above it calls pile up for as long as the load lasts: the target carries no more"
-                .to_owned()
-        }
-        Limit::ServerErrors => "above it the target answers with errors".to_owned(),
-        Limit::Generator { reason } => format!(
-            "the generator could not make {}: {reason}",
-            finding
-                .generator_limit_per_s
-                .map_or_else(|| "more".to_owned(), rate)
-        ),
-        Limit::MostRate => format!(
-            "{} is the highest rate that was allowed, and it meets every objective",
-            rate(record.goal.most_per_s)
-        ),
-        Limit::LeastRate => format!(
-            "{} is the lowest rate that was allowed",
-            rate(record.goal.least_per_s)
-        ),
-        Limit::NotReached => "no higher rate was found that misses an objective".to_owned(),
-    });
+    text.extend(above(record, finding));
     if finding.budget_spent && !record.interrupted {
         let precise = finding.width.is_some_and(|w| w <= record.goal.precision);
         let mut missing = Vec::new();
@@ -127,11 +115,81 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
     if let Some(knee) = finding.knee {
         text.push(format!(
             "the knee: up to about {} the p99 stays near {}",
-            rate(knee.rate_per_s),
+            exact_rate(knee.rate_per_s),
             time(knee.p99_us)
         ));
     }
     text
+}
+
+/// Why there is no higher line; or no line at all.
+fn above(record: &SearchRecord, finding: &Finding) -> Option<String> {
+    let what = match &finding.limit {
+        Limit::Objective { objectives } => format!("the target misses {}", objectives.join(", ")),
+        Limit::Queue => "calls pile up for as long as the load lasts".to_owned(),
+        Limit::ServerErrors => "the target answers with errors".to_owned(),
+        Limit::Generator { reason } => {
+            return Some(format!(
+                "the generator could not make {}: {reason}",
+                finding
+                    .generator_limit_per_s
+                    .map_or_else(|| "more".to_owned(), exact_rate)
+            ));
+        }
+        Limit::MostRate => {
+            return Some(format!(
+                "{} is the highest rate that was allowed, and it meets every objective",
+                exact_rate(record.goal.most_per_s)
+            ));
+        }
+        Limit::LeastRate => {
+            return Some(format!(
+                "{} is the lowest rate that was allowed",
+                exact_rate(record.goal.least_per_s)
+            ));
+        }
+        Limit::NotReached => return not_reached(record, finding),
+    };
+    let carries_no_more = match finding.limit {
+        Limit::Queue => ": the target carries no more",
+        _ => "",
+    };
+    if finding.line_per_s.is_some() {
+        return Some(format!("above it {what}{carries_no_more}"));
+    }
+    let is_so = |t: &&Trial| match (&finding.limit, &t.verdict) {
+        (
+            Limit::Objective { objectives },
+            Verdict::Missed {
+                objectives: o,
+                errors,
+            },
+        ) => !errors && o == objectives,
+        (Limit::ServerErrors, Verdict::Missed { errors, .. }) => *errors,
+        (Limit::Queue, Verdict::Growing) => true,
+        _ => false,
+    };
+    let lowest = record
+        .trials
+        .iter()
+        .filter(is_so)
+        .min_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s))?;
+    Some(format!("at {} {what}", exact_rate(lowest.rate_per_s)))
+}
+
+/// No rate above the line was shown to be too much.
+fn not_reached(record: &SearchRecord, finding: &Finding) -> Option<String> {
+    let higher = |t: &&Trial| finding.line_per_s.is_none_or(|line| t.rate_per_s > line);
+    let failed = record.trials.iter().filter(higher);
+    let failed = failed.filter(|t| t.verdict.is_failure()).count() as u64;
+    match (finding.line_per_s, failed) {
+        (Some(_), 0) => Some("no higher rate was found that misses an objective".to_owned()),
+        (Some(_), n) => Some(format!(
+            "{} above the line failed, too few to say that the line ends there",
+            plural(n, "trial")
+        )),
+        (None, _) => None,
+    }
 }
 
 /// The longest trial that confirmed `line`.
@@ -164,7 +222,7 @@ fn exceptions(record: &SearchRecord, finding: &Finding) -> Option<String> {
         format!(
             "{} above the line met every objective (up to {} for {} s), which others outlast or outweigh",
             plural(higher.len() as u64, "trial"),
-            rate(t.rate_per_s),
+            exact_rate(t.rate_per_s),
             seconds(t.length_s)
         )
     });
@@ -227,7 +285,7 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
     let dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
     for trial in by_rate(record) {
         table.row(vec![
-            rate(trial.rate_per_s),
+            exact_rate(trial.rate_per_s),
             dash(trial.achieved_per_s.map(rate)),
             dash(trial.p50_us.map(time)),
             dash(trial.p99_us.map(time)),

@@ -71,10 +71,11 @@ pub(super) fn bounds(trials: &[Trial]) -> Bounds {
 /// What a trial of the target leaves to hope for at a rate: it failed there more often than
 /// not, by the longest trials there are.
 pub(super) fn is_lost(trials: &[Trial], rate: f64) -> bool {
+    // One in which the generator was the limit outlasts none of the target.
     let here = || {
-        trials
-            .iter()
-            .filter(|t| t.rate_per_s == rate && t.purpose != Purpose::Curve)
+        trials.iter().filter(|t| {
+            t.rate_per_s == rate && t.purpose != Purpose::Curve && !t.verdict.is_limited()
+        })
     };
     let longest = here().map(|t| t.length_s).fold(0.0, f64::max);
     let count = |of: fn(&Verdict) -> bool| {

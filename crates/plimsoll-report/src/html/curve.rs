@@ -7,7 +7,7 @@ use plimsoll_model::spec;
 
 use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{figure, section as part};
-use crate::quantity::{rate, time};
+use crate::quantity::{exact_rate, rate, time};
 use crate::search::by_rate;
 
 pub(super) fn section(record: &SearchRecord) -> Markup {
@@ -76,7 +76,7 @@ fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Marku
         .collect();
     let label = finding.and_then(|f| f.line_per_s).map_or_else(
         || "Latency against rate. No load line was found.".to_owned(),
-        |line| format!("Latency against rate, with the load line at {}. The figures are in the table below.", rate(line)),
+        |line| format!("Latency against rate, with the load line at {}. The figures are in the table below.", exact_rate(line)),
     );
     frame.svg(
         &label,
@@ -123,7 +123,7 @@ fn mark(trial: &Trial, x: f64, y: f64) -> Markup {
     let (x, y) = (px(x), px(y));
     let title = format!(
         "{}: {}",
-        rate(trial.rate_per_s),
+        exact_rate(trial.rate_per_s),
         crate::search::verdict(&trial.verdict)
     );
     html! {

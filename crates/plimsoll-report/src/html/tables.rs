@@ -7,7 +7,7 @@ use plimsoll_model::search::{SearchRecord, Verdict};
 
 use super::View;
 use super::page::section;
-use crate::quantity::{bytes, count, known, rate, share, time};
+use crate::quantity::{bytes, count, exact_rate, known, rate, share, time};
 use crate::search::{by_rate, purpose, verdict};
 
 fn dash(text: Option<String>) -> String {
@@ -268,7 +268,7 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
             } }
             tbody { @for t in by_rate(record) {
                 tr {
-                    th scope="row" { (rate(t.rate_per_s)) } td { (dash(t.achieved_per_s.map(rate))) }
+                    th scope="row" { (exact_rate(t.rate_per_s)) } td { (dash(t.achieved_per_s.map(rate))) }
                     td { (dash(t.p50_us.map(time))) } td { (dash(t.p99_us.map(time))) } td { (dash(t.p99_9_us.map(time))) }
                     td { (dash(t.errors_share.map(|s| format!("{:.2} %", s * 100.0)))) }
                     td { (format!("{}", (t.length_s * 10.0).round() / 10.0)) } td { (purpose(t.purpose)) }

@@ -18,7 +18,7 @@ use plimsoll_model::run::SCHEMA_VERSION;
 use plimsoll_model::search::{self, Limit, Purpose, SearchRecord, Step, Trial};
 use plimsoll_model::spec::{RateSpec, Spec};
 use plimsoll_model::units::{Period, Rate};
-use plimsoll_report::quantity::{rate, time};
+use plimsoll_report::quantity::{exact_rate, rate, time};
 use plimsoll_report::search as shown;
 
 use crate::arguments::{Origins, boolish};
@@ -456,7 +456,7 @@ impl Hunt<'_> {
             "trial {:>2}  {:<8} {:>12}{p99:<16}  {}",
             self.record.trials.len() + 1,
             shown::purpose(trial.purpose),
-            rate(trial.rate_per_s),
+            exact_rate(trial.rate_per_s),
             shown::verdict(&trial.verdict),
         )
     }

@@ -1,0 +1,620 @@
+//! No sentence of a search contradicts the table below it: tables of searches over noisy servers,
+//! whose trials and confirmations fail at random, and tables drawn at random, most of them such as no
+//! search would make.
+//!
+//! A sentence is taken apart as a reader would, by its words and figures, and each claim is looked
+//! up among the trials. A sentence that this test does not know fails it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod records;
+
+use plimsoll_model::search::{
+    Goal, Growth, Purpose, SearchRecord, Step, Trial, Verdict, finding, next,
+};
+use plimsoll_report::quantity::{exact_rate as rate, time};
+use plimsoll_report::search::{explanation, headline, render};
+use plimsoll_report::terminal::Options;
+use proptest::prelude::*;
+
+// Some of them are alike where they are rounded.
+const RATES: [f64; 8] = [
+    100.0, 500.4, 500.6, 900.0, 1_000.0, 1_010.0, 1_200.0, 4_000.0,
+];
+const LENGTHS: [f64; 4] = [2.0, 5.0, 10.0, 15.0];
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    let missed = |errors| Verdict::Missed {
+        objectives: vec!["p99 < 10ms".into()],
+        errors,
+    };
+    prop_oneof![
+        5 => Just(Verdict::Met),
+        2 => Just(missed(false)),
+        1 => Just(missed(true)),
+        2 => Just(Verdict::Growing),
+        2 => Just(Verdict::GeneratorLimited { reason: "a late worker".into() }),
+    ]
+}
+
+fn trial() -> impl Strategy<Value = Trial> {
+    let purpose = prop_oneof![
+        1 => Just(Purpose::Curve),
+        3 => Just(Purpose::Probe),
+        3 => Just(Purpose::Narrow),
+        2 => Just(Purpose::Confirm),
+    ];
+    (0..RATES.len(), 0..LENGTHS.len(), purpose, verdict()).prop_map(
+        |(rate, length, purpose, verdict)| Trial {
+            purpose,
+            rate_per_s: RATES[rate],
+            length_s: LENGTHS[length],
+            took_s: LENGTHS[length] + 1.5,
+            verdict,
+            achieved_per_s: None,
+            p50_us: None,
+            p99_us: Some(1_000.0 * (rate * rate + length) as f64),
+            p99_9_us: None,
+            mean_us: None,
+            errors_share: None,
+            growth: None,
+            run: None,
+        },
+    )
+}
+
+fn record() -> impl Strategy<Value = SearchRecord> {
+    let trials = proptest::collection::vec(trial(), 0..14);
+    (trials, 0..3_usize, any::<(bool, bool)>(), 0..3_usize).prop_map(
+        |(trials, ends, (spent, interrupted), precision)| {
+            let goal = Goal {
+                least_per_s: [1.0, 100.0, 900.0][ends],
+                most_per_s: [10e6, 4_000.0, 1_010.0][ends],
+                start_per_s: 1_000.0,
+                precision: [0.005, 0.01, 0.2][precision],
+                ..Goal::default()
+            };
+            let trials: Vec<Trial> = trials
+                .into_iter()
+                .filter(|t| (goal.least_per_s..=goal.most_per_s).contains(&t.rate_per_s))
+                .collect();
+            SearchRecord {
+                finding: Some(finding(&goal, &trials, spent)),
+                goal,
+                trials,
+                interrupted,
+                ..records::begun()
+            }
+        },
+    )
+}
+
+/// A search over a server of about this capacity: calls pile up above it, or an objective is missed,
+/// or calls fail. Trials are wrong by `noise`, so confirmations fail, too; some are `hiccups`.
+fn searched(
+    seed: u64,
+    capacity: f64,
+    (noise, hiccups): (f64, f64),
+    budget_s: f64,
+    kind: usize,
+    ended_after: usize,
+) -> SearchRecord {
+    let goal = Goal {
+        budget_s,
+        precision: 0.02,
+        least_per_s: 2.0,
+        most_per_s: 50_000.0,
+        ..Goal::default()
+    };
+    let mut random = seed;
+    // Steele, Lea and Flood 2014: SplitMix64.
+    let mut uniform = || {
+        random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (random ^ (random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let mut record = SearchRecord {
+        goal,
+        ..records::begun()
+    };
+    loop {
+        let (purpose, rate_per_s, length_s) = match next(&record.goal, &record.trials) {
+            Step::Done(finding) => {
+                record.finding = Some(*finding);
+                return record;
+            }
+            Step::Try { .. } if record.trials.len() >= ended_after => {
+                record.finding = Some(finding(&record.goal, &record.trials, true));
+                record.interrupted = true;
+                return record;
+            }
+            Step::Try {
+                purpose,
+                rate_per_s,
+                length,
+            } => (purpose, rate_per_s, length.as_secs_f64()),
+        };
+        let blur = noise * (5.0 / length_s).sqrt() * (uniform() + uniform() + uniform() - 1.5);
+        let carries = capacity * (1.0 + 2.0 * blur);
+        let objectives = vec!["p99 < 10ms".into()];
+        let verdict = match (uniform() < hiccups, rate_per_s <= carries, kind) {
+            (true, ..) => Verdict::GeneratorLimited {
+                reason: "a late worker".into(),
+            },
+            (_, true, _) => Verdict::Met,
+            (_, _, 0) => Verdict::Growing,
+            (.., kind) => Verdict::Missed {
+                objectives,
+                errors: kind == 1,
+            },
+        };
+        let growth = Growth {
+            per_s: (rate_per_s - carries).max(0.0),
+            error_per_s: 1.0,
+            increments: length_s as u32,
+            first: 0.0,
+        };
+        record.trials.push(Trial {
+            purpose,
+            rate_per_s,
+            length_s,
+            took_s: length_s + 1.5,
+            verdict,
+            achieved_per_s: None,
+            p50_us: None,
+            p99_us: Some(1_000.0 / (1.0 - (rate_per_s / 1.2 / carries).min(0.99))),
+            p99_9_us: None,
+            mean_us: None,
+            errors_share: None,
+            growth: (kind == 0 && length_s >= 2.0).then_some(growth),
+            run: None,
+        });
+    }
+}
+
+fn search() -> impl Strategy<Value = SearchRecord> {
+    (
+        any::<u64>(),
+        0.3..4.0_f64,
+        (0.0..0.1_f64, 0.0..0.15_f64),
+        5.0..200.0_f64,
+        0..3_usize,
+        prop_oneof![1 => 0..12_usize, 3 => Just(usize::MAX)],
+    )
+        .prop_map(|(seed, capacity, noise, budget_s, kind, ended_after)| {
+            searched(
+                seed,
+                10_f64.powf(capacity),
+                noise,
+                budget_s,
+                kind,
+                ended_after,
+            )
+        })
+}
+
+/// A claim that no trial bears out.
+type Wrong = String;
+
+/// What a reader knows: the trials and what was asked for.
+struct Reader<'a> {
+    record: &'a SearchRecord,
+    /// The line that the headline names.
+    line: Option<f64>,
+}
+
+impl Reader<'_> {
+    fn trials(&self) -> &[Trial] {
+        &self.record.trials
+    }
+
+    /// The rate that a text names: one of a trial.
+    fn rate(&self, text: &str) -> Result<f64, Wrong> {
+        let named = |t: &&Trial| rate(t.rate_per_s) == text;
+        let trial = self.trials().iter().find(named);
+        trial
+            .map(|t| t.rate_per_s)
+            .ok_or(format!("no trial at {text}"))
+    }
+
+    fn count(&self, of: impl Fn(&Trial) -> bool) -> usize {
+        self.trials().iter().filter(|t| of(t)).count()
+    }
+
+    fn any(&self, of: impl Fn(&Trial) -> bool, wrong: &str) -> Result<(), Wrong> {
+        match self.count(of) {
+            0 => Err(wrong.to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn none(&self, of: impl Fn(&Trial) -> bool, wrong: &str) -> Result<(), Wrong> {
+        match self.count(of) {
+            0 => Ok(()),
+            n => Err(format!("{wrong}: {n}")),
+        }
+    }
+
+    fn is_above(&self, trial: &Trial) -> bool {
+        self.line.is_none_or(|line| trial.rate_per_s > line)
+    }
+
+    fn met(&self, at: f64) -> Result<(), Wrong> {
+        let met = |t: &Trial| t.rate_per_s == at && t.verdict == Verdict::Met;
+        self.any(met, "no trial there met the objectives")
+    }
+
+    /// The target failed at no rate above the line, up to `below`: or only in trials that are
+    /// outnumbered at their rate.
+    fn carries_all(&self, below: f64) -> Result<(), Wrong> {
+        // Of the longest trials of the target at a rate.
+        let outnumbered = |rate: f64| {
+            let here = |t: &Trial| {
+                let limited = matches!(t.verdict, Verdict::GeneratorLimited { .. });
+                t.rate_per_s == rate && t.purpose != Purpose::Curve && !limited
+            };
+            let lengths = self.trials().iter().filter(|t| here(t));
+            let longest = lengths.map(|t| t.length_s).fold(0.0, f64::max);
+            let long = |t: &Trial| here(t) && t.length_s * 1.5 >= longest;
+            self.count(|t| long(t) && t.verdict == Verdict::Met)
+                >= self.count(|t| long(t) && t.verdict.is_failure())
+        };
+        self.none(
+            |t| {
+                self.is_above(t)
+                    && t.rate_per_s <= below
+                    && t.purpose != Purpose::Curve
+                    && t.verdict.is_failure()
+                    && !outnumbered(t.rate_per_s)
+            },
+            "the target failed at a higher rate",
+        )
+    }
+
+    fn headline(&mut self, text: &str) -> Result<(), Wrong> {
+        let held = format!(" ({})", self.record.objectives.join(", "));
+        if let Some(rest) = text.strip_prefix("At least ") {
+            let (at, rest) = rest.split_once(&held).ok_or("no objectives")?;
+            let line = self.rate(at)?;
+            self.line = Some(line);
+            self.met(line)?;
+            return match rest {
+                ": the generator, not the target, was the limit." => {
+                    let limit = self.generators_limit().ok_or("no such trial")?;
+                    self.carries_all(limit)
+                }
+                "." => self.carries_all(f64::INFINITY),
+                _ => Err("unknown".to_owned()),
+            };
+        }
+        if let Some((at, ".")) = text.split_once(&format!(" is the load line{held}")) {
+            let line = self.rate(at)?;
+            self.line = Some(line);
+            self.met(line)?;
+            return self.any(
+                |t| t.rate_per_s > line && t.verdict.is_failure(),
+                "the target failed at no higher rate",
+            );
+        }
+        let met = |t: &Trial| t.verdict == Verdict::Met;
+        let objectives = self.record.objectives.join(", ");
+        match text {
+            "No rate was shown: the generator was the limit from the start." => {
+                self.generators_limit().ok_or("no such trial")?;
+                self.none(met, "trials met the objectives")
+            }
+            "No trial was made." => self.none(|_| true, "trials"),
+            "No rate was shown: the generator was late in every trial." => self.none(
+                |t| !matches!(t.verdict, Verdict::GeneratorLimited { .. }),
+                "other trials",
+            ),
+            _ if text == format!("No rate that was tried meets {objectives}.") => {
+                self.any(|_| true, "no trial was made")?;
+                self.none(met, "trials met the objectives")
+            }
+            _ if text
+                == format!(
+                    "No rate was shown to meet {objectives}: what did was outlasted or outnumbered by trials that did not."
+                ) =>
+            {
+                self.any(met, "no trial met the objectives")
+            }
+            _ => Err("unknown".to_owned()),
+        }
+    }
+
+    /// The lowest rate above the line in most of whose trials the generator was at its limit: two
+    /// at least, since one may be a hiccup.
+    fn generators_limit(&self) -> Option<f64> {
+        let limited = |t: &Trial| matches!(t.verdict, Verdict::GeneratorLimited { .. });
+        let rates = self.trials().iter().filter(|t| self.is_above(t));
+        rates
+            .map(|t| t.rate_per_s)
+            .filter(|rate| {
+                let here = self.count(|t| t.rate_per_s == *rate);
+                let limited = self.count(|t| t.rate_per_s == *rate && limited(t));
+                limited >= 2 && 2 * limited > here
+            })
+            .min_by(f64::total_cmp)
+    }
+
+    fn sentence(&self, text: &str) -> Result<(), Wrong> {
+        let finding = self.record.finding.as_ref().unwrap();
+        let line = self.line;
+        let above = |of: &dyn Fn(&Trial) -> bool, wrong: &str| {
+            self.any(|t| self.is_above(t) && of(t), wrong)
+        };
+        if let Some(rest) = text.strip_prefix("it lies between ") {
+            let (low, rest) = rest.split_once(" and ").ok_or("unknown")?;
+            let (high, _) = rest.split_once(" (").ok_or("unknown")?;
+            let (low, high) = (figure(low)?, figure(high)?);
+            let line = line.ok_or("there is no line")?;
+            return match low <= line && line <= high {
+                true => Ok(()),
+                false => Err("the line is not in it".to_owned()),
+            };
+        }
+        if let Some(rest) = text.strip_prefix("a trial of ") {
+            let (s, rest) = rest.split_once(" s at the line").ok_or("unknown")?;
+            let queue_known = match rest {
+                " met every objective, and no calls piled up in it" => true,
+                " met every objective" => false,
+                _ => return Err("unknown".to_owned()),
+            };
+            let length: f64 = s.parse().map_err(|_| "no length")?;
+            return self.any(
+                |t| {
+                    Some(t.rate_per_s) == line
+                        && t.purpose == Purpose::Confirm
+                        && (t.length_s - length).abs() <= 0.051
+                        && t.verdict == Verdict::Met
+                        && t.growth.is_some() == queue_known
+                },
+                "no such trial",
+            );
+        }
+        if text.contains("above the line met every objective (up to")
+            || text.contains("at the line or below it")
+        {
+            return self.exceptions(text);
+        }
+        if let Some(rest) = text.strip_prefix("the knee: up to about ") {
+            let (at, p99) = rest.split_once(" the p99 stays near ").ok_or("unknown")?;
+            return self.any(
+                |t| rate(t.rate_per_s) == at && t.p99_us.map(time).as_deref() == Some(p99),
+                "no such point",
+            );
+        }
+        if let Some(rest) = text.strip_prefix("the generator could not make ") {
+            let (at, _) = rest.split_once(": a late worker").ok_or("no reason")?;
+            return match Some(self.rate(at)?) == self.generators_limit() {
+                true => Ok(()),
+                false => Err("another rate".to_owned()),
+            };
+        }
+        if let Some((at, rest)) = text.split_once(" is the highest rate that was allowed") {
+            assert_eq!(rest, ", and it meets every objective");
+            let at = self.rate(at)?;
+            self.met(at)?;
+            return match at == self.record.goal.most_per_s && Some(at) == line {
+                true => Ok(()),
+                false => Err("it isn't".to_owned()),
+            };
+        }
+        if let Some((at, "")) = text.split_once(" is the lowest rate that was allowed") {
+            let at = self.rate(at)?;
+            self.any(
+                |t| t.rate_per_s == at && t.verdict.is_failure(),
+                "it failed in no trial",
+            )?;
+            return match at == self.record.goal.least_per_s && line.is_none() {
+                true => Ok(()),
+                false => Err("it isn't".to_owned()),
+            };
+        }
+        let budget = format!(
+            "the budget of {} s was spent before ",
+            self.record.goal.budget_s
+        );
+        if let Some(rest) = text.strip_prefix(&budget) {
+            for missing in rest.split(" and ") {
+                let is_so = match missing {
+                    "a line was confirmed" => !finding.confirmed,
+                    precision => {
+                        let precision = precision
+                            .strip_prefix("the precision of ")
+                            .and_then(|p| p.strip_suffix(" % was reached"))
+                            .ok_or("unknown")?;
+                        let precision: f64 = precision.parse().map_err(|_| "no figure")?;
+                        // From the line to the lowest rate above it that failed.
+                        !self.trials().iter().any(|t| {
+                            line.is_some_and(|line| {
+                                t.rate_per_s > line
+                                    && t.verdict.is_failure()
+                                    && (t.rate_per_s - line) / t.rate_per_s <= precision / 100.0
+                                    && finding.width == Some((t.rate_per_s - line) / t.rate_per_s)
+                            })
+                        })
+                    }
+                };
+                if !is_so {
+                    return Err(format!("not so: {missing}"));
+                }
+            }
+            return Ok(());
+        }
+        let missed = |errors: bool| move |t: &Trial| matches!(t.verdict, Verdict::Missed { errors: e, .. } if e == errors);
+        if let Some((n, rest)) = text.split_once(" above the line failed, too few") {
+            assert_eq!(rest, " to say that the line ends there");
+            let (n, _) = n.split_once(' ').ok_or("no count")?;
+            let failed = self.count(|t| self.is_above(t) && t.verdict.is_failure());
+            return match n.parse() == Ok(failed) && line.is_some() {
+                true => self.carries_all(f64::INFINITY),
+                false => Err(format!("{failed} did")),
+            };
+        }
+        if let Some(rest) = text.strip_prefix("at ") {
+            // There is no line: the lowest rate at which the target failed.
+            let (at, what) = rest.split_once(' ').ok_or("unknown")?;
+            let at_rate = self.rate(at)?;
+            let here = |t: &Trial| t.rate_per_s == at_rate;
+            if line.is_some() {
+                return Err(format!("there is a line, and not at {at}"));
+            }
+            return match what {
+                "the target misses p99 < 10ms" => {
+                    self.any(|t| here(t) && missed(false)(t), "no such trial")
+                }
+                "calls pile up for as long as the load lasts" => self.any(
+                    |t| here(t) && t.verdict == Verdict::Growing,
+                    "no such trial",
+                ),
+                "the target answers with errors" => {
+                    self.any(|t| here(t) && missed(true)(t), "no such trial")
+                }
+                _ => Err("unknown".to_owned()),
+            };
+        }
+        if text.starts_with("above it") && line.is_none() {
+            return Err("above what?".to_owned());
+        }
+        match text {
+            "NOT CONFIRMED: no confirmation at the line met every objective" => self.none(
+                |t| {
+                    Some(t.rate_per_s) == line
+                        && t.purpose == Purpose::Confirm
+                        && t.verdict == Verdict::Met
+                },
+                "one did",
+            ),
+            "NOT CONFIRMED: a confirmation at the line met every objective, but as many trials there or more did not" =>
+            {
+                let met = |t: &Trial| Some(t.rate_per_s) == line && t.verdict == Verdict::Met;
+                self.any(|t| met(t) && t.purpose == Purpose::Confirm, "none did")?;
+                let failed = |t: &Trial| Some(t.rate_per_s) == line && t.verdict.is_failure();
+                let longest = self
+                    .trials()
+                    .iter()
+                    .filter(|t| failed(t))
+                    .map(|t| t.length_s);
+                let longest = longest.fold(0.0, f64::max);
+                match self.count(failed) >= self.count(|t| met(t) && t.length_s * 1.5 >= longest) {
+                    true => Ok(()),
+                    false => Err("fewer failed".to_owned()),
+                }
+            }
+            "above it the target misses p99 < 10ms" => {
+                above(&missed(false), "no higher rate missed it")
+            }
+            "above it calls pile up for as long as the load lasts: the target carries no more" => {
+                above(&|t| t.verdict == Verdict::Growing, "they don't")
+            }
+            "above it the target answers with errors" => above(&missed(true), "it doesn't"),
+            "no higher rate was found that misses an objective" => self.none(
+                |t| self.is_above(t) && t.verdict.is_failure(),
+                "a higher rate missed one",
+            ),
+            "the search was interrupted" if self.record.interrupted => Ok(()),
+            _ => Err("unknown".to_owned()),
+        }
+    }
+
+    /// `2 trials above the line met every objective (…); 1 trial at the line or below it did not`.
+    fn exceptions(&self, text: &str) -> Result<(), Wrong> {
+        let line = self.line.ok_or("there is no line")?;
+        let higher = |t: &Trial| t.rate_per_s > line && t.verdict == Verdict::Met;
+        let lower = |t: &Trial| t.rate_per_s <= line && t.verdict.is_failure();
+        let count = |part: &str| -> Result<usize, Wrong> {
+            let (n, _) = part.split_once(" trial").ok_or("no count")?;
+            n.parse().map_err(|_| "no count".to_owned())
+        };
+        let (mut met, mut missed) = (0, 0);
+        for part in text.split("; ") {
+            if part.contains("above the line met every objective") {
+                met = count(part)?;
+                let (_, rest) = part.split_once("(up to ").ok_or("unknown")?;
+                let (at, rest) = rest.split_once(" for ").ok_or("unknown")?;
+                let (s, _) = rest.split_once(" s)").ok_or("unknown")?;
+                let (at, s) = (self.rate(at)?, s.parse::<f64>().map_err(|_| "no length")?);
+                self.any(
+                    |t| higher(t) && t.rate_per_s == at && (t.length_s - s).abs() <= 0.051,
+                    "no such trial",
+                )?;
+                self.none(|t| higher(t) && t.rate_per_s > at, "higher ones met")?;
+            } else {
+                missed = count(part)?;
+            }
+        }
+        match (met, missed) == (self.count(higher), self.count(lower)) {
+            true => Ok(()),
+            false => Err(format!(
+                "{} above met, {} below failed",
+                self.count(higher),
+                self.count(lower)
+            )),
+        }
+    }
+}
+
+/// The number of a text such as `1,234/s`.
+fn figure(text: &str) -> Result<f64, Wrong> {
+    let digits = text.trim_end_matches("/s").replace(',', "");
+    digits.parse().map_err(|_| format!("no figure: {text}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 1_500,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn no_sentence_contradicts_a_random_table(record in record()) {
+        read(&record)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn no_sentence_contradicts_the_table_of_a_search(record in search()) {
+        read(&record)?;
+    }
+}
+
+/// The sentences of a search beside its table.
+fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
+    let mut reader = Reader { record, line: None };
+    let finding = record.finding.as_ref().unwrap();
+    let first = headline(record);
+    let sentences = explanation(record, finding);
+    let table = render(record, &Options::default());
+    let said = format!("{first}\n  - {}\n{table}", sentences.join("\n  - "));
+    let wrong = reader.headline(&first);
+    prop_assert!(wrong.is_ok(), "{first} – {wrong:?}\n\n{said}");
+    prop_assert_eq!(reader.line, finding.line_per_s, "{}", said);
+    for sentence in &sentences {
+        let wrong = reader.sentence(sentence);
+        prop_assert!(wrong.is_ok(), "{sentence} – {wrong:?}\n\n{said}");
+    }
+    // What a reader would stumble over is said.
+    let line = finding.line_per_s;
+    let odd = |t: &Trial| {
+        line.is_some_and(|line| match t.rate_per_s > line {
+            true => t.verdict == Verdict::Met,
+            false => t.verdict.is_failure(),
+        })
+    };
+    let mentioned = sentences
+        .iter()
+        .any(|s| s.contains("the line or below it") || s.contains("above the line met"));
+    prop_assert_eq!(mentioned, record.trials.iter().any(odd), "{}", said);
+    Ok(())
+}
