@@ -90,7 +90,7 @@ fn a_sharp_capacity_is_found_to_the_precision_wherever_the_search_begins() {
                 );
                 assert!(found.high_per_s.unwrap() > capacity);
                 assert!(found.confirmed && !found.budget_spent, "{found:?}");
-                assert!(found.width.unwrap() <= 1.5 * precision);
+                assert!(found.width.unwrap() <= precision);
                 assert!(matches!(found.limit, Limit::Objective { .. }));
                 assert!(trials.len() < 80, "{} trials", trials.len());
             }
@@ -132,6 +132,8 @@ fn with_noise_the_line_is_within_the_precision_in_95_of_100_seeds() {
 
 #[test]
 fn the_bounds_that_are_stated_hold_the_capacity_however_noisy_it_is() {
+    // The wider the noise, the more trials a search makes: 100 seeds, of which at least 95 hold it too,
+    // take minutes on a busy machine.
     for noise in [0.005, 0.02, 0.05] {
         let held = (0..50_u32)
             .filter(|seed| {
@@ -170,7 +172,7 @@ fn a_queue_that_fills_slowly_does_not_pass_for_capacity() {
     assert!(
         trials
             .iter()
-            .any(|t| t.rate_per_s > line && t.verdict == Verdict::Met)
+            .any(|t| t.purpose == Purpose::Confirm && t.verdict != Verdict::Met)
     );
 }
 
@@ -261,7 +263,7 @@ fn the_budget_is_kept_and_what_is_known_by_then_is_confirmed() {
         if budget_s >= 31.0 {
             assert!(found.confirmed, "{budget_s}: {found:?}");
         }
-        if budget_s <= 20.0 {
+        if budget_s <= 60.0 {
             assert!(found.budget_spent);
         }
         if let Some(line) = found.line_per_s {

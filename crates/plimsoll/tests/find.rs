@@ -93,6 +93,8 @@ fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
         assert!(stdout.contains("the generator, not the target"), "{stdout}");
     } else {
         assert!(line >= 95.0, "{line}/s\n{stdout}\n{stderr}");
+        // Either may end it: at 102/s the queue grows by 2 a second, and in a trial of 2 s no call waits
+        // the 100 ms that the objective leaves; at 110/s they do.
         let ends = matches!(found.limit, Limit::Objective { .. } | Limit::Queue);
         assert!(ends, "{stdout}");
         let confirmed = if found.confirmed { 0 } else { 90 };
