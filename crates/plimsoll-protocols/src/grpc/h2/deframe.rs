@@ -86,3 +86,89 @@ fn too_large(head: FrameHead, max: u32) -> Violation {
     );
     Violation::connection(ErrorCode::FRAME_SIZE_ERROR, why)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PING's kind, a frame of so many bytes each.
+    fn frames(lengths: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &length in lengths {
+            bytes.extend([0, 0, length, 6, 0, 0, 0, 0, length]);
+            bytes.extend((0..length).map(|i| i ^ length));
+        }
+        bytes
+    }
+
+    /// The streams and lengths of the frames that `each` and `split` find, and what they leave.
+    fn whole(bytes: &[u8], max: u32) -> Result<(Vec<(u32, usize)>, usize), Violation> {
+        let mut of_each = Vec::new();
+        let left = each(bytes, max, |head, payload| {
+            of_each.push((head.stream(), payload.len()));
+            Ok(())
+        });
+        let (mut of_split, mut rest) = (Vec::new(), bytes);
+        let end = loop {
+            match split(&mut rest, max) {
+                Ok(Some((head, payload))) => of_split.push((head.stream(), payload.len())),
+                Ok(None) => break Ok(rest.len()),
+                Err(e) => break Err(e),
+            }
+        };
+        assert_eq!(of_each, of_split);
+        match (left, end) {
+            (Ok(left), Ok(end)) => {
+                assert_eq!(left.len(), end);
+                Ok((of_each, end))
+            }
+            (Err(left), Err(end)) => {
+                assert_eq!(left.code, end.code);
+                Err(left)
+            }
+            (left, end) => panic!("{left:?} {end:?}"),
+        }
+    }
+
+    #[test]
+    fn whole_frames_are_taken_and_the_rest_is_left() {
+        let bytes = frames(&[3, 0, 20]);
+        for end in 0..=bytes.len() {
+            let whole = whole(&bytes[..end], 20).unwrap();
+            let expected: (&[_], _) = match end {
+                0..12 => (&[], end),
+                12..21 => (&[(3, 3)], end - 12),
+                21..50 => (&[(3, 3), (0, 0)], end - 21),
+                _ => (&[(3, 3), (0, 0), (20, 20)], 0),
+            };
+            assert_eq!((&whole.0[..], whole.1), expected, "{end}");
+        }
+        // Refused by its head.
+        let error = whole(&bytes[..30], 19).unwrap_err();
+        assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
+    }
+
+    #[test]
+    fn a_frame_is_completed_from_any_beginning_and_not_a_byte_further() {
+        let bytes = frames(&[20, 1]);
+        for cut in 0..29 {
+            for piece in [1, 9, 100] {
+                let mut partial = bytes[..cut].to_vec();
+                let mut taken = cut;
+                for part in bytes[cut..].chunks(piece) {
+                    let mut input = part;
+                    let is_whole = complete(&mut partial, &mut input, 20).unwrap();
+                    taken += part.len() - input.len();
+                    assert_eq!(is_whole, taken == 29);
+                    if is_whole {
+                        break;
+                    }
+                }
+                assert_eq!(partial, bytes[..29]);
+            }
+        }
+        let mut partial = bytes[..5].to_vec();
+        let error = complete(&mut partial, &mut &bytes[5..], 19).unwrap_err();
+        assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
+    }
+}

@@ -404,6 +404,19 @@ mod tests {
         }
     }
 
+    /// RFC 7541, 6.2.3.
+    #[test]
+    fn what_is_never_indexed_is_sensitive_and_nothing_else() {
+        let mut decoder = Decoder::new(4096, 1 << 16);
+        // Never indexed, not indexed, indexed, and the entry that this made.
+        let block = hex("1001 6101 62 0001 6101 62 4001 6101 62 be");
+        let mut sensitive = Vec::new();
+        decoder
+            .decode(&block, |field| sensitive.push(field.sensitive))
+            .unwrap();
+        assert_eq!(sensitive, [true, false, false, false]);
+    }
+
     #[test]
     fn size_updates_evict() {
         let mut decoder = Decoder::new(4096, 1 << 16);
