@@ -57,23 +57,24 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio and s_
 	bench/hold.py
 	bench/tls.py
 
-# Of make mutants: whose tests are run, with which arguments of cargo test, and how many at once.
-PACKAGES ?= $(firstword $(subst /, ,$(FILE:crates/%=%)))
+# Of make mutants: files, or patterns of them; how many changes to draw, with which seed; which
+# changes, by a pattern of their names; whose tests.
+FILE ?=
+SAMPLE ?=
+SEED ?=
+RE ?=
 TESTS ?=
-JOBS ?= 1
 MUTANTS = .peers/bin/cargo-mutants
 MUTANTS_VERSION = 27.0.0
 
 .PHONY: mutants
-mutants: $(MUTANTS) ## what the tests of its crate do not notice in FILE: make mutants FILE=crates/…/x.rs [TESTS='--lib'] [PACKAGES=a,b] [RE=…] [JOBS=1]
-	@test -f "$(FILE)" || { echo "make mutants: which file? for example: make mutants FILE=crates/plimsoll-model/src/statistics/rank.rs" >&2; exit 2; }
-	@mkdir -p target/mutants
-	CARGO_TARGET_DIR="$(CURDIR)/target/mutants" nice -n 10 $(MUTANTS) mutants --file '$(FILE)' \
-		--test-package '$(PACKAGES)' $(if $(RE),--re '$(RE)') --jobs $(JOBS) --output target/mutants \
-		--minimum-test-timeout 60 --timeout-multiplier 4 --build-timeout 900 -- $(TESTS)
+mutants: $(MUTANTS) ## what the tests do not notice in FILE, or of SAMPLE changes: make mutants FILE=crates/…/x.rs [SAMPLE=200 SEED=…] [RE=…] [TESTS='plimsoll-model unit']
+	@test -n "$(FILE)$(SAMPLE)" || { echo "make mutants: which file? for example: make mutants FILE=crates/plimsoll-model/src/statistics/rank.rs" >&2; exit 2; }
+	@CARGO="$(CARGO)" nice -n 10 tests/mutants.py $(foreach file,$(FILE),'$(file)') $(if $(SAMPLE),--sample $(SAMPLE)) \
+		$(if $(SEED),--seed '$(SEED)') $(if $(RE),--re '$(RE)') $(if $(TESTS),--tests '$(TESTS)')
 
 $(MUTANTS):
-	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/mutants" \
+	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/mutants/tool" \
 		nice -n 10 $(CARGO) install --locked cargo-mutants@$(MUTANTS_VERSION)
 
 .PHONY: release
