@@ -214,7 +214,7 @@ impl Row {
     }
 
     /// An objective that is missed when the queue grows, and hardly before.
-    pub(crate) fn loose(service: Service, capacity_per_s: f64, p99_s: f64) -> Row {
+    fn loose(service: Service, capacity_per_s: f64, p99_s: f64) -> Row {
         Row {
             p99_s: Some(p99_s),
             ..Row::capacity(service, capacity_per_s)
