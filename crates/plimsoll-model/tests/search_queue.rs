@@ -4,11 +4,6 @@
 //! where that has a chance of less than one in a million ([`fewest`]); each row by itself and all
 //! together. `examples/search_study.rs` takes more seeds and holds each row to 95 %.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "the figures are for people who change the search"
-)]
-
 mod queue;
 
 use plimsoll_model::search::{Trial, Verdict};
