@@ -74,7 +74,9 @@ fn mosn_is_what_a_variable_names() {
     let run = |mosn: &str, ports: &[(&str, String)]| {
         let mut variables = vec![("MOSN", mosn)];
         variables.extend(ports.iter().map(|(name, port)| (*name, port.as_str())));
-        let ran = bench(&place, "sidecar.py", &["--protocols", "bolt"], &variables);
+        let short = ["--sizes", "5000", "--callers", "10", "--megabytes", "1"];
+        let flags = [&["--protocols", "bolt"][..], &short].concat();
+        let ran = bench(&place, "sidecar.py", &flags, &variables);
         assert!(
             TcpStream::connect(("127.0.0.1", listen)).is_err(),
             "{mosn} was left behind"
