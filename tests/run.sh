@@ -53,7 +53,8 @@ build() {
         >"$scratch/artifacts" || fail "cargo test --no-run $*"
 }
 
-# What `build` made, a line each: package's folder, binary, name. Longest tests first.
+# What `build` made, a line each: package's folder, binary, name. Those that compute come first: the
+# last ones are short.
 binaries() {
     python3 - "$scratch/artifacts" <<'PYTHON'
 import json, os, sys
@@ -67,7 +68,7 @@ with open(sys.argv[1], encoding="utf-8") as lines:
             target = message["target"]
             is_whole = "test" in target["kind"]
             name = f"{os.path.basename(folder)} {target['name'] if is_whole else 'unit tests'}"
-            found.append((not is_whole, os.path.basename(folder) != "plimsoll", name, folder, message["executable"]))
+            found.append((not is_whole, os.path.basename(folder) == "plimsoll", name, folder, message["executable"]))
 for _, _, name, folder, binary in sorted(found):
     print(folder, binary, name, sep="\t")
 PYTHON

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::address::socket_address;
+use plimsoll_engine::clock::Clock;
 use plimsoll_engine::{Address, defect};
 use socket2::{Domain, Socket, Type};
 
@@ -19,7 +20,10 @@ use super::metrics::Metrics;
 use super::names::Names;
 use crate::metrics::CONTENT_TYPE;
 
+/// For a request, and for each write of its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_HEAD: usize = 8 << 10;
+const MAX_HEADERS: usize = 64;
 /// How long an upstream may take to take a connection. Whoever asks waits for it.
 const TRIED_FOR: Duration = Duration::from_millis(500);
 
@@ -44,17 +48,15 @@ pub(super) fn start(
 }
 
 fn answer(mut stream: TcpStream, metrics: &Metrics, names: &Names, stopping: bool) {
-    let _ = stream.set_read_timeout(Some(PATIENCE));
     let _ = stream.set_write_timeout(Some(PATIENCE));
-    let mut request = [0u8; 1024];
-    let Ok(got) = stream.read(&mut request) else {
+    let Some(path) = read_path(&mut stream) else {
         return;
     };
     let plain = |status, body: &str| (status, "text/plain; charset=utf-8", body.to_owned());
-    let (status, kind, body) = match request[..got].split(|byte| *byte == b' ').nth(1) {
-        Some(b"/metrics") => ("200 OK", CONTENT_TYPE, metrics.text()),
-        Some(b"/ready") if stopping => plain("503 Service Unavailable", "draining\n"),
-        Some(b"/ready") => match without_upstream(metrics, names) {
+    let (status, kind, body) = match path.as_str() {
+        "/metrics" => ("200 OK", CONTENT_TYPE, metrics.text()),
+        "/ready" if stopping => plain("503 Service Unavailable", "draining\n"),
+        "/ready" => match without_upstream(metrics, names) {
             None => plain("200 OK", "ready\n"),
             Some(route) => plain(
                 "503 Service Unavailable",
@@ -68,6 +70,32 @@ fn answer(mut stream: TcpStream, metrics: &Metrics, names: &Names, stopping: boo
         "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
+}
+
+/// The path of a request whose whole head has come; `None`: it has not, or is none.
+fn read_path(stream: &mut TcpStream) -> Option<String> {
+    let clock = Clock::new();
+    let end = clock.now() + PATIENCE;
+    let mut head = Vec::new();
+    let mut piece = [0; 1024];
+    while head.len() < MAX_HEAD {
+        let left = end.duration_since(clock.now());
+        // A timeout of nothing would be none at all.
+        stream
+            .set_read_timeout(Some(left.max(Duration::from_millis(1))))
+            .ok()?;
+        let got = stream.read(&mut piece).ok().filter(|got| *got > 0)?;
+        head.extend_from_slice(&piece[..got]);
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        if request.parse(&head).ok()?.is_complete() {
+            return request.path.map(str::to_owned);
+        }
+        if clock.now() >= end {
+            break;
+        }
+    }
+    None
 }
 
 /// A route that none of its upstreams would take a call from. An upstream is alive when a

@@ -330,6 +330,24 @@ fn certificates_are_read_again_and_half_written_ones_are_not_used() {
 }
 
 #[test]
+fn a_request_for_the_admin_page_may_come_in_pieces() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let text = format!("admin = \"127.0.0.1:0\"\n{}", route("bolt", at, ""));
+    let (relay, _) = sidecar(&text);
+    let mut admin = TcpStream::connect(relay.admin().unwrap()).unwrap();
+    admin.set_nodelay(true).unwrap();
+    for piece in ["GET ", "/ready HT", "TP/1.1\r\nhost: x\r\n", "\r\n"] {
+        admin.write_all(piece.as_bytes()).unwrap();
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut said = String::new();
+    admin.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    relay.stop();
+}
+
+#[test]
 fn metrics_are_told_on_the_admin_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
