@@ -195,8 +195,9 @@ fn certificates_that_expire_in_use() {
     while own("outer", "client") + own("inner", "server") < 2 {
         until(10);
     }
+    // Not each call tries one: an upstream that has refused is left alone for a while.
     for admin in [inner_admin, outer_admin] {
-        assert!(metric(&admin, "handshakes_failed_total") >= 10);
+        assert!(metric(&admin, "handshakes_failed_total") >= 1);
     }
     place.certificates_for(Duration::from_secs(3600));
     until(0);
