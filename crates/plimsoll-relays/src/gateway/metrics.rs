@@ -23,7 +23,7 @@ pub struct Metrics {
     pub duplicates: Counter,
     /// Times a log was read.
     pub log_reads: Counter,
-    /// Times a client was told that frames can't be had any more.
+    /// Times a client missed frames that no log holds any longer.
     pub gaps: Counter,
     /// Frames that no socket was sent and no log has: of a backend without one, or lost.
     pub gone: Counter,
@@ -112,7 +112,7 @@ impl Metrics {
             ("log_reads", "Times a log was read", &self.log_reads),
             (
                 "gaps",
-                "Times a client was told that frames can't be had any more",
+                "Times a client missed frames that no log holds any longer",
                 &self.gaps,
             ),
             (

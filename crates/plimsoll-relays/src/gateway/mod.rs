@@ -66,7 +66,7 @@ pub struct GatewayOptions {
     pub compression: bool,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
     pub trusted_proxies: Vec<IpAddr>,
-    /// When the gateway is told to stop it serves on for so long, while `/ready` and `/health`
+    /// After the signal to stop, the gateway serves on for this long, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
     /// Send back what comes, to any client, on any path: for conformance suites.
@@ -100,7 +100,7 @@ pub struct Gateway {
     refusals: Refusals,
     registry: Registry,
     open: Arc<AtomicU64>,
-    /// It was told to stop: who asks is to go elsewhere, who comes is served.
+    /// It is about to stop: health checks fail, and clients are still served.
     leaving: AtomicBool,
     /// No new sockets any more.
     stopping: AtomicBool,

@@ -59,7 +59,7 @@ impl Place {
     /// The run's token number `index`, counted from 0.
     pub(super) fn token(&self, text: &Text, index: usize) -> Bytes {
         let seq = self.run + index as u64;
-        // One that another instance has begun may be longer than what is said here.
+        // A run that another instance began may be longer than this instance's answer.
         let content = &text.0[index % text.len()];
         let mut frame = Vec::with_capacity(112 + content.len());
         // Writing to memory does not fail.

@@ -57,7 +57,7 @@ pub struct LlmOptions {
     /// From accept to the end of the first request's head, and from any head to the end of its
     /// body.
     pub request_timeout: Duration,
-    /// When the service is told to stop it serves on for so long, while `/ready` and `/health`
+    /// After the signal to stop, the service serves on for this long, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
 }
@@ -100,7 +100,7 @@ pub struct Llm {
     running: watch::Sender<usize>,
     /// True once runs are to end at once.
     halt: watch::Sender<bool>,
-    /// It was told to stop: who asks is to go elsewhere, who comes is served.
+    /// It is about to stop: health checks fail, and clients are still served.
     leaving: AtomicBool,
 }
 

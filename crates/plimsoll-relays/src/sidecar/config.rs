@@ -1,5 +1,5 @@
 //! The sidecar's TOML file. Longer than others: each key stands with its default, its check and
-//! what is told of it.
+//! its description.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -210,7 +210,7 @@ impl Metrics {
 #[derive(Debug, Default)]
 pub(super) struct Statuses(Vec<(u32, Counter)>);
 
-/// Statuses of a route that are told apart. They are the upstream's to choose.
+/// Statuses of a route that have a counter each. Upstreams choose them, so there is a limit.
 const MOST_STATUSES: usize = 64;
 
 impl Statuses {

@@ -185,13 +185,21 @@ impl Sidecar {
             }
         }
         let (access_log, writer) = AccessLog::of(config)?;
-        let (setups, routes) = setup::prepare(
+        let prepared = setup::prepare(
             config,
             &now.routes,
             &self.metrics,
             &self.watchdog,
             access_log.as_ref(),
-        )?;
+        );
+        let (setups, routes) = match prepared {
+            Ok(prepared) => prepared,
+            Err(e) => {
+                let new = config.route.iter().map(|route| route.name.as_str());
+                self.forget_but(&now.routes, new);
+                return Err(e);
+            }
+        };
         let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
         self.names
             .keep(upstreams.collect(), config.lookup(), &self.stop);
@@ -199,16 +207,21 @@ impl Sidecar {
             mailbox.put(setup);
             waker.wake();
         }
-        for gone in &now.routes {
-            let name = &gone.route.name;
-            if !routes.iter().any(|route| route.route.name == *name) {
-                self.metrics.forget(name);
-            }
-        }
+        let old = now.routes.iter().map(|route| route.route.name.as_str());
+        self.forget_but(&routes, old);
         now.access_logs.retain(|writer| !writer.is_over());
         now.access_logs.extend(writer);
         (now.config, now.routes) = (config.clone(), routes);
         Ok(())
+    }
+
+    /// Those of `names` that are no route's leave nothing on the admin page.
+    fn forget_but<'a>(&self, routes: &[Running], names: impl Iterator<Item = &'a str>) {
+        for name in names {
+            if !routes.iter().any(|route| route.route.name == name) {
+                self.metrics.forget(name);
+            }
+        }
     }
 
     /// Calls `tell` when a codec plugin does not return within its route's `codec_timeout`: the

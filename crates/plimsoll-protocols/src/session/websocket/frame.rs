@@ -44,7 +44,7 @@ impl Opcode {
     }
 }
 
-/// What is wrong with reserved bits that nobody agreed to.
+/// The violation where reserved bits are set that no extension defines.
 pub(super) const RESERVED: &str = "a reserved bit is set, and no extension was agreed to";
 
 /// A frame's head, decoded.

@@ -30,7 +30,7 @@ pub mod code {
     pub const REPLACED: u16 = 4001;
     /// No pong in time.
     pub const PING_TIMEOUT: u16 = 4408;
-    /// What the client missed can't be had any more.
+    /// What the client missed is no longer in the log.
     pub const HISTORY_GONE: u16 = 4409;
 }
 
