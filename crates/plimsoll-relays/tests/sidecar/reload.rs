@@ -231,3 +231,21 @@ fn the_access_log_is_opened_anew() {
     relay.stop();
     assert_eq!(lines(&log) + lines(&old), counted);
 }
+
+#[test]
+fn a_reload_that_fails_leaves_no_route_on_the_admin_page() {
+    let text = format!(
+        "admin = \"127.0.0.1:0\"\n{}",
+        one("r", "bolt", ANY, echo_server(), "")
+    );
+    let (relay, _) = sidecar(&text);
+    let taken = TcpListener::bind(ANY).unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let more = one("b", "tcp", &taken, echo_server(), "");
+    let error = reload(&relay, &format!("{text}{more}")).unwrap_err();
+    assert!(error.contains("route b: listening on"), "{error}");
+    let page = admin_page(&relay, "/metrics");
+    assert!(page.contains("route=\"r\""), "{page}");
+    assert!(!page.contains("route=\"b\""), "{page}");
+    relay.stop();
+}
