@@ -16,6 +16,7 @@ use plimsoll_model::record::{Interval, RequestRecord};
 use plimsoll_model::run::merge::InStep;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::address::Address;
 use crate::clock::Clock;
@@ -281,6 +282,7 @@ fn carry_out(
             shared: Arc::clone(&shared),
             tell: tell.clone(),
             spares: given,
+            used_ns: 0,
         };
         let work = work.clone();
         let index = share.index;
@@ -313,6 +315,7 @@ fn carry_out(
         client,
         server,
         shard,
+        among_others: plan.load.turns.is_some(),
         intervals: InStep::new(workers as usize),
         standing: vec![Standing::default(); workers as usize],
         negotiated: None,
@@ -345,7 +348,8 @@ struct Shared {
 
 enum Told {
     Established(Established),
-    Interval(Box<WorkerInterval>),
+    /// With the CPU that the worker's thread took for it, in nanoseconds.
+    Interval(Box<WorkerInterval>, u64),
     Failed(io::Error),
     /// The worker of that number panicked.
     Defect(u32, Defect),
@@ -356,6 +360,21 @@ struct Hands {
     shared: Arc<Shared>,
     tell: Sender<Told>,
     spares: Receiver<Interval>,
+    /// What the thread had used at the end of its last interval.
+    used_ns: u64,
+}
+
+impl Hands {
+    /// The load begins: what the thread used until now is not the load's.
+    fn begin(&mut self) {
+        self.used_ns = thread_cpu_ns();
+    }
+}
+
+/// CPU time of the thread that calls.
+fn thread_cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
 }
 
 impl Control for Hands {
@@ -377,7 +396,9 @@ impl Control for Hands {
 
     fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
         // The conductor is gone only when the run is given up.
-        let _ = self.tell.send(Told::Interval(Box::new(interval)));
+        let used_ns = thread_cpu_ns();
+        let used_in_it = used_ns.saturating_sub(std::mem::replace(&mut self.used_ns, used_ns));
+        let _ = self.tell.send(Told::Interval(Box::new(interval), used_in_it));
         self.spares.try_recv().ok()
     }
 }
@@ -407,6 +428,7 @@ fn work<P: Protocol>(
         if worker.await_start(hands)?
             && let Some(start) = hands.start()
         {
+            hands.begin();
             worker.run(start, hands)?;
         }
         Ok(())
@@ -438,7 +460,10 @@ fn work_scripts<C: Scripts>(clock: Clock, share: Share, scripts: Arc<C>, mut han
             thread::sleep(Duration::from_millis(5));
         }
         match hands.start() {
-            Some(start) => worker.run(start, hands),
+            Some(start) => {
+                hands.begin();
+                worker.run(start, hands)
+            }
             None => Ok(()),
         }
     };
@@ -457,6 +482,7 @@ struct Pending {
     backlog: u64,
     connections: u64,
     busiest_ns: u64,
+    used_ns: u64,
 }
 
 /// Where a worker stood at the end of its last interval.
@@ -479,6 +505,8 @@ struct Conductor<'a, 'o> {
     server: Option<Meter>,
     holding: Option<Holding>,
     shard: Shard,
+    /// Other loads go on in this process: its CPU is not this load's.
+    among_others: bool,
     intervals: InStep<Pending>,
     standing: Vec<Standing>,
     negotiated: Option<NegotiatedTls>,
@@ -533,8 +561,8 @@ impl Conductor<'_, '_> {
         let mut failure = None;
         loop {
             match self.told.recv() {
-                Ok(Told::Interval(interval)) => {
-                    self.take(*interval);
+                Ok(Told::Interval(interval, used_ns)) => {
+                    self.take(*interval, used_ns);
                     self.emit(&mut last_end);
                 }
                 Ok(Told::Failed(e)) => {
@@ -581,7 +609,7 @@ impl Conductor<'_, '_> {
                 }
                 Ok(Told::Failed(e)) => return Err(RunError::Loop(e)),
                 Ok(Told::Defect(_, defect)) => return Err(RunError::Defect(defect)),
-                Ok(Told::Interval(_)) => {}
+                Ok(Told::Interval(..)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let open = self.shared.connections.load(Ordering::Relaxed);
                     (self.observe)(Observation::Connecting {
@@ -608,7 +636,7 @@ impl Conductor<'_, '_> {
         }
     }
 
-    fn take(&mut self, from: WorkerInterval) {
+    fn take(&mut self, from: WorkerInterval, used_ns: u64) {
         // Workers are numbered over all processes.
         let worker = (from.worker / self.shard.of) as usize;
         self.negotiated = self.negotiated.take().or(from.negotiated);
@@ -619,6 +647,7 @@ impl Conductor<'_, '_> {
         pending.backlog += from.backlog;
         pending.connections += u64::from(from.connections);
         pending.busiest_ns = pending.busiest_ns.max(from.busy_ns);
+        pending.used_ns += used_ns;
         self.standing[worker] = Standing {
             interval: u64::from(from.index),
             in_flight: from.in_flight,
@@ -664,6 +693,10 @@ impl Conductor<'_, '_> {
                 requests,
                 ..
             } = pending.merged;
+            let mut client = self.client.read().unwrap_or_default();
+            if self.among_others {
+                client = client.of_cpu(pending.used_ns / 1000);
+            }
             let record = IntervalRecord {
                 index,
                 start_offset: Duration::from_nanos(*last_end),
@@ -677,7 +710,7 @@ impl Conductor<'_, '_> {
                 backlog: pending.backlog + backlog,
                 connections_open: pending.connections,
                 busiest_worker_ratio: pending.busiest_ns as f64 / length.max(1) as f64,
-                client: Some(self.client.read().unwrap_or_default()),
+                client: Some(client),
                 server: self.server.as_mut().and_then(Meter::read),
                 memory: self.holding.as_mut().map(Holding::take).unwrap_or_default(),
                 details,

@@ -316,6 +316,7 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         spin: Duration::ZERO,
         read_buffer: 128 << 10,
         source_addresses: Vec::new(),
+        turns: None,
     }
 }
 

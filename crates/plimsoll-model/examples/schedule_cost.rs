@@ -39,6 +39,7 @@ fn main() {
             spin: Duration::ZERO,
             read_buffer: 128 << 10,
             source_addresses: Vec::new(),
+            turns: None,
         };
         let began = Instant::now();
         let (mut count, mut sum) = (0u64, 0u64);

@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::Timestamp;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use crate::document;
@@ -19,8 +17,13 @@ use crate::limits::{Limits, Work};
 use crate::objective::{self, Conclusion, Judged};
 use crate::run::summary::ResourcesSummary;
 use crate::run::{Run, RunError};
+use crate::schedule;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median;
+
+pub mod turns;
+
+use turns::TurnsRecord;
 
 /// The name of the file.
 pub const FILE: &str = "ladder.json";
@@ -266,11 +269,27 @@ pub struct LadderRecord {
     /// What the machine can do in memory, where links are compared with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// Where all rungs were up together and took turns; each then has one slice, the whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<TurnsRecord>,
 }
 
 impl LadderRecord {
-    /// Most slices were generator-limited: the figures may be the generator's.
+    /// The differences that a ladder of so many rungs states: of every rung to the one below it
+    /// and to the first.
+    pub fn pairs(rungs: usize) -> impl Iterator<Item = (usize, usize)> {
+        (1..rungs).flat_map(|of| match of {
+            1 => vec![(1, 0)],
+            _ => vec![(of, of - 1), (of, 0)],
+        })
+    }
+
+    /// Most slices were generator-limited: the figures may be the generator's. Where rungs took
+    /// turns, what was late was late for all of them, and is in no difference.
     pub fn is_generator_limited(&self) -> bool {
+        if self.turns.is_some() {
+            return false;
+        }
         let slices = || self.rungs.iter().flat_map(|r| &r.slices);
         2 * slices().filter(|s| s.is_generator_limited()).count() > slices().count()
     }
@@ -286,17 +305,23 @@ impl LadderRecord {
 
     /// How many differences are stated: of every rung to the one below and to the first.
     fn stated(&self) -> usize {
-        let steps = self.rungs.len().saturating_sub(1);
-        let to_first = steps.saturating_sub(1);
         let measured = Metric::ALL
             .iter()
             .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();
-        (steps + to_first) * measured.max(1)
+        Self::pairs(self.rungs.len()).count() * measured.max(1)
     }
 
     /// What rung `of` adds to rung `to`, round by round.
     pub fn added(&self, of: usize, to: usize, metric: Metric) -> Added {
+        let told = |found: Option<Paired>| match found {
+            Some(d) if d.is_clear() => Added::Clear(d),
+            Some(d) => Added::NoneSeen(d),
+            None => Added::TooFew,
+        };
+        if let Some(turns) = &self.turns {
+            return told(turns.difference(of, to, metric));
+        }
         let (Some(upper), Some(lower)) = (self.rungs.get(of), self.rungs.get(to)) else {
             return Added::TooFew;
         };
@@ -306,11 +331,7 @@ impl LadderRecord {
             .zip(&lower.slices)
             .filter_map(|(u, l)| Some(u.value(metric)? - l.value(metric)?))
             .collect();
-        match paired(&differences, ALPHA / self.stated().max(1) as f64) {
-            Some(d) if d.is_clear() => Added::Clear(d),
-            Some(d) => Added::NoneSeen(d),
-            None => Added::TooFew,
-        }
+        told(paired(&differences, ALPHA / self.stated().max(1) as f64))
     }
 
     /// Write `ladder.json` in `dir`, whole or not at all.
@@ -342,23 +363,20 @@ pub fn fewest_rounds(rungs: usize) -> usize {
 }
 
 /// The rungs in the order in which their slices are measured: round by round, each round in
-/// an order of its own (Fisher and Yates), from `seed`.
+/// an order of its own, from `seed`.
 pub fn order(rungs: usize, rounds: usize, seed: u64) -> Vec<Vec<usize>> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    (0..rounds)
-        .map(|_| {
-            let mut round: Vec<usize> = (0..rungs).collect();
-            for i in (1..rungs).rev() {
-                let at = (random.next_u64() % (i as u64 + 1)) as usize;
-                round.swap(i, at);
-            }
-            round
-        })
+    let of = u32::try_from(rungs).unwrap_or(u32::MAX);
+    let round = |round| schedule::turns::order(of, round, seed);
+    (0..rounds as u64)
+        .map(|n| round(n).into_iter().map(|rung| rung as usize).collect())
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
     use super::*;
 
     /// A ladder of rungs that add so much (µs) each, on a machine with noise and drift.
@@ -418,6 +436,7 @@ mod tests {
             skipped: Vec::new(),
             interrupted: false,
             limits: None,
+            turns: None,
         }
     }
 

@@ -597,6 +597,24 @@ pub struct Load {
     pub read_buffer: usize,
     /// Local addresses to connect from, in turn; empty: the system's choice.
     pub source_addresses: Vec<IpAddr>,
+    /// Which of the arrivals are this load's, where several loads share one schedule; `None`: all.
+    pub turns: Option<Turns>,
+}
+
+/// One load's part of a schedule that several loads share in turns: the arrivals of one turn all
+/// go to one of them, and each has one turn a round, in an order that is drawn anew for each round.
+///
+/// What disturbs the machine for longer than a round then disturbs all of them alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turns {
+    /// How many loads share the schedule. At least one.
+    pub of: u32,
+    /// Which of them this one is, from 0.
+    pub index: u32,
+    /// Arrivals a turn. At least one.
+    pub calls: u32,
+    /// Of the orders. The same for all of them.
+    pub seed: u64,
 }
 
 /// One process's part of a run that is spread over several.

@@ -10,18 +10,24 @@
 //! is no drift. Each stage begins anew: its first arrival is at its start. A ramp is the
 //! inverse of the rate's integral. A Poisson process is one unit-rate sequence of
 //! exponential gaps, stretched by the same integral.
+//!
+//! Several loads may share one schedule in [`turns`]: together they send what one would.
 
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::plan::{self, Load, Spacing};
+use crate::plan::{self, Load, Spacing, Turns};
+
+pub mod turns;
+
+use turns::Deal;
 
 /// One call that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its place in the whole schedule, warm-up included, from 0.
+    /// Its place in the load's whole schedule, warm-up included, from 0.
     pub number: u64,
     /// Nanoseconds since the schedule's start.
     pub at: u64,
@@ -50,6 +56,8 @@ struct Inner {
     spacing: Option<Spacing>,
     seed: u64,
     calls: Option<u64>,
+    /// Numbers below are those of the schedule that all loads share.
+    turns: Option<Turns>,
     bounds: Vec<StageBounds>,
     pieces: Vec<Piece>,
     /// Evenly spaced only: arrivals of the warm-up stages, and the end of all numbers.
@@ -157,6 +165,7 @@ impl Schedule {
                 spacing,
                 seed,
                 calls: load.calls,
+                turns: load.turns,
                 bounds,
                 pieces,
                 warmup_calls,
@@ -171,12 +180,20 @@ impl Schedule {
         let of = of.max(1);
         let piece = self.inner.pieces.first().copied();
         let usable = index < of && piece.is_some();
+        let deal = self.inner.turns.map(Deal::new);
         let pace = match self.inner.spacing {
-            Some(Spacing::Constant) if usable => Pace::Even {
-                number: u64::from(index),
+            Some(Spacing::Constant) if usable => match deal {
+                None => Pace::Even {
+                    number: u64::from(index),
+                },
+                Some(deal) => Pace::Dealt(Box::new(Dealt {
+                    deal,
+                    number: u64::from(index),
+                })),
             },
             Some(Spacing::Poisson) if usable => Pace::Poisson(Box::new(Poisson {
                 rng: ChaCha8Rng::seed_from_u64(self.inner.seed),
+                deal,
                 number: 0,
                 until_mine: index,
                 of,
@@ -232,8 +249,13 @@ impl Schedule {
         let inner = &self.inner;
         match inner.spacing {
             None => inner.calls,
-            Some(Spacing::Constant) => Some(inner.end_number.saturating_sub(inner.warmup_calls))
-                .filter(|&n| n < u64::MAX / 2),
+            Some(Spacing::Constant) => {
+                let (mut warmup, mut end) = (inner.warmup_calls, inner.end_number);
+                if let Some(mut deal) = inner.turns.map(Deal::new) {
+                    (warmup, end) = (deal.before(warmup), deal.before(end));
+                }
+                Some(end.saturating_sub(warmup)).filter(|&n| n < u64::MAX / 2)
+            }
             Some(Spacing::Poisson) => {
                 let mean: f64 = inner
                     .pieces
@@ -242,7 +264,10 @@ impl Schedule {
                     .map(|p| p.total)
                     .sum();
                 let calls = inner.calls.unwrap_or(u64::MAX);
-                Some(calls.min(mean.round() as u64)).filter(|&n| n < u64::MAX)
+                let sharers = inner.turns.map_or(1, |turns| u64::from(turns.of.max(1)));
+                Some(calls.min(mean.round() as u64))
+                    .filter(|&n| n < u64::MAX)
+                    .map(|n| n / sharers)
             }
         }
     }
@@ -278,13 +303,24 @@ pub struct Arrivals {
 #[derive(Clone, Debug)]
 enum Pace {
     Even { number: u64 },
+    Dealt(Box<Dealt>),
     Poisson(Box<Poisson>),
     Ended,
+}
+
+/// Evenly spaced arrivals of a schedule that several loads share.
+#[derive(Clone, Debug)]
+struct Dealt {
+    deal: Deal,
+    /// Of the load's own, the next of this share.
+    number: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Poisson {
     rng: ChaCha8Rng,
+    /// Where several loads share the schedule.
+    deal: Option<Deal>,
     /// Of the next arrival, whoever's it is.
     number: u64,
     /// Arrivals of others before the next of this share.
@@ -343,6 +379,29 @@ impl Arrivals {
         })
     }
 
+    fn next_dealt(&mut self) -> Option<Arrival> {
+        let Pace::Dealt(dealt) = &mut self.pace else {
+            return None;
+        };
+        let number = dealt.number;
+        let shared = dealt.deal.shared(number);
+        dealt.number = number.saturating_add(self.step);
+        if shared >= self.inner.end_number {
+            self.pace = Pace::Ended;
+            return None;
+        }
+        while shared >= self.piece.next {
+            if !self.next_stage() {
+                return None;
+            }
+        }
+        Some(Arrival {
+            number,
+            at: self.piece.at((shared - self.piece.first) as f64),
+            stage: self.stage as u8,
+        })
+    }
+
     fn next_poisson(&mut self) -> Option<Arrival> {
         loop {
             let Pace::Poisson(poisson) = &mut self.pace else {
@@ -367,8 +426,15 @@ impl Arrivals {
                 }
                 poisson.measured_left -= 1;
             }
-            let number = poisson.number;
+            let shared = poisson.number;
             poisson.number += 1;
+            let own = match &mut poisson.deal {
+                None => Some(shared),
+                Some(deal) => deal.own(shared),
+            };
+            let Some(number) = own else {
+                continue;
+            };
             if poisson.until_mine == 0 {
                 poisson.until_mine = poisson.of - 1;
                 return Some(Arrival {
@@ -389,6 +455,7 @@ impl Iterator for Arrivals {
     fn next(&mut self) -> Option<Arrival> {
         match self.pace {
             Pace::Even { number } => self.next_even(number),
+            Pace::Dealt(_) => self.next_dealt(),
             Pace::Poisson(_) => self.next_poisson(),
             Pace::Ended => None,
         }
@@ -432,6 +499,7 @@ mod tests {
             spin: Duration::ZERO,
             read_buffer: 128 << 10,
             source_addresses: Vec::new(),
+            turns: None,
         }
     }
 
@@ -731,6 +799,56 @@ mod tests {
                     .filter(|a| !schedule.stage_bounds()[usize::from(a.stage)].warmup)
                     .count();
                 prop_assert_eq!(schedule.expected_calls(), Some(measured as u64));
+            }
+        }
+
+        /// Loads that take turns send together, arrival by arrival, what one would have sent: each
+        /// its turn in every round, whole turns at a time.
+        #[test]
+        fn turns_partition_the_whole(
+            poisson in any::<bool>(),
+            seed in any::<u64>(),
+            of in 1u32..6,
+            calls in 1u32..40,
+            workers in 1u32..4,
+            total in prop::option::of(1u64..2_000),
+            stages in prop::collection::vec((any::<bool>(), 1u64..1_500, 0.0f64..3_000.0, 0.0f64..3_000.0), 1..4),
+        ) {
+            let mut stages: Vec<Stage> =
+                stages.into_iter().map(|(w, ms, from, to)| stage(w, ms, from, to)).collect();
+            stages.sort_by_key(|s| !s.warmup);
+            let spacing = if poisson { Spacing::Poisson } else { Spacing::Constant };
+            let mut load = load(spacing, stages, total);
+            let whole = all(&Schedule::new(&load, seed));
+            let mut dealt = Vec::new();
+            for index in 0..of {
+                load.turns = Some(Turns { of, index, calls, seed });
+                let schedule = Schedule::new(&load, seed);
+                let mut own: Vec<Arrival> =
+                    (0..workers).flat_map(|w| schedule.share(w, workers)).collect();
+                own.sort_by_key(|a| a.number);
+                prop_assert!(own.iter().zip(0..).all(|(a, n)| a.number == n));
+                if !poisson {
+                    let counting = own
+                        .iter()
+                        .filter(|a| !schedule.stage_bounds()[usize::from(a.stage)].warmup)
+                        .count();
+                    prop_assert_eq!(schedule.expected_calls(), Some(counting as u64));
+                }
+                dealt.extend(own.into_iter().map(|a| (a.at, a.stage, index, a.number)));
+            }
+            dealt.sort_unstable();
+            let times = |(at, stage, ..): &(u64, u8, u32, u64)| (*at, *stage);
+            let arrivals: Vec<(u64, u8)> = whole.iter().map(|a| (a.at, a.stage)).collect();
+            prop_assert_eq!(dealt.iter().map(times).collect::<Vec<_>>(), arrivals);
+            // By places in the shared schedule; two arrivals at one moment may be told apart wrongly.
+            if whole.windows(2).all(|w| w[0].at < w[1].at) {
+                for (place, (.., index, number)) in dealt.iter().enumerate() {
+                    let round = place as u64 / u64::from(of * calls);
+                    let turn = place % (of * calls) as usize / calls as usize;
+                    prop_assert_eq!(turns::order(of, round, seed)[turn], *index);
+                    prop_assert_eq!(number / u64::from(calls), round);
+                }
             }
         }
 

@@ -417,6 +417,7 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         spin: Duration::ZERO,
         read_buffer: 128 << 10,
         source_addresses: Vec::new(),
+        turns: None,
         processes: None,
     };
     let options = SessionOptions {

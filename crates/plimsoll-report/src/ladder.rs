@@ -71,7 +71,12 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
         .map(|s| format!("{} was not measured: {}", s.name, s.reason))
         .collect();
     let invalid = slices().filter(|s| s.is_generator_limited()).count();
-    if invalid > 0 {
+    if invalid > 0 && ladder.turns.is_some() {
+        notes.push(format!(
+            "{invalid} of {} generator-limited: response times hold the generator's own waits; what waits fell on all rungs alike is in no difference",
+            plural(all as u64, "rung")
+        ));
+    } else if invalid > 0 {
         notes.push(format!(
             "{invalid} of {all} slices were generator-limited: give the generator an idle core, or a lower rate"
         ));
@@ -133,20 +138,55 @@ pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
         .collect()
 }
 
+/// How the rungs were measured.
+pub fn how(ladder: &LadderRecord) -> String {
+    match &ladder.turns {
+        Some(turns) => format!(
+            "{} of turns of {} calls in random order, in {} s",
+            plural(turns.rounds as u64, "round"),
+            turns.calls,
+            ladder.slice_s
+        ),
+        None => {
+            let rounds = ladder.rungs.iter().map(|r| r.slices.len()).max();
+            format!(
+                "{} of {} s in random order",
+                plural(rounds.unwrap_or(0) as u64, "round"),
+                ladder.slice_s
+            )
+        }
+    }
+}
+
+/// What the figures of a rung are.
+pub fn heading(ladder: &LadderRecord) -> &'static str {
+    match ladder.turns {
+        Some(_) => "rung",
+        None => "rung (medians of its slices)",
+    }
+}
+
+/// How small a difference could have been seen, of rungs that took turns.
+fn resolution(ladder: &LadderRecord) -> Option<String> {
+    let turns = ladder.turns.as_ref()?;
+    let resolution = turns.resolution_us()?;
+    let left_out = match turns.left_out {
+        0 => String::new(),
+        n => format!("; the first {} of each turn left out", plural(u64::from(n), "call")),
+    };
+    Some(format!(
+        "resolved to ±{} at the p50: a longer run (--duration) sees smaller differences{left_out}",
+        time(resolution)
+    ))
+}
+
 /// The ladder, with a line's end at its end.
 pub fn render(ladder: &LadderRecord, options: &Options) -> String {
-    let rounds = ladder
-        .rungs
-        .iter()
-        .map(|r| r.slices.len())
-        .max()
-        .unwrap_or(0);
     let mut out = format!(
-        "{}\n{}, {} of {} s in random order\n\n",
+        "{}\n{}, {}\n\n",
         options.bold(&ladder.name),
         plural(ladder.rungs.len() as u64, "rung"),
-        plural(rounds as u64, "round"),
-        ladder.slice_s
+        how(ladder)
     );
     if ladder.is_generator_limited() {
         let _ = writeln!(
@@ -157,7 +197,7 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     }
     let metrics = metrics(ladder);
     let mut table = Table::new(options.width);
-    let mut head = vec!["rung (medians of its slices)".to_owned()];
+    let mut head = vec![heading(ladder).to_owned()];
     head.extend(metrics.iter().map(|m| m.name().to_owned()));
     table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
     table.unbroken();
@@ -191,6 +231,7 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     }
     let notes: Vec<String> = objectives(ladder)
         .into_iter()
+        .chain(resolution(ladder))
         .chain(notes(ladder))
         .collect();
     if !notes.is_empty() {

@@ -1,14 +1,17 @@
 //! Variants of one plan (rungs), measured in turn: what `ladder`, `sweep` and `fetch --mode both`
 //! have in common.
 //!
-//! Rounds of short slices, every rung once a round in random order; each slice is a run of its
-//! own in one directory. Servers of ours are child processes of the same program, so that both
+//! Rungs that can be up together take turns of tens of calls ([`turning`]), each with one run for
+//! all its turns. Others have rounds of short slices, every rung once a round in random order; each
+//! slice is a run of its own in one directory. Servers of ours are child processes of the same program, so that both
 //! ends' CPU can be told apart; they end with the climb, however it ends.
 
 mod flags;
+mod gate;
 mod servers;
 mod sidecars;
 mod stand;
+mod turning;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,8 +33,13 @@ use crate::problems::{self, Source};
 use crate::progress::Series;
 
 pub(crate) use flags::ClimbFlags;
+pub(crate) use gate::Gate;
 use servers::Servers;
 use stand::Stand;
+use turning::Turning;
+
+/// The warm-up of a slice or of turns takes no longer, unless said otherwise.
+const LONGEST_WARMUP: Duration = Duration::from_secs(2);
 
 /// How long a slice is, unless said otherwise.
 const SLICE: Duration = Duration::from_secs(2);
@@ -46,6 +54,8 @@ pub(crate) struct Asked<'a> {
     /// A line a round, for who watches: the record so far, the round, of how many.
     pub(crate) round_told: fn(&LadderRecord, usize, usize) -> String,
     pub(crate) slice: Option<Period>,
+    /// Calls a turn.
+    pub(crate) turn: Option<u32>,
     pub(crate) out: Option<&'a Path>,
 }
 
@@ -57,6 +67,8 @@ pub(crate) struct Climb {
     plans: Vec<Plan>,
     rounds: usize,
     round_told: fn(&LadderRecord, usize, usize) -> String,
+    /// `None`: slices.
+    turning: Option<Turning>,
     /// Dropped, and so stopped, with the climb.
     stand: Stand,
 }
@@ -79,11 +91,20 @@ impl Climb {
                 "use a duration such as \"2s\"",
             ));
         }
+        let listed = |spec: &Spec| {
+            let rungs = spec.rungs();
+            rungs.map_err(|problem| problems::failure(vec![problem], source))
+        };
+        let turning = Turning::of(&spec, &listed(&spec)?, asked)?;
+        let length = match turning {
+            None => length,
+            Some(turning) => spec.load.duration.map_or(turning.length, |given| given.0),
+        };
         (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
-        spec.load.warmup.get_or_insert(Period(length / 4));
-        let mut rungs = spec
-            .rungs()
-            .map_err(|problem| problems::failure(vec![problem], source))?;
+        spec.load
+            .warmup
+            .get_or_insert(Period((length / 4).min(LONGEST_WARMUP)));
+        let mut rungs = listed(&spec)?;
         let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
         let dir = match asked.out {
             Some(dir) => dir.to_owned(),
@@ -91,7 +112,7 @@ impl Climb {
         };
         make_directory(&dir, &spec)?;
         let servers = match &options.serve {
-            Some(words) => servers::start(words, &mut rungs, &dir)?,
+            Some(words) => servers::start(words, &mut rungs, turning.is_some(), &dir)?,
             None => {
                 check_identity(&rungs)?;
                 Servers::default()
@@ -131,6 +152,7 @@ impl Climb {
             skipped,
             interrupted: false,
             limits: None,
+            turns: None,
         };
         Ok(Climb {
             record,
@@ -139,6 +161,7 @@ impl Climb {
             plans,
             rounds,
             round_told: asked.round_told,
+            turning,
             stand,
         })
     }
@@ -158,7 +181,10 @@ impl Climb {
         session: &Session,
         slice: impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
-        let outcome = self.climb(session, slice);
+        let outcome = match self.turning {
+            None => self.climb(session, slice),
+            Some(turning) => self.take_turns(turning, session, slice),
+        };
         self.keep()?;
         outcome
     }
@@ -180,7 +206,7 @@ impl Climb {
         for (round, order) in orders.into_iter().enumerate() {
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = (&self.rungs[rung].spec, self.plans[rung].clone());
-                let before = self.stand.before(rung, &mut plan)?;
+                let before = self.stand.before(rung, &mut plan, true)?;
                 let plan = &plan;
                 let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
                 let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);

@@ -16,6 +16,7 @@ use plimsoll_model::spec::Spec;
 
 use crate::abort::Abort;
 use crate::arguments::boolish;
+use crate::climbing::Gate;
 use crate::commands::report;
 use crate::console;
 use crate::descriptors;
@@ -253,6 +254,33 @@ pub(crate) fn carry_out(
     abort_after: Option<Duration>,
     session: &Session,
 ) -> Result<Run, Uncarried> {
+    carry(plan, plan_toml, dir, progress, abort_after, session, None)
+}
+
+/// The same for one of several loads of this process, which begin together at `gate`.
+///
+/// # Errors
+/// As [`carry_out`], and where one process can't make the load.
+pub(crate) fn carry_out_together(
+    plan: &Plan,
+    plan_toml: &str,
+    dir: &Path,
+    session: &Session,
+    gate: &Gate,
+) -> Result<Run, Uncarried> {
+    let progress = Progress::new(plan, Style::None, None);
+    carry(plan, plan_toml, dir, progress, None, session, Some(gate))
+}
+
+fn carry(
+    plan: &Plan,
+    plan_toml: &str,
+    dir: &Path,
+    progress: Progress,
+    abort_after: Option<Duration>,
+    session: &Session,
+    gate: Option<&Gate>,
+) -> Result<Run, Uncarried> {
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
     if plan.tls.as_ref().is_some_and(unchecked) {
         // Once for all the runs of a search or a ladder.
@@ -270,8 +298,21 @@ pub(crate) fn carry_out(
     let load = protocols::prepare(plan, session.trace)?;
     if spread.processes == 1 {
         return record(plan, &kept, progress, abort, session, |stop, observe| {
-            load(Place::Alone, stop, observe)
+            match gate {
+                None => load(Place::Alone, stop, observe),
+                Some(gate) => gate.load(plan, load, stop, observe),
+            }
         });
+    }
+    if gate.is_some() {
+        return Err(Failure::usage(
+            format_args!(
+                "load.processes (--processes): rungs that take turns are loaded by one process, and {} are asked for or needed",
+                spread.processes
+            ),
+            "use fewer connections and one process, or let rungs have slices of their own: --slice 2s",
+        )
+        .into());
     }
     // Each process prepares its own part; here it was only checked.
     drop(load);

@@ -32,6 +32,20 @@ pub struct Resources {
 }
 
 impl Resources {
+    /// The same with so much CPU, of which as large a part is system time.
+    #[must_use]
+    pub fn of_cpu(self, cpu_us: u64) -> Resources {
+        let system_us = self.cpu_system_us.map(|system| {
+            let all = (self.cpu_user_us + system).max(1);
+            (cpu_us as f64 * system as f64 / all as f64).round() as u64
+        });
+        Resources {
+            cpu_user_us: cpu_us - system_us.unwrap_or(0).min(cpu_us),
+            cpu_system_us: system_us,
+            ..self
+        }
+    }
+
     /// User and system CPU time together, µs.
     pub fn cpu_us(&self) -> Option<u64> {
         Some(self.cpu_user_us + self.cpu_system_us?)

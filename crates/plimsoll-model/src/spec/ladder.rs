@@ -17,6 +17,11 @@ pub struct LadderSpec {
     pub slice: Option<Period>,
     /// How often each rung is measured. Default: as often as differences can be told.
     pub rounds: Option<u32>,
+    /// Where all rungs are up together and take turns: calls a turn. Default 20, unless `slice`
+    /// or `rounds` are given or the rungs can't take turns.
+    pub turn: Option<u32>,
+    /// Of these, the first that do not count. Default 2.
+    pub left_out: Option<u32>,
     /// A server of ours, started and stopped for the ladder: the words after
     /// `plimsoll serve`. Default: the plan's target.
     pub serve: Option<Vec<String>>,

@@ -117,6 +117,7 @@ fn load(seed: u64) -> Load {
         read_buffer: 128 << 10,
         spin: Duration::ZERO,
         source_addresses: Vec::new(),
+        turns: None,
     }
 }
 

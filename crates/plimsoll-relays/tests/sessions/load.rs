@@ -106,6 +106,7 @@ impl Loading {
                 spin: Duration::ZERO,
                 read_buffer: 128 << 10,
                 source_addresses: Vec::new(),
+                turns: None,
             },
             objectives: Vec::new(),
             watch: Watch::Nothing,

@@ -113,6 +113,7 @@ pub(crate) fn ladder() -> LadderRecord {
         skipped: Vec::new(),
         interrupted: false,
         limits: None,
+        turns: None,
     }
 }
 

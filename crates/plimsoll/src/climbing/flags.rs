@@ -37,6 +37,11 @@ pub(crate) struct ClimbFlags {
     )]
     slice: Option<Period>,
 
+    /// Calls a turn, where all variants are up together and take turns [default: 20].
+    #[arg(long, env = "PLIMSOLL_TURN", value_name = "CALLS", help_heading = "Rounds",
+        value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["slice", "rounds"])]
+    turn: Option<u32>,
+
     /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
     #[arg(
         long,
@@ -84,6 +89,7 @@ impl ClimbFlags {
             default_rounds,
             round_told,
             slice: self.slice,
+            turn: self.turn,
             out: self.out.as_deref(),
         }
     }

@@ -52,10 +52,12 @@ impl Drop for Server {
 }
 
 /// Starts the servers of `plimsoll serve WORDS` that the rungs need, and points the rungs at
-/// them. Rungs whose network can't be made are taken out.
+/// them. Rungs whose network can't be made are taken out. `own`: rungs are up together, and
+/// each has a server of its own, whose CPU is its alone.
 pub(super) fn start(
     words: &[String],
     rungs: &mut Vec<RungSpec>,
+    own: bool,
     dir: &Path,
 ) -> Result<Servers, Failure> {
     let mut servers = Servers {
@@ -63,8 +65,8 @@ pub(super) fn start(
         ..Servers::default()
     };
     servers.make_networks(rungs)?;
-    let mut started: BTreeMap<(Network, Secured), usize> = BTreeMap::new();
-    for rung in rungs {
+    let mut started: BTreeMap<(Network, Secured, usize), usize> = BTreeMap::new();
+    for (nth, rung) in rungs.iter_mut().enumerate() {
         if rung.secured != Secured::Off && servers.set.is_none() {
             let inside = servers.namespace.as_ref();
             let options = Options {
@@ -77,7 +79,7 @@ pub(super) fn start(
             let made = make_certificates(&dir.join("certs"), &options);
             servers.set = Some(made.map_err(Failure::error)?);
         }
-        let key = (rung.network, rung.secured);
+        let key = (rung.network, rung.secured, if own { nth } else { 0 });
         let place = match started.get(&key) {
             Some(known) => *known,
             None => {

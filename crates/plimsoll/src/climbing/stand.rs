@@ -1,5 +1,6 @@
 //! What a ladder's rungs stand on, servers and sidecars, and what only it can tell of a slice.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use plimsoll_model::Plan;
@@ -13,7 +14,7 @@ use super::sidecars::{self, Sidecars};
 use crate::failure::Failure;
 
 /// With fewer connections a page of memory more or less decides.
-const MANY_CONNECTIONS: u32 = 100;
+pub(super) const MANY_CONNECTIONS: u32 = 100;
 
 /// Dropped, everything that was started ends.
 pub(super) struct Stand {
@@ -44,12 +45,18 @@ impl Stand {
         })
     }
 
-    /// Makes ready for a slice of `rung`, whose plan may have to watch another process.
+    /// Makes ready for a slice of `rung`, whose plan may have to watch another process. `alone`:
+    /// no other rung is up, so that its server can be started afresh.
     ///
     /// # Errors
     /// When the server does not start again.
-    pub(super) fn before(&mut self, rung: usize, plan: &mut Plan) -> Result<Before, Failure> {
-        let fresh = if plan.load.connections >= MANY_CONNECTIONS {
+    pub(super) fn before(
+        &mut self,
+        rung: usize,
+        plan: &mut Plan,
+        alone: bool,
+    ) -> Result<Before, Failure> {
+        let fresh = if alone && plan.load.connections >= MANY_CONNECTIONS {
             self.servers.renew(rung)?
         } else {
             None
@@ -61,6 +68,12 @@ impl Stand {
             server_rss: fresh.map(|(_, rss)| rss),
             sidecars_cpu_us: self.sidecars.cpu_us(rung),
         })
+    }
+
+    /// Each of so many rungs has a server of ours to itself.
+    pub(super) fn serves_each(&self, rungs: usize) -> bool {
+        let pids: BTreeSet<u32> = (0..rungs).filter_map(|n| self.servers.pid(n)).collect();
+        pids.len() == rungs
     }
 
     /// Adds to the figures of a slice what `run` does not tell.

@@ -137,12 +137,11 @@ impl Arguments {
         spec.ladder = Some(LadderSpec {
             slice: Some(Period(slice)),
             rounds: Some(rounds),
-            serve: None,
-            rungs: None,
             axes: BTreeMap::from([(
                 "connection".to_owned(),
                 vec!["new".into(), "resumed".into()],
             )]),
+            ..LadderSpec::default()
         });
         if self.output.save_or_show(&spec)? {
             return Ok(Exit::Done);
@@ -153,6 +152,7 @@ impl Arguments {
             default_rounds: |_| 1,
             round_told: sweep::round_told,
             slice: None,
+            turn: None,
             out: self.output.out(),
         };
         sweep::measure(

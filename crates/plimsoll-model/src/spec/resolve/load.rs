@@ -189,6 +189,8 @@ impl Problems {
             spin,
             read_buffer: read_buffer as usize,
             source_addresses,
+            // A ladder deals, once it knows how many rungs there are.
+            turns: None,
         })
     }
 

@@ -249,6 +249,7 @@ fn the_defaults_are_those_documented() {
             spin: Duration::from_micros(50),
             read_buffer: 128 << 10,
             source_addresses: vec![],
+            turns: None,
         }
     );
     assert_eq!(

@@ -1,0 +1,348 @@
+//! What rungs add that were up together and measured in turns of tens of calls.
+//!
+//! A turn is so short that whatever disturbs the machine disturbs the turns of all rungs in a
+//! round alike, so rounds are what is compared: the p50 by the medians of turns in the same round
+//! ([`paired`]), the p99 by a bootstrap of whole blocks of rounds (Künsch 1989), CPU by the seconds
+//! of the run, since that is how often both ends are read.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use super::{LadderRecord, Metric};
+use crate::plan::Turns;
+use crate::run::IntervalRecord;
+use crate::sample::Sample;
+use crate::statistics::paired::{Paired, paired};
+use crate::statistics::quantile::is_supported;
+use crate::statistics::rank::median;
+
+/// Calls a turn, unless the plan says otherwise: a server that is called a third as often sleeps
+/// deeper, so turns of single calls come out dearer; from some twenty on the costs stay the same.
+pub const CALLS: u32 = 20;
+
+/// Of these, the first that do not count: they find a server asleep and caches cold.
+pub const LEFT_OUT: u32 = 2;
+
+/// The signed-rank interval of more pairs takes long, and is no better.
+const MOST_PAIRS: usize = 400;
+
+/// Resamples of a bootstrap: the tails of intervals that hold together are thin.
+const RESAMPLES: usize = 8_000;
+
+/// How a ladder was measured whose rungs took turns, and what they add.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TurnsRecord {
+    /// Calls a turn.
+    pub calls: u32,
+    /// The first calls of each turn that do not count.
+    pub left_out: u32,
+    /// In which every rung had its turn, and most of its calls ended well.
+    pub rounds: usize,
+    pub differences: Vec<Difference>,
+}
+
+/// What one rung adds to another, in the metric's unit. The intervals of a ladder hold together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    pub of: usize,
+    pub to: usize,
+    pub metric: Metric,
+    pub shift: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+/// What the calls of one rung came to.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    calls: u32,
+    left_out: u32,
+    /// By the plan's stages.
+    warmup: Vec<bool>,
+    /// Response times in nanoseconds of the calls that count and ended well, by round.
+    rounds: Vec<Vec<u64>>,
+    seconds: Vec<Second>,
+}
+
+/// Calls and CPU of one rung in one interval of its run.
+#[derive(Clone, Copy, Debug)]
+struct Second {
+    index: u64,
+    calls: u64,
+    client_us: Option<f64>,
+    server_us: Option<f64>,
+}
+
+impl Measured {
+    /// `warmup`: which of the plan's stages do not count.
+    pub fn new(turns: Turns, left_out: u32, warmup: Vec<bool>) -> Measured {
+        Measured {
+            calls: turns.calls.max(1),
+            left_out,
+            warmup,
+            rounds: Vec::new(),
+            seconds: Vec::new(),
+        }
+    }
+
+    fn warms_up(&self, stage: u8) -> bool {
+        self.warmup.get(usize::from(stage)) == Some(&true)
+    }
+
+    /// One call of the rung's run.
+    pub fn call(&mut self, sample: &Sample) {
+        let calls = u64::from(self.calls);
+        let round = usize::try_from(sample.number / calls).unwrap_or(usize::MAX);
+        if self.warms_up(sample.stage)
+            || !sample.outcome.is_ok()
+            || sample.number % calls < u64::from(self.left_out)
+        {
+            return;
+        }
+        if round >= self.rounds.len() {
+            self.rounds.resize(round + 1, Vec::new());
+        }
+        self.rounds[round].push(sample.response_ns());
+    }
+
+    /// One interval of the rung's run. Its CPU counts where all of its calls do.
+    pub fn interval(&mut self, interval: &IntervalRecord) {
+        let counts = interval.stages.iter().all(|(s, _)| !self.warms_up(*s));
+        let calls = interval.stages.iter().map(|(_, r)| r.ended()).sum();
+        let half = interval.length.as_millis() >= 500;
+        if !counts || !half || calls == 0 {
+            return;
+        }
+        let cpu = |used: Option<&crate::run::Resources>| {
+            used.and_then(crate::run::Resources::cpu_us)
+                .map(|us| us as f64)
+        };
+        self.seconds.push(Second {
+            index: interval.index,
+            calls,
+            client_us: cpu(interval.client.as_ref()),
+            server_us: cpu(interval.server.as_ref()),
+        });
+    }
+
+    /// A quantile of all calls that count, in µs; `None`: too few of them.
+    pub fn quantile_us(&self, q: f64) -> Option<f64> {
+        let mut times: Vec<u64> = self.rounds.iter().flatten().copied().collect();
+        if !is_supported(times.len() as u64, q) {
+            return None;
+        }
+        times.sort_unstable();
+        // Nearest rank.
+        let rank = (times.len() as f64 * q).ceil() as usize;
+        times.get(rank.max(1) - 1).map(|ns| *ns as f64 / 1e3)
+    }
+
+    /// The turn of that round has enough calls to stand for it.
+    fn has(&self, round: usize) -> bool {
+        let counting = self.calls.saturating_sub(self.left_out) as usize;
+        let ended = self.rounds.get(round).map_or(0, Vec::len);
+        ended > 0 && 2 * ended >= counting
+    }
+
+    fn median_us(&self, round: usize) -> f64 {
+        let mut values: Vec<f64> = self.rounds[round].iter().map(|ns| *ns as f64).collect();
+        values.sort_by(f64::total_cmp);
+        median(&values) / 1e3
+    }
+
+    fn cpu_us_per_call(&self, metric: Metric, index: u64) -> Option<f64> {
+        let second = self.seconds.iter().find(|second| second.index == index)?;
+        let used = match metric {
+            Metric::ClientCpu => second.client_us?,
+            Metric::ServerCpu => second.server_us?,
+            _ => return None,
+        };
+        Some(used / second.calls as f64)
+    }
+}
+
+impl TurnsRecord {
+    /// What the rungs add to each other: each to the one below it and to the first.
+    ///
+    /// `alpha`: of all the intervals together. `seed`: of the bootstrap.
+    pub fn of(rungs: &[Measured], alpha: f64, seed: u64) -> TurnsRecord {
+        let (calls, left_out) = rungs.first().map_or((0, 0), |r| (r.calls, r.left_out));
+        let longest = rungs.iter().map(|r| r.rounds.len()).max().unwrap_or(0);
+        let rounds: Vec<usize> = (0..longest)
+            .filter(|round| rungs.iter().all(|rung| rung.has(*round)))
+            .collect();
+        let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
+        let metrics = [
+            Metric::P50,
+            Metric::P99,
+            Metric::ClientCpu,
+            Metric::ServerCpu,
+        ];
+        let each = alpha / (pairs.len() * metrics.len()).max(1) as f64;
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut differences = Vec::new();
+        for (of, to) in pairs {
+            let (upper, lower) = (&rungs[of], &rungs[to]);
+            for metric in metrics {
+                let found = match metric {
+                    Metric::P50 => p50(upper, lower, &rounds, each),
+                    Metric::P99 => p99(upper, lower, &rounds, each, &mut random),
+                    _ => cpu(upper, lower, metric, each),
+                };
+                differences.extend(found.map(|d| Difference {
+                    of,
+                    to,
+                    metric,
+                    shift: d.shift,
+                    low: d.low,
+                    high: d.high,
+                }));
+            }
+        }
+        TurnsRecord {
+            calls,
+            left_out,
+            rounds: rounds.len(),
+            differences,
+        }
+    }
+
+    /// What `of` adds to `to`, where that could be told.
+    pub fn difference(&self, of: usize, to: usize, metric: Metric) -> Option<Paired> {
+        let mut all = self.differences.iter();
+        let found = all.find(|d| (d.of, d.to, d.metric) == (of, to, metric))?;
+        Some(Paired {
+            shift: found.shift,
+            low: found.low,
+            high: found.high,
+        })
+    }
+
+    /// Half the width of the widest interval of the p50s of neighbouring rungs, in µs: the
+    /// smallest cost that the ladder could tell from none.
+    pub fn resolution_us(&self) -> Option<f64> {
+        let neighbours = self
+            .differences
+            .iter()
+            .filter(|d| d.metric == Metric::P50 && d.of == d.to + 1);
+        neighbours
+            .map(|d| (d.high - d.low) / 2.0)
+            .max_by(f64::total_cmp)
+    }
+}
+
+fn p50(upper: &Measured, lower: &Measured, rounds: &[usize], alpha: f64) -> Option<Paired> {
+    let differences: Vec<f64> = rounds
+        .iter()
+        .map(|round| upper.median_us(*round) - lower.median_us(*round))
+        .collect();
+    let block = differences.len().div_ceil(MOST_PAIRS).max(1);
+    let blocks: Vec<f64> = differences
+        .chunks(block)
+        .map(|block| {
+            let mut block = block.to_vec();
+            block.sort_by(f64::total_cmp);
+            median(&block)
+        })
+        .collect();
+    paired(&blocks, alpha)
+}
+
+fn cpu(upper: &Measured, lower: &Measured, metric: Metric, alpha: f64) -> Option<Paired> {
+    let differences: Vec<f64> = upper
+        .seconds
+        .iter()
+        .filter_map(|second| {
+            let above = upper.cpu_us_per_call(metric, second.index)?;
+            Some(above - lower.cpu_us_per_call(metric, second.index)?)
+        })
+        .collect();
+    paired(&differences, alpha)
+}
+
+/// All calls of a rung, the longest first, each with the block of rounds that it is of.
+struct Pooled {
+    longest: Vec<(u64, usize)>,
+    calls_by_block: Vec<u64>,
+}
+
+impl Pooled {
+    fn of(rung: &Measured, rounds: &[usize], block: usize) -> Pooled {
+        let mut longest = Vec::new();
+        let mut calls_by_block = Vec::new();
+        for (n, block) in rounds.chunks(block).enumerate() {
+            let before = longest.len();
+            let times = block.iter().flat_map(|round| &rung.rounds[*round]);
+            longest.extend(times.map(|ns| (*ns, n)));
+            calls_by_block.push((longest.len() - before) as u64);
+        }
+        longest.sort_unstable_by(|a, b| b.cmp(a));
+        Pooled {
+            longest,
+            calls_by_block,
+        }
+    }
+
+    /// The p99 of a resample that has each block so often, in µs.
+    fn p99(&self, times: &[u64]) -> f64 {
+        let mut calls = 0;
+        for (of_block, n) in self.calls_by_block.iter().zip(times) {
+            calls += of_block * n;
+        }
+        // Nearest rank: so many calls are longer.
+        let mut longer = calls - (calls * 99).div_ceil(100);
+        for (ns, block) in &self.longest {
+            match longer.checked_sub(times[*block]) {
+                Some(left) => longer = left,
+                None => return *ns as f64 / 1e3,
+            }
+        }
+        0.0
+    }
+}
+
+fn p99(
+    upper: &Measured,
+    lower: &Measured,
+    rounds: &[usize],
+    alpha: f64,
+    random: &mut ChaCha8Rng,
+) -> Option<Paired> {
+    // Long enough that blocks are nearly independent of each other.
+    let block = (rounds.len() as f64).cbrt().ceil() as usize;
+    if block == 0 {
+        return None;
+    }
+    let (upper, lower) = (
+        Pooled::of(upper, rounds, block),
+        Pooled::of(lower, rounds, block),
+    );
+    let blocks = upper.calls_by_block.len();
+    let supported = |pooled: &Pooled| is_supported(pooled.longest.len() as u64, 0.99);
+    // With fewer blocks a resample is hardly another sample.
+    if blocks < 20 || !supported(&upper) || !supported(&lower) {
+        return None;
+    }
+    let difference = |times: &[u64]| upper.p99(times) - lower.p99(times);
+    let shift = difference(&vec![1; blocks]);
+    let mut resampled: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let mut times = vec![0; blocks];
+            for _ in 0..blocks {
+                times[(random.next_u64() % blocks as u64) as usize] += 1;
+            }
+            difference(&times)
+        })
+        .collect();
+    resampled.sort_by(f64::total_cmp);
+    let beyond = (RESAMPLES as f64 * alpha / 2.0) as usize;
+    Some(Paired {
+        shift,
+        low: resampled[beyond].min(shift),
+        high: resampled[RESAMPLES - 1 - beyond].max(shift),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! Arrivals of one schedule dealt to several loads in turns.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use crate::plan::Turns;
+
+/// The numbers from 0 to `of` in the order of one round: drawn from the seed and the round alone
+/// (Fisher and Yates).
+pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(round);
+    let mut order: Vec<u32> = (0..of).collect();
+    for i in (1..order.len()).rev() {
+        let at = (random.next_u64() % (i as u64 + 1)) as usize;
+        order.swap(i, at);
+    }
+    order
+}
+
+/// Numbers of one load's own arrivals, from 0, and their numbers in the schedule that it shares.
+#[derive(Clone, Debug)]
+pub(super) struct Deal {
+    turns: Turns,
+    round: u64,
+    /// Turns of that round before the load's own.
+    place: u64,
+}
+
+impl Deal {
+    pub(super) fn new(turns: Turns) -> Deal {
+        let mut deal = Deal {
+            turns: Turns {
+                of: turns.of.max(1),
+                calls: turns.calls.max(1),
+                ..turns
+            },
+            round: 0,
+            place: 0,
+        };
+        deal.place = deal.drawn();
+        deal
+    }
+
+    fn drawn(&self) -> u64 {
+        let order = order(self.turns.of, self.round, self.turns.seed);
+        let place = order.iter().position(|index| *index == self.turns.index);
+        place.unwrap_or(0) as u64
+    }
+
+    #[inline]
+    fn enter(&mut self, round: u64) {
+        if round != self.round {
+            self.round = round;
+            self.place = self.drawn();
+        }
+    }
+
+    fn calls(&self) -> u64 {
+        u64::from(self.turns.calls)
+    }
+
+    fn per_round(&self) -> u64 {
+        self.calls() * u64::from(self.turns.of)
+    }
+
+    /// Where the load's own arrival `own` is in the schedule.
+    #[inline]
+    pub(super) fn shared(&mut self, own: u64) -> u64 {
+        let calls = self.calls();
+        let (round, within) = (own / calls, own % calls);
+        self.enter(round);
+        round
+            .saturating_mul(self.per_round())
+            .saturating_add(self.place * calls + within)
+    }
+
+    /// The load's own number of the schedule's arrival `shared`; `None`: it is another's.
+    pub(super) fn own(&mut self, shared: u64) -> Option<u64> {
+        let (round, within) = (shared / self.per_round(), shared % self.per_round());
+        self.enter(round);
+        (within / self.calls() == self.place).then(|| round * self.calls() + within % self.calls())
+    }
+
+    /// How many of the schedule's first `shared` arrivals are the load's.
+    pub(super) fn before(&mut self, shared: u64) -> u64 {
+        let (round, within) = (shared / self.per_round(), shared % self.per_round());
+        self.enter(round);
+        let begun = within.saturating_sub(self.place * self.calls());
+        round * self.calls() + begun.min(self.calls())
+    }
+}

@@ -1,0 +1,288 @@
+//! Rungs that are all up together and take turns of tens of calls: one schedule, dealt to one load
+//! a rung, on one clock.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::turns::{CALLS, LEFT_OUT, Measured, TurnsRecord};
+use plimsoll_model::ladder::{ALPHA, Slice};
+use plimsoll_model::plan::Turns;
+use plimsoll_model::run::Run;
+use plimsoll_model::spec::{RateSpec, RungSpec, Spec};
+
+use super::gate::Gate;
+use super::stand::MANY_CONNECTIONS;
+use super::{Asked, Climb};
+use crate::execution::{self, Session};
+use crate::failure::{Exit, Failure};
+use crate::progress::Series;
+
+/// How long rungs take turns: enough rounds at usual rates, and enough seconds that differences in
+/// CPU, which are those of seconds, hold together.
+const LENGTH: Duration = Duration::from_secs(20);
+/// At low rates so many rounds are worth some more time, but not any.
+const ROUNDS: f64 = 100.0;
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// Each rung is a thread, and has its servers.
+const MOST_RUNGS: usize = 16;
+
+/// How often it is said how far the turns are.
+const TELL: Duration = Duration::from_secs(5);
+
+/// How rungs take turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turning {
+    calls: u32,
+    left_out: u32,
+    /// Without the warm-up, unless the plan says otherwise.
+    pub(super) length: Duration,
+}
+
+impl Turning {
+    /// `None`: rungs have slices.
+    ///
+    /// # Errors
+    /// Where turns are asked for that can't be taken.
+    pub(super) fn of(
+        spec: &Spec,
+        rungs: &[RungSpec],
+        asked: &Asked<'_>,
+    ) -> Result<Option<Turning>, Failure> {
+        let options = spec.ladder.clone().unwrap_or_default();
+        if asked.slice.is_some() || asked.rounds.is_some() {
+            return Ok(None);
+        }
+        let wanted = asked.turn.or(options.turn);
+        if asked.turn.is_none() && (options.slice.is_some() || options.rounds.is_some()) {
+            return match wanted {
+                None => Ok(None),
+                Some(_) => Err(Failure::usage(
+                    "ladder.turn: with ladder.slice or ladder.rounds",
+                    "rungs take turns or have rounds of slices: leave one of them out",
+                )),
+            };
+        }
+        if let Some(obstacle) = obstacle(spec, rungs, asked, wanted.is_some()) {
+            return match wanted {
+                None => Ok(None),
+                Some(_) => Err(Failure::usage(
+                    format_args!("ladder.turn (--turn): {obstacle}"),
+                    "let each rung have slices of its own: --slice 2s",
+                )),
+            };
+        }
+        let calls = wanted.unwrap_or(CALLS);
+        let left_out = options.left_out.unwrap_or(LEFT_OUT.min(calls - 1));
+        if left_out >= calls {
+            return Err(Failure::usage(
+                format_args!("ladder.left_out: {left_out} of the {calls} calls of a turn leave none"),
+                "leave out fewer, or give turns more calls: ladder.turn (--turn)",
+            ));
+        }
+        let length = match &spec.load.rate {
+            Some(RateSpec::Steady(rate)) => {
+                let calls = ROUNDS * rungs.len() as f64 * f64::from(calls);
+                Duration::try_from_secs_f64(calls / rate.0).unwrap_or(LONGEST)
+            }
+            _ => LENGTH,
+        };
+        Ok(Some(Turning {
+            calls,
+            left_out,
+            length: length.clamp(LENGTH, LONGEST),
+        }))
+    }
+}
+
+/// Why the rungs can't take turns.
+fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) -> Option<String> {
+    let load = &spec.load;
+    let schedule = |rung: &RungSpec| {
+        let load = &rung.spec.load;
+        (
+            load.rate.clone(),
+            load.steps.clone(),
+            load.arrivals.clone(),
+            load.warmup,
+            load.duration,
+            load.clients,
+        )
+    };
+    let served = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
+    let connections = |rung: &RungSpec| rung.spec.load.connections.unwrap_or(1);
+    if asked.kind != "ladder" {
+        return Some(format!("the rungs of a {} have slices", asked.kind));
+    }
+    if rungs.len() < 2 {
+        return Some("there is one rung only".to_owned());
+    }
+    if rungs.len() > MOST_RUNGS {
+        return Some(format!(
+            "{} rungs can't be up together, {MOST_RUNGS} can",
+            rungs.len()
+        ));
+    }
+    if load.clients.is_some() || (load.rate.is_none() && load.steps.is_none()) {
+        return Some("turns are dealt from a rate, and a closed loop has none".to_owned());
+    }
+    if spec.call.session.is_some() || spec.call.hold.is_some() {
+        return Some("sessions and held connections last longer than turns".to_owned());
+    }
+    if rungs.windows(2).any(|two| schedule(&two[0]) != schedule(&two[1])) {
+        return Some("turns are dealt from one schedule, and the rungs have several".to_owned());
+    }
+    // Their memory is worth more than a finer difference, unless turns are asked for.
+    if !wanted && served && rungs.iter().any(|rung| connections(rung) >= MANY_CONNECTIONS) {
+        return Some("servers are started afresh to measure memory a connection".to_owned());
+    }
+    None
+}
+
+/// Tells the others when a thread of one rung fails, by an error or by a panic.
+struct GivesUp<'a> {
+    gate: &'a Gate,
+    begun: bool,
+}
+
+impl Drop for GivesUp<'_> {
+    fn drop(&mut self) {
+        if !self.begun {
+            self.gate.give_up();
+        }
+    }
+}
+
+fn carry_out(
+    plan: &Plan,
+    spec: &Spec,
+    dir: &Path,
+    session: &Session,
+    gate: &Gate,
+) -> Result<Run, Failure> {
+    let mut guard = GivesUp { gate, begun: false };
+    let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
+    let run = execution::carry_out_together(plan, &toml, dir, session, gate)?;
+    guard.begun = true;
+    Ok(run)
+}
+
+impl Climb {
+    /// Measures all rungs together, each in its turns; what was measured is in the record.
+    ///
+    /// # Errors
+    /// When one of the rungs could not be measured.
+    pub(super) fn take_turns(
+        &mut self,
+        turning: Turning,
+        session: &Session,
+        slice: impl Fn(&Plan, &Run, String) -> Slice,
+    ) -> Result<(), Failure> {
+        let turns = |index| Turns {
+            of: self.rungs.len() as u32,
+            index,
+            calls: turning.calls,
+            seed: self.record.seed,
+        };
+        let mut plans = self.plans.clone();
+        let mut before = Vec::new();
+        for (rung, plan) in plans.iter_mut().enumerate() {
+            plan.load.turns = Some(turns(rung as u32));
+            plan.keep_requests = true;
+            before.push(self.stand.before(rung, plan, false)?);
+        }
+        let seed = self.record.seed;
+        let own_servers = self.stand.serves_each(plans.len());
+        let runs = self.together(&plans, session)?;
+        self.record.interrupted = session.stop.level() != StopLevel::Run;
+        let mut all = Vec::new();
+        for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {
+            let stages = plan.load.stages.iter().map(|stage| stage.warmup).collect();
+            let dealt = plan.load.turns.unwrap_or_else(|| turns(rung as u32));
+            let mut measured = Measured::new(dealt, turning.left_out, stages);
+            run.each_request(|request| {
+                measured.call(&request.sample);
+                Ok(())
+            })
+            .map_err(Failure::error)?;
+            run.each_interval(|mut interval| {
+                // A server of several rungs has a CPU that nobody can divide.
+                interval.server = interval.server.filter(|_| own_servers);
+                measured.interval(&interval);
+            })
+            .map_err(Failure::error)?;
+            let mut slice = slice(plan, run, directory(rung));
+            self.stand.after(rung, &before[rung], run, &mut slice);
+            slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
+            slice.p99_us = measured.quantile_us(0.99);
+            if !own_servers {
+                slice.server_cpu_us_per_call = None;
+            }
+            self.record.rungs[rung].slices.push(slice);
+            all.push(measured);
+        }
+        self.record.turns = Some(TurnsRecord::of(&all, ALPHA, seed));
+        Ok(())
+    }
+
+    /// A run of each plan, all begun at one moment.
+    fn together(&self, plans: &[Plan], session: &Session) -> Result<Vec<Run>, Failure> {
+        let gate = &Gate::new(plans.len());
+        let series = Series::new(session.progress);
+        let lasts: Duration = plans[0]
+            .load
+            .stages
+            .iter()
+            .filter_map(|stage| stage.duration)
+            .sum();
+        let outcomes: Vec<Result<Run, Failure>> = thread::scope(|scope| {
+            let threads: Vec<_> = plans
+                .iter()
+                .enumerate()
+                .map(|(rung, plan)| {
+                    let spec = &self.rungs[rung].spec;
+                    let dir = self.dir.join(directory(rung));
+                    scope.spawn(move || carry_out(plan, spec, &dir, session, gate))
+                })
+                .collect();
+            let (began, mut told) = (Instant::now(), TELL);
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                thread::sleep(Duration::from_millis(50));
+                if began.elapsed() >= told && told < lasts {
+                    series.tell(format_args!(
+                        "{} s of {} s: {} rungs, in turns",
+                        told.as_secs(),
+                        lasts.as_secs(),
+                        plans.len()
+                    ));
+                    told += TELL;
+                }
+            }
+            let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
+            ended
+                .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        let mut runs = Vec::new();
+        let mut failures = Vec::new();
+        for outcome in outcomes {
+            match outcome {
+                Ok(run) => runs.push(run),
+                Err(failure) => failures.push(failure),
+            }
+        }
+        // Where one could not begin, the others were only interrupted.
+        failures.sort_by_key(|failure| failure.exit() == Exit::Interrupted);
+        match failures.into_iter().next() {
+            None => Ok(runs),
+            Some(failure) => Err(failure),
+        }
+    }
+}
+
+fn directory(rung: usize) -> String {
+    format!("rung-{}", rung + 1)
+}
