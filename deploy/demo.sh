@@ -67,7 +67,7 @@ load cold --cold --rate 10/s --calls 20
 
 echo
 echo "== ladder: what TLS and client certificates add, over servers of its own"
-"$plimsoll" ladder plans/score-ladder.toml --slice 700ms --out "$runs/ladder" --quiet
+"$plimsoll" ladder plans/score-ladder.toml --out "$runs/ladder" --quiet
 
 echo
 echo "== the load line of a server with 20 places of 100 ms: 200/s by Little's law"

@@ -398,7 +398,9 @@ impl Control for Hands {
         // The conductor is gone only when the run is given up.
         let used_ns = thread_cpu_ns();
         let used_in_it = used_ns.saturating_sub(std::mem::replace(&mut self.used_ns, used_ns));
-        let _ = self.tell.send(Told::Interval(Box::new(interval), used_in_it));
+        let _ = self
+            .tell
+            .send(Told::Interval(Box::new(interval), used_in_it));
         self.spares.try_recv().ok()
     }
 }

@@ -135,17 +135,7 @@ pub fn ladder(record: &LadderRecord, plan: &str) -> String {
     };
     let mut cards = vec![
         Card::new("rungs", count(record.rungs.len() as u64)),
-        Card::new(
-            "rounds",
-            count(
-                record
-                    .rungs
-                    .iter()
-                    .map(|r| r.slices.len())
-                    .max()
-                    .unwrap_or(0) as u64,
-            ),
-        ),
+        Card::new("rounds", count(ladder_words::rounds(record))),
     ];
     for rung in [record.rungs.first(), record.rungs.last()]
         .into_iter()
@@ -166,10 +156,18 @@ pub fn ladder(record: &LadderRecord, plan: &str) -> String {
         ),
         _ => record.name.clone(),
     };
+    let how = match record.turns {
+        Some(_) => {
+            "All rungs were up together and took turns of tens of calls: each once a round, in random order, so that whatever disturbs the machine falls on all alike. Differences are taken within rounds."
+        }
+        None => {
+            "Slices were measured in rounds: every rung once a round, in random order, so that drift falls on all alike. Differences are taken within rounds."
+        }
+    };
     let body = html! {
         (page::verdict(tone, label, &heading, Some(&record.name), &cards, &sentences))
         (rungs::section(record))
-        (page::section("The rungs", "Slices were measured in rounds: every rung once a round, in random order, so that drift falls on all alike. Differences are taken within rounds.", &html! { div.scroll { (rungs::table(record)) } }))
+        (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
         (tables::plan(plan, &record.name, "ladder"))
     };
     page(&format!("{}: the ladder", record.name), &body)

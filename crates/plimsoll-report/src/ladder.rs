@@ -39,7 +39,8 @@ pub fn added(metric: Metric, added: Added) -> String {
 
 /// What made some slices worth less, in sentences.
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
-    let mut notes = limits(ladder);
+    let mut notes: Vec<String> = resolution(ladder).into_iter().collect();
+    notes.extend(limits(ladder));
     for rung in &ladder.rungs {
         let full = rung.slices.iter().filter(|s| s.not_resumed).count();
         if full > 0 {
@@ -52,10 +53,13 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     }
     let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
     if slices().any(|s| s.p50_us.is_some()) && slices().all(|s| s.p99_us.is_none()) {
-        notes.push(
-            "a slice has too few calls for a p99: make slices longer, or the rate higher"
-                .to_owned(),
-        );
+        let what = match ladder.turns {
+            Some(_) => {
+                "too few calls for a p99: make the run longer (--duration), or the rate higher"
+            }
+            None => "a slice has too few calls for a p99: make slices longer, or the rate higher",
+        };
+        notes.push(what.to_owned());
     }
     notes
 }
@@ -143,19 +147,28 @@ pub fn how(ladder: &LadderRecord) -> String {
     match &ladder.turns {
         Some(turns) => format!(
             "{} of turns of {} calls in random order, in {} s",
-            plural(turns.rounds as u64, "round"),
+            plural(rounds(ladder), "round"),
             turns.calls,
             ladder.slice_s
         ),
-        None => {
-            let rounds = ladder.rungs.iter().map(|r| r.slices.len()).max();
-            format!(
-                "{} of {} s in random order",
-                plural(rounds.unwrap_or(0) as u64, "round"),
-                ladder.slice_s
-            )
-        }
+        None => format!(
+            "{} of {} s in random order",
+            plural(rounds(ladder), "round"),
+            ladder.slice_s
+        ),
     }
+}
+
+/// In which each rung was measured once.
+pub fn rounds(ladder: &LadderRecord) -> u64 {
+    let rounds = match &ladder.turns {
+        Some(turns) => turns.rounds,
+        None => {
+            let slices = ladder.rungs.iter().map(|r| r.slices.len());
+            slices.max().unwrap_or(0)
+        }
+    };
+    rounds as u64
 }
 
 /// What the figures of a rung are.
@@ -172,7 +185,10 @@ fn resolution(ladder: &LadderRecord) -> Option<String> {
     let resolution = turns.resolution_us()?;
     let left_out = match turns.left_out {
         0 => String::new(),
-        n => format!("; the first {} of each turn left out", plural(u64::from(n), "call")),
+        n => format!(
+            "; the first {} of each turn left out",
+            plural(u64::from(n), "call")
+        ),
     };
     Some(format!(
         "resolved to ±{} at the p50: a longer run (--duration) sees smaller differences{left_out}",
@@ -231,7 +247,6 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     }
     let notes: Vec<String> = objectives(ladder)
         .into_iter()
-        .chain(resolution(ladder))
         .chain(notes(ladder))
         .collect();
     if !notes.is_empty() {

@@ -297,12 +297,17 @@ fn carry(
     let abort = abort_after.map(|after| Abort::new(plan, after));
     let load = protocols::prepare(plan, session.trace)?;
     if spread.processes == 1 {
-        return record(plan, &kept, progress, abort, session, |stop, observe| {
-            match gate {
+        return record(
+            plan,
+            &kept,
+            progress,
+            abort,
+            session,
+            |stop, observe| match gate {
                 None => load(Place::Alone, stop, observe),
                 Some(gate) => gate.load(plan, load, stop, observe),
-            }
-        });
+            },
+        );
     }
     if gate.is_some() {
         return Err(Failure::usage(

@@ -25,8 +25,9 @@ pub struct LadderSpec {
     /// A server of ours, started and stopped for the ladder: the words after
     /// `plimsoll serve`. Default: the plan's target.
     pub serve: Option<Vec<String>>,
-    /// Rungs one by one, each with its axes' values. Default: one, with none. Every
-    /// combination of the other axes is a rung of each.
+    /// Rungs one by one, each with its axes' values, and with a `name` and words to `serve` of its
+    /// own where it has them. Default: one, with none. Every combination of the other axes is a rung
+    /// of each.
     pub rungs: Option<Vec<BTreeMap<String, Value>>>,
     /// `tls`, `connection`, `suite`, `group`, `size`, `network`, `via`, or a plan's key with dots.
     #[serde(flatten)]
@@ -70,6 +71,8 @@ pub struct RungSpec {
     pub secured: Secured,
     pub network: Network,
     pub via: Via,
+    /// The words after `plimsoll serve`, where this rung has other ones than the ladder.
+    pub serve: Option<Vec<String>>,
     pub spec: Spec,
 }
 
@@ -109,17 +112,14 @@ impl Spec {
             secured,
             network: Network::Localhost,
             via: Via::Direct,
+            serve: None,
             spec: plain,
         };
         let mut rungs = match &ladder.rungs {
             None => vec![bare],
             Some(listed) => listed
                 .iter()
-                .map(|settings| {
-                    settings
-                        .iter()
-                        .try_fold(bare.clone(), |rung, (axis, value)| rung.with(axis, value))
-                })
+                .map(|settings| bare.listed(settings))
                 .collect::<Result<_, _>>()?,
         };
         for (axis, values) in &ladder.axes {
@@ -155,6 +155,14 @@ impl Spec {
             )
             .help("for example: [ladder] tls = [\"off\", \"server\", \"mutual\"]"));
         }
+        let unserved = |rung: &RungSpec| ladder.serve.is_none() && rung.serve.is_some();
+        if rungs.iter().any(unserved) {
+            return Err(Problem::new(
+                "ladder.rungs",
+                "a rung with `serve` in a ladder without: its other rungs have servers of ours, too",
+            )
+            .help("write serve = [\"score\"] or the like in [ladder], for the rungs that do not say"));
+        }
         if ladder.serve.is_none() && rungs.iter().any(|r| r.network == Network::Namespaces) {
             return Err(Problem::new(
                 "ladder.network",
@@ -166,6 +174,69 @@ impl Spec {
 }
 
 impl RungSpec {
+    /// One of the rungs that are listed. Its target comes first, since it says whether the link is
+    /// secured: a plaintext one leaves the plan's `[tls]` alone.
+    fn listed(&self, settings: &BTreeMap<String, Value>) -> Result<RungSpec, Problem> {
+        let mut rung = self.clone();
+        if let Some(target) = settings.get("target") {
+            rung = rung.with("target", target)?;
+            let secure = rung.spec.target.as_deref().is_some_and(is_secure);
+            if !secure {
+                rung.spec.tls = None;
+            }
+            rung.secured = match &rung.spec.tls {
+                _ if !secure => Secured::Off,
+                Some(tls) if tls.cert.is_some() => Secured::Mutual,
+                _ => Secured::Server,
+            };
+        }
+        let own = ["name", "serve", "target"];
+        let mut axes = settings
+            .iter()
+            .filter(|(key, _)| !own.contains(&key.as_str()));
+        rung = axes.try_fold(rung, |rung, (axis, value)| match (axis.as_str(), value) {
+            ("tls", Value::Table(table)) => rung.with_tls(table),
+            _ => rung.with(axis, value),
+        })?;
+        if let Some(words) = settings.get("serve") {
+            let words = words.clone().try_into();
+            rung.serve = Some(words.map_err(|_| {
+                Problem::new(
+                    "ladder.rungs",
+                    "`serve` is a list of words, such as [\"score\", \"--busy\", \"5us\"]",
+                )
+            })?);
+        }
+        if let Some(name) = settings.get("name") {
+            rung.name = name.as_str().map(str::to_owned).ok_or_else(|| {
+                Problem::new("ladder.rungs", "`name` is a text, such as \"behind nginx\"")
+            })?;
+        } else if let Some(words) = &rung.serve {
+            let words = words.join(" ");
+            rung.name = match rung.name.as_str() {
+                "" => words,
+                name => format!("{name}, {words}"),
+            };
+        }
+        Ok(rung)
+    }
+
+    /// With keys of `[tls]` that are this rung's own, over those of the plan.
+    fn with_tls(&self, own: &Table) -> Result<RungSpec, Problem> {
+        let mut rung = self.clone();
+        for (key, value) in own {
+            rung.spec = set(&rung.spec, &format!("tls.{key}"), value)
+                .map_err(|message| Problem::new(format!("ladder.rungs.tls.{key}"), message))?;
+        }
+        let mutual = rung.spec.tls.as_ref().is_some_and(|tls| tls.cert.is_some());
+        rung.secured = if mutual {
+            Secured::Mutual
+        } else {
+            Secured::Server
+        };
+        Ok(rung)
+    }
+
     fn with(&self, axis: &str, value: &Value) -> Result<RungSpec, Problem> {
         let key = format!("ladder.{axis}");
         let text = match value {
@@ -386,6 +457,59 @@ mod tests {
         let listed = "rungs = [{ tls = \"off\" }, { tls = \"server\" }]";
         let found = rungs(&format!("{listed}\n\"load.connections\" = [1, 2]")).unwrap();
         assert_eq!(found.len(), 4);
+    }
+
+    #[test]
+    fn listed_rungs_have_names_targets_and_tls_of_their_own() {
+        let text = "target = \"grpcs://h:1\"\n[tls]\nca = \"ca.crt\"\n[call.grpc]\nmethod = \"a.B/C\"\n\
+             [load]\nrate = \"5/s\"\n[ladder]\nrungs = [{ name = \"plain\", target = \"grpc://h:2\" }, \
+             { name = \"tls\" }, { name = \"mutual\", target = \"grpcs://h:3\", \
+             tls = { cert = \"c.crt\", key = \"c.key\" } }, { target = \"grpcs://h:4\", name = \"nginx\" }]";
+        let found = read(text).unwrap().rungs().unwrap();
+        let told: Vec<_> = found
+            .iter()
+            .map(|r| {
+                let tls = r.spec.tls.as_ref();
+                let (ca, cert) = (
+                    tls.is_some_and(|t| t.ca.is_some()),
+                    tls.is_some_and(|t| t.cert.is_some()),
+                );
+                (
+                    r.name.as_str(),
+                    r.spec.target.as_deref().unwrap(),
+                    r.secured,
+                    ca,
+                    cert,
+                )
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("plain", "grpc://h:2", Secured::Off, false, false),
+                ("tls", "grpcs://h:1", Secured::Server, true, false),
+                ("mutual", "grpcs://h:3", Secured::Mutual, true, true),
+                ("nginx", "grpcs://h:4", Secured::Server, true, false),
+            ]
+        );
+    }
+
+    #[test]
+    fn listed_rungs_have_servers_of_their_own() {
+        let found = rungs(
+            "serve = [\"score\"]\nrungs = [{ name = \"now\" }, { serve = [\"score\", \"--busy\", \"5us\"] }]",
+        )
+        .unwrap();
+        let told: Vec<_> = found
+            .iter()
+            .map(|r| (r.name.as_str(), r.serve.is_some()))
+            .collect();
+        assert_eq!(told, [("now", false), ("score --busy 5us", true)]);
+        let wrong = rungs("rungs = [{ name = \"a\" }, { serve = [\"score\"] }]").unwrap_err();
+        assert!(wrong.to_string().contains("in a ladder without"), "{wrong}");
+        let wrong = rungs("serve = [\"score\"]\nrungs = [{ name = 1 }, { serve = \"score\" }]")
+            .unwrap_err();
+        assert!(wrong.to_string().contains("`name` is a text"), "{wrong}");
     }
 
     #[test]

@@ -86,10 +86,7 @@ fn cut(n: usize, tail: f64) -> Option<usize> {
 /// The same for many pairs, by the normal approximation with its correction for continuity.
 fn cut_near(n: usize, tail: f64) -> Option<usize> {
     let n = n as f64;
-    let (mean, variance) = (
-        n * (n + 1.0) / 4.0,
-        n * (n + 1.0) * (2.0 * n + 1.0) / 24.0,
-    );
+    let (mean, variance) = (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0);
     let z = Normal::standard().inverse_cdf(tail.clamp(f64::MIN_POSITIVE, 0.5));
     let k = (mean + z * variance.sqrt() - 0.5).floor();
     (k >= 0.0).then_some(k as usize)
@@ -117,7 +114,12 @@ mod tests {
                 let (exact, near) = (cut(n, tail).unwrap(), cut_near(n, tail).unwrap());
                 exact.abs_diff(near) as f64 / exact as f64
             };
-            assert!(off(30) < 0.12 && off(60) < 0.02, "{tail}: {} {}", off(30), off(60));
+            assert!(
+                off(30) < 0.12 && off(60) < 0.02,
+                "{tail}: {} {}",
+                off(30),
+                off(60)
+            );
         }
         assert_eq!(cut_near(2, 1e-9), None);
         assert!(cut(400, 0.0006).is_some_and(|k| (30_000..40_100).contains(&k)));

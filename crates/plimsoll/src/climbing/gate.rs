@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use plimsoll_engine::worker::{Established, StopLevel};
 use plimsoll_engine::{Clock, Finished, Observation, Place, RunError, Stop};
-use plimsoll_model::plan::{Plan, Reuse, Shard};
 use plimsoll_model::Time;
+use plimsoll_model::plan::{Plan, Reuse, Shard};
 
 use crate::protocols::Load;
 
@@ -68,13 +68,13 @@ impl Gate {
             Reuse::Never => 0,
         };
         let mut problem = None;
-        let mut start = |established: &Established, _workers| {
-            match established.check(&plan.target.url, wanted) {
-                Ok(()) => self.arrive(stop),
-                Err(error) => {
-                    problem = Some(error);
-                    None
-                }
+        let mut start = |established: &Established, _workers| match established
+            .check(&plan.target.url, wanted)
+        {
+            Ok(()) => self.arrive(stop),
+            Err(error) => {
+                problem = Some(error);
+                None
             }
         };
         let place = Place::Shard {

@@ -18,8 +18,6 @@ use crate::failure::Failure;
 /// What runs for a climb. Dropped, it ends: the servers, then their namespace.
 #[derive(Default)]
 pub(super) struct Servers {
-    /// The words after `plimsoll serve`.
-    words: Vec<String>,
     set: Option<CertificateSet>,
     running: Vec<Server>,
     /// Each rung's place in `running`.
@@ -32,6 +30,8 @@ pub(super) struct Servers {
 /// A server of ours, ended when it is dropped.
 struct Server {
     child: Child,
+    /// After `plimsoll serve`.
+    words: Vec<String>,
     address: String,
     network: Network,
     secured: Secured,
@@ -51,8 +51,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts the servers of `plimsoll serve WORDS` that the rungs need, and points the rungs at
-/// them. Rungs whose network can't be made are taken out. `own`: rungs are up together, and
+/// Starts the servers of `plimsoll serve WORDS` (or of a rung's own words) that the rungs need, and
+/// points the rungs at them. Rungs whose network can't be made are taken out. `own`: rungs are up together, and
 /// each has a server of its own, whose CPU is its alone.
 pub(super) fn start(
     words: &[String],
@@ -60,12 +60,9 @@ pub(super) fn start(
     own: bool,
     dir: &Path,
 ) -> Result<Servers, Failure> {
-    let mut servers = Servers {
-        words: words.to_vec(),
-        ..Servers::default()
-    };
+    let mut servers = Servers::default();
     servers.make_networks(rungs)?;
-    let mut started: BTreeMap<(Network, Secured, usize), usize> = BTreeMap::new();
+    let mut started: BTreeMap<(Network, Secured, Vec<String>, usize), usize> = BTreeMap::new();
     for (nth, rung) in rungs.iter_mut().enumerate() {
         if rung.secured != Secured::Off && servers.set.is_none() {
             let inside = servers.namespace.as_ref();
@@ -79,11 +76,13 @@ pub(super) fn start(
             let made = make_certificates(&dir.join("certs"), &options);
             servers.set = Some(made.map_err(Failure::error)?);
         }
-        let key = (rung.network, rung.secured, if own { nth } else { 0 });
+        let words = rung.serve.as_deref().unwrap_or(words);
+        let nth = if own { nth } else { 0 };
+        let key = (rung.network, rung.secured, words.to_vec(), nth);
         let place = match started.get(&key) {
             Some(known) => *known,
             None => {
-                let server = servers.launch(rung.network, rung.secured, None)?;
+                let server = servers.launch(words, rung.network, rung.secured, None)?;
                 servers.running.push(server);
                 started.insert(key, servers.running.len() - 1);
                 servers.running.len() - 1
@@ -161,8 +160,9 @@ impl Servers {
         };
         let old = &mut self.running[place];
         old.end();
-        let (network, secured, address) = (old.network, old.secured, old.address.clone());
-        let server = self.launch(network, secured, Some(&address))?;
+        let (words, address) = (old.words.clone(), old.address.clone());
+        let (network, secured) = (old.network, old.secured);
+        let server = self.launch(&words, network, secured, Some(&address))?;
         let pid = server.child.id();
         self.running[place] = server;
         Ok(Watched::pid(pid)
@@ -178,11 +178,11 @@ impl Servers {
     /// Starts one, at an address that is free or at `again`.
     fn launch(
         &self,
+        words: &[String],
         network: Network,
         secured: Secured,
         again: Option<&str>,
     ) -> Result<Server, Failure> {
-        let words = &self.words;
         let program = std::env::current_exe().map_err(|e| {
             Failure::error(format_args!(
                 "can't find this program to start a server: {e}"
@@ -214,6 +214,7 @@ impl Servers {
             .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
         let mut server = Server {
             child,
+            words: words.to_vec(),
             address: String::new(),
             network,
             secured,

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::turns::{CALLS, LEFT_OUT, Measured, TurnsRecord};
@@ -79,7 +80,9 @@ impl Turning {
         let left_out = options.left_out.unwrap_or(LEFT_OUT.min(calls - 1));
         if left_out >= calls {
             return Err(Failure::usage(
-                format_args!("ladder.left_out: {left_out} of the {calls} calls of a turn leave none"),
+                format_args!(
+                    "ladder.left_out: {left_out} of the {calls} calls of a turn leave none"
+                ),
                 "leave out fewer, or give turns more calls: ladder.turn (--turn)",
             ));
         }
@@ -132,11 +135,19 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     if spec.call.session.is_some() || spec.call.hold.is_some() {
         return Some("sessions and held connections last longer than turns".to_owned());
     }
-    if rungs.windows(2).any(|two| schedule(&two[0]) != schedule(&two[1])) {
+    if rungs
+        .windows(2)
+        .any(|two| schedule(&two[0]) != schedule(&two[1]))
+    {
         return Some("turns are dealt from one schedule, and the rungs have several".to_owned());
     }
     // Their memory is worth more than a finer difference, unless turns are asked for.
-    if !wanted && served && rungs.iter().any(|rung| connections(rung) >= MANY_CONNECTIONS) {
+    if !wanted
+        && served
+        && rungs
+            .iter()
+            .any(|rung| connections(rung) >= MANY_CONNECTIONS)
+    {
         return Some("servers are started afresh to measure memory a connection".to_owned());
     }
     None
@@ -248,10 +259,10 @@ impl Climb {
                     scope.spawn(move || carry_out(plan, spec, &dir, session, gate))
                 })
                 .collect();
-            let (began, mut told) = (Instant::now(), TELL);
+            let (clock, mut told) = (Clock::new(), TELL);
             while threads.iter().any(|thread| !thread.is_finished()) {
                 thread::sleep(Duration::from_millis(50));
-                if began.elapsed() >= told && told < lasts {
+                if Duration::from_nanos(clock.now().0) >= told && told < lasts {
                     series.tell(format_args!(
                         "{} s of {} s: {} rungs, in turns",
                         told.as_secs(),

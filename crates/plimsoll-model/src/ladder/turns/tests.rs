@@ -39,9 +39,18 @@ impl Machine<'_> {
                         burst_until = elapsed + 400.0 * uniform();
                         burst = 1.0 + 3.0 * uniform();
                     }
-                    let machine = 1.0 + 0.2 * (elapsed / 9_000.0).sin()
-                        + if elapsed < burst_until { burst * uniform() } else { 0.0 };
-                    let stolen = if uniform() < 0.002 { 4_000.0 * uniform() } else { 0.0 };
+                    let machine = 1.0
+                        + 0.2 * (elapsed / 9_000.0).sin()
+                        + if elapsed < burst_until {
+                            burst * uniform()
+                        } else {
+                            0.0
+                        };
+                    let stolen = if uniform() < 0.002 {
+                        4_000.0 * uniform()
+                    } else {
+                        0.0
+                    };
                     let own = 120.0 * machine - 6.0 * uniform().ln();
                     let ns = ((own + add + stolen) * 1e3) as u64;
                     rungs[rung as usize].call(&Sample {
@@ -81,7 +90,12 @@ impl Machine<'_> {
 fn fresh() -> u64 {
     let given = std::env::var("LADDER_SEED").ok();
     let seed = given.map_or_else(
-        || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64,
+        || {
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap()
+                .as_nanos() as u64
+        },
         |text| text.parse().unwrap(),
     );
     println!("LADDER_SEED={seed}");
@@ -125,7 +139,10 @@ fn a_few_microseconds_are_found_on_a_restless_machine() {
         let cpu = record.difference(1, 0, Metric::ClientCpu).unwrap();
         assert!(cpu.low < 3.5 && cpu.high > 2.0, "{cpu:?}");
     }
-    assert!(found >= 18 && held >= 18, "found {found}, held {held}, of 20");
+    assert!(
+        found >= 18 && held >= 18,
+        "found {found}, held {held}, of 20"
+    );
 }
 
 #[test]
@@ -180,7 +197,10 @@ fn first_calls_warm_ups_failures_and_broken_rounds_do_not_count() {
     }
     measured.call(&sample(9, 1, Outcome::Ok));
     measured.call(&sample(10, 1, Outcome::ConnectFailed));
-    assert_eq!(measured.rounds, [vec![], vec![5_000, 6_000, 7_000], vec![9_000]]);
+    assert_eq!(
+        measured.rounds,
+        [vec![], vec![5_000, 6_000, 7_000], vec![9_000]]
+    );
     assert!(!measured.has(0) && measured.has(1) && !measured.has(2) && !measured.has(3));
     assert_eq!(measured.median_us(1), 6.0);
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
@@ -19,6 +20,8 @@ use crate::serving::{Bound, ConnectionStats, ServeError, http2};
 #[derive(Clone, Debug)]
 pub struct ScoreOptions {
     pub delay: Delay,
+    /// Work for every answer: so long the server computes, before its delay. At most a second.
+    pub busy: Duration,
     pub stall: Option<Stall>,
     /// How long before an answer is due the server polls the clock instead of sleeping:
     /// precision for CPU. Zero: never.
@@ -31,6 +34,7 @@ impl Default for ScoreOptions {
     fn default() -> ScoreOptions {
         ScoreOptions {
             delay: Delay::default(),
+            busy: Duration::ZERO,
             stall: None,
             spin: Duration::from_micros(50),
             seed: 0,
@@ -59,7 +63,14 @@ pub async fn serve(
     options: ScoreOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ScoreStats, ServeError> {
+    if options.busy > LONGEST_BUSY {
+        return Err(ServeError::Option {
+            option: "busy",
+            problem: format!("{:?} is too long; at most {LONGEST_BUSY:?}", options.busy),
+        });
+    }
     let score = Arc::new(Score {
+        busy: options.busy,
         answering: Answering::new(options.delay, options.stall, options.spin, options.seed)?,
         received: AtomicU64::new(0),
         scored: AtomicU64::new(0),
@@ -79,7 +90,22 @@ pub async fn serve(
     })
 }
 
+/// Longer than this nothing else is answered meanwhile: a mistake.
+const LONGEST_BUSY: Duration = Duration::from_secs(1);
+
+/// Computes for so long.
+fn work(busy: Duration) {
+    if busy.is_zero() {
+        return;
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < busy {
+        std::hint::spin_loop();
+    }
+}
+
 struct Score {
+    busy: Duration,
     answering: Answering,
     received: AtomicU64,
     scored: AtomicU64,
@@ -100,6 +126,7 @@ impl ScoreService for Score {
                 "field json: not a JSON array of numbers, as \"[0.1, 0.2]\" is: {e}"
             )));
         }
+        work(self.busy);
         self.answering.wait().await;
         self.scored.fetch_add(1, Ordering::Relaxed);
         let answer = ScoreResponse {

@@ -1,6 +1,7 @@
 //! `plimsoll serve score`.
 
 use clap::Args;
+use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::target::score;
 
 use super::answers::{AnswerFlags, DelayText};
@@ -28,6 +29,10 @@ pub(super) struct Arguments {
         default_value = "5ms"
     )]
     delay: DelayText,
+
+    /// Work for every answer, besides its delay: so long the server computes.
+    #[arg(long, env = "PLIMSOLL_BUSY", value_name = "TIME", default_value = "0s")]
+    busy: Period,
 }
 
 impl ReferenceServer for Arguments {
@@ -40,6 +45,7 @@ impl ReferenceServer for Arguments {
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure> {
         let options = score::ScoreOptions {
             delay: self.delay.0,
+            busy: self.busy.0,
             stall: self.answers.stall.map(|s| s.0),
             spin: self.answers.spin.0,
             seed: self.answers.seed,
