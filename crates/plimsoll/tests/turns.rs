@@ -6,7 +6,7 @@ mod support;
 
 use plimsoll_model::ladder::{LadderRecord, Metric};
 use plimsoll_model::run::Run;
-use support::{Place, told};
+use support::{Place, SCORE, told};
 
 const PLAN: &str = r#"
 name = "score"
@@ -56,7 +56,7 @@ fn rungs_share_one_schedule_and_none_of_its_calls_is_lost() {
     for (n, (at, _)) in arrivals.iter().enumerate() {
         let at = at - start;
         assert!(
-            (*at as f64 - n as f64 / 300.0 * 1e9).abs() <= 2_000.0,
+            (at as f64 - n as f64 / 300.0 * 1e9).abs() <= 2_000.0,
             "{n}: {at}"
         );
     }
@@ -102,6 +102,66 @@ fn what_a_server_works_more_is_found() {
     assert!(out.contains("slower adds to as it was"), "{out}");
     for rung in &record.rungs {
         assert!(rung.median(Metric::ServerCpu).is_some(), "{rung:?}");
+    }
+}
+
+#[test]
+fn services_are_measured_beside_each_other_in_one_command() {
+    let place = Place::new();
+    place.certificates();
+    let plain = place.serve(&["score", "--delay", "0s"]);
+    let tls = [
+        "--tls-cert",
+        "certs/server.crt",
+        "--tls-key",
+        "certs/server.key",
+    ];
+    let secured = place.serve(&[&["score", "--delay", "0s"][..], &tls].concat());
+    let urls = [
+        format!("plain={}", plain.plaintext()),
+        format!("with TLS={}", secured.tls()),
+    ];
+    let load = [
+        "--rate",
+        "200/s",
+        "--duration",
+        "2s",
+        "--ca",
+        "certs/ca.crt",
+    ];
+    let arguments = [
+        &["ladder", &urls[0], &urls[1], "--out", "ladder"],
+        &SCORE[..],
+        &load,
+    ]
+    .concat();
+    let out = place.expect(0, &arguments);
+    let record = LadderRecord::load(&place.path("ladder")).unwrap();
+    let names: Vec<&str> = record.rungs.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(names, ["plain", "with TLS"]);
+    for (rung, security) in record.rungs.iter().zip(["Plaintext", "Tls"]) {
+        assert_eq!(rung.slices[0].errors, 0, "{rung:?}");
+        let run = Run::load(&place.path("ladder").join(&rung.slices[0].run)).unwrap();
+        assert_eq!(format!("{:?}", run.header.security.unwrap()), security);
+        // Whose servers these are is not known here.
+        assert_eq!(rung.median(Metric::ServerCpu), None);
+    }
+    assert!(out.contains("with TLS adds to plain"), "{out}");
+
+    for (arguments, words) in [
+        (vec!["ladder", urls[0].as_str()], "two or more services"),
+        (
+            vec!["ladder", urls[0].as_str(), "plan.toml"],
+            "two or more services",
+        ),
+        (
+            vec!["ladder", "plan.toml", "-m", "a.B/C"],
+            "--method with a plan",
+        ),
+    ] {
+        let output = place.run(&arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(told(&output).contains(words), "{}", told(&output));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The flags of commands that climb.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_model::ladder::LadderRecord;
@@ -16,9 +16,6 @@ use crate::load_flags::LoadFlags;
 /// What is measured, how often, and where it is kept.
 #[derive(Debug, Args)]
 pub(crate) struct ClimbFlags {
-    #[arg(value_name = "PLAN")]
-    pub(crate) plan: PathBuf,
-
     /// A server of your own, instead of the plan's target and of servers that the plan starts.
     #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
     target: Option<String>,
@@ -56,16 +53,16 @@ pub(crate) struct ClimbFlags {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    load: LoadFlags,
+    pub(crate) load: LoadFlags,
 }
 
 impl ClimbFlags {
-    /// The plan's file with the flags laid over it, and its text.
+    /// The plan in the file `plan` with the flags laid over it, and its text.
     ///
     /// # Errors
     /// Where the file can't be read, or is no plan.
-    pub(crate) fn spec(&self, origins: &Origins) -> Result<(Spec, String), Failure> {
-        let (mut spec, text) = read(&self.plan)?;
+    pub(crate) fn spec(&self, plan: &Path, origins: &Origins) -> Result<(Spec, String), Failure> {
+        let (mut spec, text) = read(plan)?;
         if let Some(target) = &self.target {
             spec.target = Some(target.clone());
             if let Some(ladder) = &mut spec.ladder {

@@ -7,7 +7,7 @@ use plimsoll_model::spec::{BinarySpec, CallSpec, GrpcSpec, MessageSpec, PaceSpec
 use plimsoll_model::units::{Period, Size};
 use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 
-use crate::arguments::{Origins, boolish};
+use crate::arguments::{Origins, Strength, boolish};
 use crate::console;
 use crate::environment::Environment;
 use crate::execution::{OutputFlags, Session};
@@ -44,6 +44,22 @@ pub(crate) struct Arguments {
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 
+    #[command(flatten)]
+    call: GrpcFlags,
+
+    #[command(flatten)]
+    rows: RowFlags,
+
+    #[command(flatten)]
+    load: LoadFlags,
+
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// One call of a gRPC method, typed as flags.
+#[derive(Debug, Args)]
+pub(crate) struct GrpcFlags {
     /// What to call: package.Service/Method.
     #[arg(short, long, env = "PLIMSOLL_METHOD", help_heading = "Call")]
     method: Option<String>,
@@ -77,9 +93,6 @@ pub(crate) struct Arguments {
         help_heading = "Call"
     )]
     data_delimited: Vec<String>,
-
-    #[command(flatten)]
-    rows: RowFlags,
 
     /// A .proto file that describes the method; may be given again.
     #[arg(
@@ -194,12 +207,6 @@ pub(crate) struct Arguments {
         help_heading = "Call"
     )]
     max_message: Option<Size>,
-
-    #[command(flatten)]
-    load: LoadFlags,
-
-    #[command(flatten)]
-    output: OutputFlags,
 }
 
 /// What a server with reflection can be asked, instead of loading it.
@@ -267,7 +274,7 @@ pub(crate) fn execute(
         return answer(question, environment);
     }
     let call = CallSpec {
-        grpc: Some(arguments.call()?),
+        grpc: Some(arguments.call.spec()?),
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
@@ -275,8 +282,19 @@ pub(crate) fn execute(
     quick::run(&spec, &arguments.output, environment, session)
 }
 
-impl Arguments {
-    fn call(&self) -> Result<GrpcSpec, Failure> {
+impl GrpcFlags {
+    /// One of these flags that was typed.
+    pub(crate) fn given(origins: &Origins) -> Option<String> {
+        let flags = GrpcFlags::augment_args(clap::Command::new("call"));
+        let typed = |id: &str| origins.strength(id) == Some(Strength::CommandLine);
+        let mut all = flags.get_arguments();
+        let flag = all.find(|flag| typed(flag.get_id().as_str()))?;
+        Some(format!("--{}", flag.get_long()?))
+    }
+
+    /// # Errors
+    /// Where a flag makes no sense, or stdin can't be read.
+    pub(crate) fn spec(&self) -> Result<GrpcSpec, Failure> {
         let mut call = GrpcSpec {
             method: self.method.clone(),
             proto: Some(self.proto.clone()).filter(|p| !p.is_empty()),

@@ -1,15 +1,18 @@
 //! `plimsoll ladder`: what each variant of a plan adds, measured in turn.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
 use plimsoll_model::run::file;
+use plimsoll_model::spec::{CallSpec, LadderSpec, Spec};
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
 
 use crate::arguments::Origins;
 use crate::climbing::{Climb, ClimbFlags};
+use crate::commands::grpc::GrpcFlags;
 use crate::commands::report;
 use crate::console;
 use crate::environment::Environment;
@@ -17,17 +20,30 @@ use crate::execution::Session;
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
+use crate::quick;
 use crate::row_flags::RowFlags;
 
-/// Measure variants of a plan in turn, and tell what each adds.
+/// Measure variants of a plan, or services beside each other, and report what each adds.
 ///
-/// The plan's section [ladder] lists axes with their values; every combination is a rung.
+/// The plan's section [ladder] lists axes with their values; every combination is a rung. In place of
+/// a plan, two or more gRPC services can be given, each a rung.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: what TLS and client certificates add, with a server of ours for each
-  plimsoll ladder plans/score-ladder.toml",
+  plimsoll ladder plans/score-ladder.toml
+Example: what TLS and a proxy add to a service of your own
+  plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 proxied=grpcs://proxy:443 --ca ca.crt \\
+      -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' --rate 500/s",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
+    /// A plan; or two or more services, grpc://HOST:PORT or grpcs://HOST:PORT, each with its name
+    /// before it where it has one: NAME=URL.
+    #[arg(value_name = "PLAN|[NAME=]URL", required = true)]
+    what: Vec<String>,
+
+    #[command(flatten)]
+    call: GrpcFlags,
+
     #[command(flatten)]
     climb: ClimbFlags,
 
@@ -42,16 +58,79 @@ pub(crate) fn execute(
     session: &Session,
 ) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
-    let (mut spec, text) = flags.spec(origins)?;
+    let services: Vec<(&str, &str)> = arguments.what.iter().filter_map(|w| service(w)).collect();
+    let (mut spec, text) = match arguments.what.as_slice() {
+        [plan] if services.is_empty() => {
+            check_for_plan(origins)?;
+            flags.spec(Path::new(plan), origins)?
+        }
+        all if services.len() == all.len() && all.len() > 1 => {
+            (arguments.beside(&services, origins)?, String::new())
+        }
+        _ => {
+            return Err(Failure::usage(
+                "ladder takes one plan, or two or more services",
+                "for example: plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 -m pkg.Service/Method --rate 500/s",
+            ));
+        }
+    };
     arguments.rows.lay_over(&mut spec);
-    let source = Source::File {
-        name: flags.plan.display().to_string(),
-        text: &text,
+    let source = match services.is_empty() {
+        true => Source::File {
+            name: arguments.what[0].clone(),
+            text: &text,
+        },
+        false => Source::Flags,
     };
     let asked = flags.asked("ladder", ladder::fewest_rounds, summary);
     let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
     climb.run(session, |_, run, name| Slice::of(run, name))?;
     conclude(&climb.record, &climb.dir, flags.json)
+}
+
+/// The name, or nothing, and the URL of `NAME=URL`; `None`: it is no URL.
+fn service(typed: &str) -> Option<(&str, &str)> {
+    let scheme = typed.split_once("://")?.0;
+    match scheme.split_once('=') {
+        Some((name, _)) => Some((name, &typed[name.len() + 1..])),
+        None => Some(("", typed)),
+    }
+}
+
+/// # Errors
+/// Where a flag of the call is given beside a plan, which has the call.
+fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
+    match GrpcFlags::given(origins) {
+        None => Ok(()),
+        Some(flag) => Err(Failure::usage(
+            format_args!("{flag} with a plan"),
+            "the plan says what is called, in [call.grpc]; flags of the call are for services that are given as URLs",
+        )),
+    }
+}
+
+impl Arguments {
+    /// A plan whose rungs are these services.
+    fn beside(&self, services: &[(&str, &str)], origins: &Origins) -> Result<Spec, Failure> {
+        let call = CallSpec {
+            grpc: Some(self.call.spec()?),
+            ..CallSpec::default()
+        };
+        let load = &self.climb.load;
+        let mut spec = quick::spec(Some(services[0].1), call, load, origins)?;
+        let rungs = services.iter().map(|(name, url)| {
+            let name = if name.is_empty() { url } else { name };
+            BTreeMap::from([
+                ("name".to_owned(), (*name).into()),
+                ("target".to_owned(), (*url).into()),
+            ])
+        });
+        spec.ladder = Some(LadderSpec {
+            rungs: Some(rungs.collect()),
+            ..LadderSpec::default()
+        });
+        Ok(spec)
+    }
 }
 
 /// A line a round: the medians so far.

@@ -1,7 +1,7 @@
 //! `plimsoll sweep`: files fetched over TLS links of many kinds, each compared with what the
 //! machine can do in memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_engine::tls::limits;
@@ -41,6 +41,9 @@ Example: the same against a server of your own, three times each
         starts (https://HOST:PORT). It has to answer /bytes/N with N bytes")),
     mut_arg("rounds", |arg| arg.help("How often each link is measured [default: 1]")))]
 pub(crate) struct Arguments {
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
     #[command(flatten)]
     climb: ClimbFlags,
 }
@@ -52,9 +55,9 @@ pub(crate) fn execute(
     session: &Session,
 ) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
-    let (spec, text) = flags.spec(origins)?;
+    let (spec, text) = flags.spec(&arguments.plan, origins)?;
     let source = Source::File {
-        name: flags.plan.display().to_string(),
+        name: arguments.plan.display().to_string(),
         text: &text,
     };
     let asked = flags.asked("sweep", |_| 1, round_told);
