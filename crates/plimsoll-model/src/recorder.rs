@@ -298,6 +298,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
+        let mut recorder = Recorder::new(1, false);
+        recorder.messages_sent(0, 0);
+        assert_eq!(recorder.take(None).recorded().count(), 0);
+        recorder.count(0, Count::SessionsOk, 2);
+        recorder.count(0, Count::SessionsOk, 3);
+        recorder.messages_sent(0, 4);
+        let interval = recorder.take(None);
+        let (_, record) = interval.recorded().next().unwrap();
+        assert_eq!(record.measures.as_ref().unwrap().of(Count::SessionsOk), 5);
+        assert_eq!(record.messages.as_ref().unwrap().sent, 4);
+    }
+
+    #[test]
     fn a_failed_call_does_not_enter_the_response_times() {
         let mut recorder = Recorder::new(2, true);
         recorder.due(1, 3);

@@ -85,3 +85,40 @@ pub(super) fn is_lost(trials: &[Trial], rate: f64) -> bool {
     };
     count(Verdict::is_failure) > count(|v| *v == Verdict::Met)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(rate_per_s: f64, length_s: f64, verdict: Verdict) -> Trial {
+        Trial {
+            purpose: Purpose::Narrow,
+            rate_per_s,
+            length_s,
+            took_s: length_s,
+            verdict,
+            achieved_per_s: None,
+            p50_us: None,
+            p99_us: None,
+            p99_9_us: None,
+            mean_us: None,
+            errors_share: None,
+            growth: None,
+            run: None,
+        }
+    }
+
+    #[test]
+    fn only_a_trial_that_failed_and_was_half_as_long_again_outlasts_another() {
+        let met = trial(100.0, 2.0, Verdict::Met);
+        let failed = |rate, length| trial(rate, length, Verdict::Growing);
+        let outlasted = |other| is_outlasted(&[met.clone(), other], &met);
+        assert!(outlasted(failed(100.0, 3.1)) && outlasted(failed(90.0, 5.0)));
+        assert!(
+            !outlasted(failed(100.0, 3.0)),
+            "no longer than half as long again"
+        );
+        assert!(!outlasted(failed(101.0, 5.0)), "at a higher rate");
+        assert!(!outlasted(trial(100.0, 5.0, Verdict::Met)));
+    }
+}

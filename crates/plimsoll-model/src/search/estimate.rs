@@ -408,3 +408,33 @@ fn walk(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -
 
 /// √(2π)
 const ROOT: f64 = 2.506_628_274_631;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a walk can end at: so little that it is not told apart, or any place above that.
+    #[test]
+    fn the_probabilities_of_a_walks_ends_are_one_together() {
+        let normal = Normal::standard();
+        let least = 0.02;
+        for (first, drift, blur) in [
+            (0.0, 0.3, 0.2),
+            (0.4, -0.3, 0.25),
+            (1.0, 0.0, 0.5),
+            (0.1, 1.0, 0.1),
+        ] {
+            let p = |end: f64| walk(&normal, (first, end), least, drift, blur);
+            let step = blur / 400.0;
+            let above: f64 = (0..8_000)
+                .map(|n| p(least + (f64::from(n) + 0.5) * step) * step)
+                .sum();
+            // What stands for hiccups is spread over all ends, and is no density of one.
+            let whole = p(0.0) + above - HICCUP / 10.0 * (1.0 + 8_000.0 * step);
+            assert!(
+                (whole - (1.0 - HICCUP)).abs() < 0.01,
+                "{first}, {drift}, {blur}: {whole}"
+            );
+        }
+    }
+}
