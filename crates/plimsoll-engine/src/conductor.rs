@@ -20,6 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::address::Address;
 use crate::clock::Clock;
+use crate::cores;
 use crate::defect::{self, Defect};
 use crate::driver::Protocol;
 use crate::network::os::{OsNetwork, SocketOptions};
@@ -415,6 +416,9 @@ fn work<P: Protocol>(
     mut hands: Hands,
 ) {
     OsNetwork::sharpen_timers();
+    if share.load.turns.is_some() && share.of == 1 {
+        cores::generator();
+    }
     let options = SocketOptions {
         sources: share.load.source_addresses.clone(),
         spin: share.load.spin,

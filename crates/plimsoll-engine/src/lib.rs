@@ -5,6 +5,7 @@ pub mod address;
 mod addresses;
 pub mod clock;
 pub mod conductor;
+pub mod cores;
 pub mod defect;
 pub mod driver;
 pub mod fault;

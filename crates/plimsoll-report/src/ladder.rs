@@ -77,7 +77,7 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     let invalid = slices().filter(|s| s.is_generator_limited()).count();
     if invalid > 0 && ladder.turns.is_some() {
         notes.push(format!(
-            "{invalid} of {} generator-limited: response times hold the generator's own waits; what waits fell on all rungs alike is in no difference",
+            "{invalid} of {} generator-limited: what a call waited for the generator is in no figure here, but answers may have waited for it, too",
             plural(all as u64, "rung")
         ));
     } else if invalid > 0 {
@@ -174,7 +174,7 @@ pub fn rounds(ladder: &LadderRecord) -> u64 {
 /// What the figures of a rung are.
 pub fn heading(ladder: &LadderRecord) -> &'static str {
     match ladder.turns {
-        Some(_) => "rung",
+        Some(_) => "rung (service times)",
         None => "rung (medians of its slices)",
     }
 }

@@ -3,7 +3,13 @@
 //! A turn is so short that whatever disturbs the machine disturbs the turns of all rungs in a
 //! round alike, so rounds are what is compared: the p50 by the medians of turns in the same round
 //! ([`paired`]), the p99 by a bootstrap of whole blocks of rounds (Künsch 1989), CPU by the seconds
-//! of the run, since that is how often both ends are read.
+//! of the run, since that is how often both ends are read. Times are service times: what the
+//! generator was late is no rung's.
+//!
+//! A busy machine can treat one rung worse than another for longer than a round (its server waits
+//! behind another process). Rounds next to each other are then alike, and say less than as many that
+//! are independent. So rounds are also taken together in ever longer blocks, and the widest interval
+//! counts ([`blocked`]).
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -26,6 +32,9 @@ pub const LEFT_OUT: u32 = 2;
 
 /// The signed-rank interval of more pairs takes long, and is no better.
 const MOST_PAIRS: usize = 400;
+
+/// Fewer blocks would make intervals that hold together far wider by themselves.
+const FEWEST_BLOCKS: usize = 20;
 
 /// Resamples of a bootstrap: the tails of intervals that hold together are thin.
 const RESAMPLES: usize = 8_000;
@@ -60,7 +69,7 @@ pub struct Measured {
     left_out: u32,
     /// By the plan's stages.
     warmup: Vec<bool>,
-    /// Response times in nanoseconds of the calls that count and ended well, by round.
+    /// Service times in nanoseconds of the calls that count and ended well, by round.
     rounds: Vec<Vec<u64>>,
     seconds: Vec<Second>,
 }
@@ -103,7 +112,7 @@ impl Measured {
         if round >= self.rounds.len() {
             self.rounds.resize(round + 1, Vec::new());
         }
-        self.rounds[round].push(sample.response_ns());
+        self.rounds[round].push(sample.service_ns());
     }
 
     /// One interval of the rung's run. Its CPU counts where all of its calls do.
@@ -237,16 +246,33 @@ fn p50(upper: &Measured, lower: &Measured, rounds: &[usize], alpha: f64) -> Opti
         .iter()
         .map(|round| upper.median_us(*round) - lower.median_us(*round))
         .collect();
-    let block = differences.len().div_ceil(MOST_PAIRS).max(1);
-    let blocks: Vec<f64> = differences
-        .chunks(block)
-        .map(|block| {
-            let mut block = block.to_vec();
-            block.sort_by(f64::total_cmp);
-            median(&block)
-        })
-        .collect();
-    paired(&blocks, alpha)
+    blocked(&differences, alpha)
+}
+
+/// The interval of differences that may be alike when they are near each other: the widest of those
+/// by blocks of one, two, four and more of them. Each block stands for itself with its median.
+fn blocked(differences: &[f64], alpha: f64) -> Option<Paired> {
+    let mut block = differences.len().div_ceil(MOST_PAIRS).max(1);
+    let mut widest: Option<Paired> = None;
+    loop {
+        let medians: Vec<f64> = differences
+            .chunks_exact(block)
+            .map(|block| {
+                let mut block = block.to_vec();
+                block.sort_by(f64::total_cmp);
+                median(&block)
+            })
+            .collect();
+        let width = |d: Paired| d.high - d.low;
+        widest = match (widest, paired(&medians, alpha)) {
+            (Some(wide), Some(found)) if width(wide) >= width(found) => Some(wide),
+            (wide, found) => found.or(wide),
+        };
+        block *= 2;
+        if differences.len() / block < FEWEST_BLOCKS {
+            return widest;
+        }
+    }
 }
 
 fn cpu(upper: &Measured, lower: &Measured, metric: Metric, alpha: f64) -> Option<Paired> {
@@ -258,7 +284,7 @@ fn cpu(upper: &Measured, lower: &Measured, metric: Metric, alpha: f64) -> Option
             Some(above - lower.cpu_us_per_call(metric, second.index)?)
         })
         .collect();
-    paired(&differences, alpha)
+    blocked(&differences, alpha)
 }
 
 /// All calls of a rung, the longest first, each with the block of rounds that it is of.
@@ -310,7 +336,7 @@ fn p99(
     random: &mut ChaCha8Rng,
 ) -> Option<Paired> {
     // Long enough that blocks are nearly independent of each other.
-    let block = (rounds.len() as f64).cbrt().ceil() as usize;
+    let block = (rounds.len() / (FEWEST_BLOCKS * 3 / 2)).max((rounds.len() as f64).cbrt() as usize);
     if block == 0 {
         return None;
     }
@@ -321,7 +347,7 @@ fn p99(
     let blocks = upper.calls_by_block.len();
     let supported = |pooled: &Pooled| is_supported(pooled.longest.len() as u64, 0.99);
     // With fewer blocks a resample is hardly another sample.
-    if blocks < 20 || !supported(&upper) || !supported(&lower) {
+    if blocks < FEWEST_BLOCKS || !supported(&upper) || !supported(&lower) {
         return None;
     }
     let difference = |times: &[u64]| upper.p99(times) - lower.p99(times);

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use plimsoll_engine::cores;
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::ladder::Skipped;
 use plimsoll_model::spec::{Network, RungSpec, Secured, WatchSpec};
@@ -23,6 +24,8 @@ pub(super) struct Servers {
     /// Each rung's place in `running`.
     by_rung: Vec<usize>,
     namespace: Option<Namespace>,
+    /// Servers and generators have cores of their own.
+    apart: bool,
     /// Rungs that can't be measured here.
     pub(super) skipped: Vec<Skipped>,
 }
@@ -60,7 +63,10 @@ pub(super) fn start(
     own: bool,
     dir: &Path,
 ) -> Result<Servers, Failure> {
-    let mut servers = Servers::default();
+    let mut servers = Servers {
+        apart: own,
+        ..Servers::default()
+    };
     servers.make_networks(rungs)?;
     let mut started: BTreeMap<(Network, Secured, Vec<String>, usize), usize> = BTreeMap::new();
     for (nth, rung) in rungs.iter_mut().enumerate() {
@@ -209,8 +215,11 @@ impl Servers {
                 command.arg("--tls-client-ca").arg(&set.ca_cert);
             }
         }
-        let child = command
-            .spawn()
+        let spawned = match self.apart {
+            true => cores::for_server(|| command.spawn()),
+            false => command.spawn(),
+        };
+        let child = spawned
             .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
         let mut server = Server {
             child,
