@@ -13,7 +13,7 @@ cd "$(dirname "$0")"
 seconds=${1:?"usage: fuzz/run.sh SECONDS [TARGET...]"}
 shift
 [ $# -gt 0 ] || set -- h2_driver canned_server hpack_decode http1_answers tls_records \
-    tls_handshakes websocket_frames api_answers resp_replies bolt_driver hessian_decode s_time_output hold_driver
+    tls_handshakes websocket_frames api_answers bolt_driver hessian_decode s_time_output hold_driver
 
 CARGO_TARGET_DIR=$PWD/target
 # Given with --target so that build scripts are built without them.

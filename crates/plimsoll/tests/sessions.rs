@@ -712,6 +712,78 @@ fn variables_of_session_load_tests_are_understood_and_fill_their_folder() {
     assert!(support::told(&output).contains("JWT_ALGORITHM: `RS256`"));
 }
 
+#[test]
+fn a_redis_that_refuses_is_told_at_the_start() {
+    let place = Place::new();
+    // Free again when it is known.
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port().to_string()
+    };
+    let _redis = Ended(
+        std::process::Command::new("redis-server")
+            .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
+            .args(["--requirepass", "right"])
+            .current_dir(place.path(""))
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .expect("redis-server is installed: tests/setup.sh tests"),
+    );
+    let refused = |url: String, flags: &[&str]| {
+        let mut command = place.command(&["relay", "gateway", "--listen", "127.0.0.1:0"]);
+        command.args(["--redis", &url]).args(flags);
+        command.env("JWT_SECRET", "a secret for tests, of 32 bytes and more");
+        let output = support::output(&mut command, Duration::from_secs(60));
+        let said = support::told(&output);
+        assert!(
+            !output.status.success() && !said.contains("wrong"),
+            "{said}"
+        );
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let limit = std::time::Instant::now() + Duration::from_secs(60);
+    // It may not listen yet.
+    let said = loop {
+        let said = refused(format!("redis://:wrong@127.0.0.1:{port}"), &[]);
+        if !said.contains("is not reachable") || std::time::Instant::now() > limit {
+            break said;
+        }
+    };
+    assert!(
+        said.contains(&format!("redis at 127.0.0.1:{port} answered: WRONGPASS")),
+        "{said}"
+    );
+    std::fs::write(place.path("junk.pem"), "junk").unwrap();
+    for (url, flags, needle) in [
+        ("redis://a:0", &[][..], "`0` is not a port"),
+        ("http://:wrong@a", &[], "`http` is not a scheme"),
+        ("redis://a", &["--redis-ca", "junk.pem"], "write rediss://"),
+        (
+            "rediss://a",
+            &["--redis-ca", "none.pem"],
+            "--redis-ca: can't read none.pem",
+        ),
+        (
+            "rediss://a",
+            &["--redis-ca", "junk.pem"],
+            "no CA certificate in PEM",
+        ),
+    ] {
+        let said = refused(url.to_owned(), flags);
+        assert!(said.contains(needle), "{url} {flags:?}: {said}");
+    }
+}
+
+/// Killed when dropped.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A script of `tests/peers`, in the environment that has websockets.
 fn python(place: &Place, script: &str) -> std::process::Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

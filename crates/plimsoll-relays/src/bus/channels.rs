@@ -34,6 +34,8 @@ impl Upstream for NoUpstream {
 struct Channel {
     listeners: Vec<(u64, Arc<dyn Sink>)>,
     acknowledged: bool,
+    /// Messages passed by while it was not subscribed.
+    interrupted: bool,
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -76,6 +78,7 @@ impl<U: Upstream> Channels<U> {
             Channel {
                 listeners: Vec::with_capacity(1),
                 acknowledged: acknowledged_at_once,
+                interrupted: false,
                 waiting: Vec::new(),
             }
         });
@@ -91,12 +94,27 @@ impl<U: Upstream> Channels<U> {
     /// The server has acknowledged the subscription.
     pub(super) fn acknowledge(&self, name: &str) {
         if let Some(channel) = self.lock().get_mut(name) {
-            channel.acknowledged = true;
+            // Again: it was lost in between.
+            let again = std::mem::replace(&mut channel.acknowledged, true);
             for waiting in channel.waiting.drain(..) {
                 // Whoever waited may have given up.
                 let _ = waiting.send(());
             }
+            if std::mem::take(&mut channel.interrupted) || again {
+                channel.listeners.iter().for_each(|(_, sink)| sink.resync());
+            }
         }
+    }
+
+    /// The server has ended a subscription; whether somebody still listens.
+    pub(super) fn interrupt(&self, name: &str) -> bool {
+        let mut map = self.lock();
+        let Some(channel) = map.get_mut(name) else {
+            return false;
+        };
+        channel.acknowledged = false;
+        channel.interrupted = true;
+        true
     }
 
     /// The connection is gone: no channel is subscribed.

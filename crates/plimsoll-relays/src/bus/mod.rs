@@ -35,6 +35,8 @@ pub const RENEW_EVERY: Duration = Duration::from_secs(20);
 pub enum BusError {
     #[error("redis at {0} is not reachable at the moment")]
     Down(String),
+    #[error("redis at {address} is not reachable: {why}")]
+    Away { address: String, why: String },
     #[error("redis at {address} answered: {message}")]
     Refused { address: String, message: String },
     #[error("redis at {0} did not answer within {1:?}")]
@@ -98,13 +100,18 @@ pub enum Way {
     Up,
 }
 
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Down => "down",
+            Way::Up => "up",
+        }
+    }
+}
+
 /// The channel's name: `session:{id}:down` or `session:{id}:up`.
 pub fn channel(session: &str, way: Way) -> String {
-    let way = match way {
-        Way::Down => "down",
-        Way::Up => "up",
-    };
-    format!("session:{session}:{way}")
+    format!("session:{session}:{}", way.name())
 }
 
 /// Names a log that begins now: milliseconds since 1970.
@@ -330,10 +337,9 @@ impl Bus {
         way: Way,
         sink: Arc<dyn Sink>,
     ) -> Result<Listening, BusError> {
-        let name = channel(session, way);
         match self {
-            Bus::Embedded(bus) => Ok(bus.listen(&name, sink)),
-            Bus::Redis(redis) => redis.listen(&name, sink).await,
+            Bus::Embedded(bus) => Ok(bus.listen(&channel(session, way), sink)),
+            Bus::Redis(redis) => redis.listen(&redis.channel(session, way), sink).await,
         }
     }
 
@@ -342,10 +348,16 @@ impl Bus {
     /// # Errors
     /// When the bus can't be reached.
     pub async fn send_up(&self, session: &str, payload: &[u8]) -> Result<u64, BusError> {
-        let name = channel(session, Way::Up);
         match self {
-            Bus::Embedded(bus) => Ok(bus.publish(&name, &Bytes::copy_from_slice(payload))),
-            Bus::Redis(redis) => redis.publish(&name, payload).await,
+            Bus::Embedded(bus) => {
+                let name = channel(session, Way::Up);
+                Ok(bus.publish(&name, &Bytes::copy_from_slice(payload)))
+            }
+            Bus::Redis(redis) => {
+                redis
+                    .publish(&redis.channel(session, Way::Up), payload)
+                    .await
+            }
         }
     }
 

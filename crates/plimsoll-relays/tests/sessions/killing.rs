@@ -68,7 +68,7 @@ impl Killer {
 }
 
 /// Everything was received, once and in order.
-fn whole(record: &StageRecord, queries: u64) {
+pub(crate) fn whole(record: &StageRecord, queries: u64) {
     let told = || format!("{:?} {:?}", record.outcomes, record.measures);
     assert_eq!((record.due, record.ok()), (queries, queries), "{}", told());
     assert_eq!(of(record, Count::TokensReceived), queries * 18);

@@ -56,6 +56,10 @@ impl Loading {
         }
     }
 
+    pub(crate) fn within(self, deadline: Duration) -> Loading {
+        Loading { deadline, ..self }
+    }
+
     /// Puts the load on, and merges what was recorded.
     pub(crate) async fn carry_out(self, api: SocketAddr, socket: SocketAddr) -> StageRecord {
         let calls = u64::from(self.clients) * u64::from(self.queries);

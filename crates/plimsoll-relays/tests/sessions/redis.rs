@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener as StdListener;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -17,63 +16,68 @@ use crate::client::{Client, numbers};
 use crate::load::{Loading, of};
 use crate::stack::{GatewayProcess, Stack, quick};
 
+pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
+
 /// A redis-server on a free port, without persistence, killed when dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
     child: Child,
-    _dir: tempfile::TempDir,
-    path: PathBuf,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+pub(crate) fn free_port() -> u16 {
+    let listener = StdListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 impl Server {
     pub(crate) fn start() -> Server {
-        let port = StdListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().to_owned();
-        let child = Server::spawn(port, &path);
-        Server {
-            port,
-            child,
-            _dir: dir,
-            path,
-        }
+        Server::configured("")
     }
 
-    fn spawn(port: u16, dir: &std::path::Path) -> Child {
+    /// With lines of its configuration, in which PORT is its own and DIR its folder. Listens
+    /// without TLS where they say nothing else.
+    pub(crate) fn configured(lines: &str) -> Server {
+        let port = free_port();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().display().to_string();
+        let lines = lines
+            .replace("PORT", &port.to_string())
+            .replace("DIR", &path);
+        let config =
+            format!("port {port}\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndir {path}\n{lines}\n");
+        std::fs::write(dir.path().join("redis.conf"), config).unwrap();
+        let child = Server::spawn(port, dir.path(), lines.contains("sentinel"));
+        Server { port, child, dir }
+    }
+
+    fn spawn(port: u16, dir: &std::path::Path, sentinel: bool) -> Child {
         let child = Command::new("redis-server")
-            .args([
-                "--port",
-                &port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-            ])
-            .args(["--appendonly", "no", "--dir"])
-            .arg(dir)
+            .arg(dir.join("redis.conf"))
+            .args(sentinel.then_some("--sentinel"))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("redis-server is installed: tests/setup.sh tests");
         let limit = Instant::now() + Duration::from_secs(60);
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let listens = || {
+            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+                || std::os::unix::net::UnixStream::connect(dir.join("socket")).is_ok()
+        };
+        while !listens() {
             assert!(Instant::now() < limit, "redis-server does not listen");
             std::thread::sleep(Duration::from_millis(10));
         }
         child
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Ends all connections of clients, as a lost network would.
-    fn drop_connections(&self) {
+    pub(crate) fn drop_connections(&self) {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream
             .write_all(b"CLIENT KILL TYPE normal\r\nCLIENT KILL TYPE pubsub\r\n")
@@ -92,8 +96,8 @@ impl Server {
         String::from_utf8_lossy(&answer[..n]).into_owned()
     }
 
-    fn restart(&mut self) {
-        self.child = Server::spawn(self.port, &self.path);
+    pub(crate) fn restart(&mut self) {
+        self.child = Server::spawn(self.port, self.dir.path(), false);
     }
 
     pub(crate) async fn bus(&self) -> Bus {
@@ -112,7 +116,7 @@ async fn sharded_channels_carry_the_same_sessions() {
             ..RedisOptions::default()
         };
         let bus = Bus::redis(address, options);
-        bus.ready(Duration::from_secs(10)).await.unwrap();
+        bus.ready(READY_LIMIT).await.unwrap();
         bus
     };
     let stack = Stack::on(sharded().await, quick(), GatewayOptions::default());
@@ -125,7 +129,7 @@ async fn sharded_channels_carry_the_same_sessions() {
     server.kill();
     server.restart();
     for bus in [&stack.bus, &sharded().await] {
-        bus.ready(Duration::from_secs(10)).await.unwrap();
+        bus.ready(READY_LIMIT).await.unwrap();
     }
     let record = Loading::closed(5, 1)
         .carry_out(stack.api, gateway.address)
@@ -136,7 +140,7 @@ async fn sharded_channels_carry_the_same_sessions() {
 pub(crate) async fn bus_at(address: std::net::SocketAddr) -> Bus {
     let address = format!("redis://{address}").parse().unwrap();
     let bus = Bus::redis(address, RedisOptions::default());
-    bus.ready(Duration::from_secs(10)).await.unwrap();
+    bus.ready(READY_LIMIT).await.unwrap();
     bus
 }
 
@@ -290,8 +294,14 @@ async fn an_empty_redis_is_told_of_the_sessions_that_are_known() {
     let epoch = client.until_done().await[0]["epoch"].as_u64().unwrap();
 
     // A connection that is lost loses no data: what is over stays over.
+    let before = stack.bus.generation();
     server.drop_connections();
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let limit = Instant::now() + Duration::from_secs(60);
+    while stack.bus.generation() == before {
+        assert!(Instant::now() < limit, "the loss is not noticed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stack.bus.ready(READY_LIMIT).await.unwrap();
     assert_eq!(run(&closed).await, 404);
 
     server.kill();

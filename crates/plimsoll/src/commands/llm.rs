@@ -167,7 +167,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     let (stats, relayed) = runtime(arguments.workers)
         .map_err(Failure::error)?
         .block_on(async move {
-            let bus = match arguments.bus.connect() {
+            let bus = match arguments.bus.connect()? {
                 Some(bus) => bus,
                 None => Bus::embedded(arguments.bus.session_ttl.0),
             };

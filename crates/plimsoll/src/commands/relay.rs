@@ -287,14 +287,42 @@ impl SecretFlags {
 /// The bus between backends and gateways.
 #[derive(Debug, Args)]
 pub(super) struct BusFlags {
-    /// The Redis server: redis://[USER:PASSWORD@]HOST:PORT[/DATABASE].
+    /// Redis: redis://[USER:PASSWORD@]HOST:PORT[/DATABASE], rediss:// over TLS, unix:///PATH,
+    /// redis-sentinel://HOST:PORT,…/MASTER, redis-cluster://HOST:PORT,…
     #[arg(
         long,
         env = "PLIMSOLL_REDIS",
         value_name = "URL",
         hide_env_values = true
     )]
-    pub(super) redis: Option<RedisAddress>,
+    pub(super) redis: Option<String>,
+
+    /// The CA of Redis (PEM), in place of the system's CAs.
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS_CA",
+        value_name = "FILE",
+        requires = "redis"
+    )]
+    redis_ca: Option<PathBuf>,
+
+    /// The certificate chain to show to Redis (PEM): mutual TLS.
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS_CERT",
+        value_name = "FILE",
+        requires = "redis_key"
+    )]
+    redis_cert: Option<PathBuf>,
+
+    /// Its private key (PEM).
+    #[arg(
+        long,
+        env = "PLIMSOLL_REDIS_KEY",
+        value_name = "FILE",
+        requires_all = ["redis", "redis_cert"]
+    )]
+    redis_key: Option<PathBuf>,
 
     /// Connections that carry the subscriptions of all sessions.
     #[arg(long, env = "PLIMSOLL_SUBSCRIBERS", value_name = "N", default_value_t = 2,
@@ -317,14 +345,42 @@ pub(super) struct BusFlags {
 
 impl BusFlags {
     /// The bus over Redis, where one is named.
-    pub(super) fn connect(&self) -> Option<Bus> {
-        let address = self.redis.clone()?;
+    pub(super) fn connect(&self) -> Result<Option<Bus>, Failure> {
+        let Some(url) = &self.redis else {
+            return Ok(None);
+        };
+        // Not by the parser of the arguments, whose errors would repeat the password.
+        let address = url.parse().map_err(|e: String| {
+            Failure::usage(
+                format_args!("--redis: {e}"),
+                "for example: --redis redis://127.0.0.1:6379",
+            )
+        })?;
         let options = RedisOptions {
             subscribers: usize::from(self.subscribers),
             ttl: self.session_ttl.0,
             sharded: self.sharded,
         };
-        Some(Bus::redis(address, options))
+        Ok(Some(Bus::redis(self.trusting(address)?, options)))
+    }
+
+    /// The address with what TLS needs.
+    fn trusting(&self, address: RedisAddress) -> Result<RedisAddress, Failure> {
+        let read = |flag: &str, path: &Option<PathBuf>| match path {
+            None => Ok(None),
+            Some(path) => input::read(path).map(Some).map_err(|e| {
+                Failure::error(format_args!("{flag}: can't read {}: {e}", path.display()))
+            }),
+        };
+        let authorities = read("--redis-ca", &self.redis_ca)?;
+        let certificate = read("--redis-cert", &self.redis_cert)?;
+        let client = certificate.zip(read("--redis-key", &self.redis_key)?);
+        if authorities.is_none() && client.is_none() {
+            return Ok(address);
+        }
+        address
+            .with_certificates(authorities, client)
+            .map_err(|e| Failure::error(format_args!("--redis-ca, --redis-cert, --redis-key: {e}")))
     }
 }
 
@@ -477,7 +533,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     let metrics = runtime(arguments.workers)
         .map_err(Failure::error)?
         .block_on(async {
-            let bus = match arguments.bus.connect() {
+            let bus = match arguments.bus.connect()? {
                 Some(bus) => bus,
                 None => Bus::embedded(arguments.bus.session_ttl.0),
             };

@@ -1,24 +1,183 @@
-//! Where a Redis server is: `redis://[user:password@]host:port[/database]`.
+//! Where Redis is: one server, over TCP, TLS or a unix socket; whichever server the Sentinels
+//! call the master; or a cluster. The client library connects to each of them.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-/// The parts of a `redis://` URL. Shows itself without the password.
-#[derive(Clone, PartialEq, Eq)]
+use redis::aio::AsyncPushSender;
+use redis::cluster::ClusterClientBuilder;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo,
+    IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, RedisResult, TlsCertificates,
+    TlsMode,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use super::link::{CONNECT_LIMIT, Connection, SILENT_LIMIT};
+
+/// Tries of a cluster's command that is redirected, or whose node is failing over.
+const CLUSTER_TRIES: u32 = 5;
+const CLUSTER_LONGEST_PAUSE_MS: u64 = 200;
+const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
+
+/// The parts of a URL. Shows itself without the password.
+#[derive(Clone)]
 pub struct RedisAddress {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
-    pub(super) database: u32,
+    place: Place,
+    /// Of the servers; Sentinels have none.
+    settings: RedisConnectionInfo,
+    tls: bool,
+    certificates: Option<TlsCertificates>,
+}
+
+#[derive(Clone)]
+enum Place {
+    Server(ConnectionAddr),
+    Sentinel {
+        nodes: Vec<ConnectionAddr>,
+        master: String,
+    },
+    Cluster(Vec<ConnectionAddr>),
+}
+
+impl RedisAddress {
+    /// With certificates in PEM: of those who sign the servers' (the system's without), and of
+    /// this client, with its key.
+    ///
+    /// # Errors
+    /// Where they can't be used, or the address is not one of TLS.
+    pub fn with_certificates(
+        mut self,
+        authorities: Option<Vec<u8>>,
+        client: Option<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<RedisAddress, String> {
+        if !self.tls {
+            return Err("certificates are for TLS: write rediss://".to_owned());
+        }
+        if let Some(pem) = &authorities
+            && CertificateDer::pem_slice_iter(pem).next().is_none()
+        {
+            return Err("no CA certificate in PEM".to_owned());
+        }
+        let certificates = TlsCertificates {
+            root_cert: authorities,
+            client_tls: client.map(|(client_cert, client_key)| ClientTlsConfig {
+                client_cert,
+                client_key,
+            }),
+        };
+        // The library reads them where a client is made.
+        Client::build_with_tls(
+            address("localhost", DEFAULT_PORT, true),
+            certificates.clone(),
+        )
+        .map_err(|e| e.to_string())?;
+        self.certificates = Some(certificates);
+        Ok(self)
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.place, Place::Cluster(_))
+    }
+
+    /// Connects; `push` gets what the server sends unasked.
+    pub(super) async fn connect(&self, push: impl AsyncPushSender) -> RedisResult<Connection> {
+        let push = Arc::new(push);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_response_timeout(None)
+            .set_push_sender(Arc::clone(&push));
+        match &self.place {
+            Place::Server(address) => {
+                let info = self.info(address)?;
+                let client = match &self.certificates {
+                    Some(certificates) => Client::build_with_tls(info, certificates.clone())?,
+                    None => Client::open(info)?,
+                };
+                let connection = client.get_multiplexed_async_connection_with_config(&config);
+                connection.await.map(Connection::One)
+            }
+            Place::Sentinel { nodes, master } => {
+                let mut client = self.sentinels(nodes, master)?;
+                let connection = client.get_async_connection_with_config(&config);
+                connection.await.map(Connection::One)
+            }
+            Place::Cluster(nodes) => {
+                let nodes: RedisResult<Vec<_>> = nodes.iter().map(|node| self.info(node)).collect();
+                let mut client = ClusterClientBuilder::new(nodes?)
+                    .push_sender(push)
+                    .connection_timeout(CONNECT_LIMIT)
+                    .response_timeout(SILENT_LIMIT)
+                    .retries(CLUSTER_TRIES)
+                    .max_retry_wait(CLUSTER_LONGEST_PAUSE_MS);
+                if let Some(certificates) = &self.certificates {
+                    client = client.certs(certificates.clone());
+                }
+                let client = client.build()?;
+                client.get_async_connection().await.map(Connection::Cluster)
+            }
+        }
+    }
+
+    fn info(&self, address: &ConnectionAddr) -> RedisResult<ConnectionInfo> {
+        let info = address.clone().into_connection_info()?;
+        Ok(info.set_redis_settings(self.settings.clone()))
+    }
+
+    /// Asked anew at each connection, for the master may be another by then.
+    fn sentinels(&self, nodes: &[ConnectionAddr], master: &str) -> RedisResult<SentinelClient> {
+        let mut client =
+            SentinelClientBuilder::new(nodes.iter().cloned(), master, SentinelServerType::Master)?
+                .set_client_to_redis_protocol(ProtocolVersion::RESP3)
+                .set_client_to_redis_db(self.settings.db());
+        if let Some(user) = self.settings.username() {
+            client = client.set_client_to_redis_username(user);
+        }
+        if let Some(password) = self.settings.password() {
+            client = client.set_client_to_redis_password(password);
+        }
+        if self.tls {
+            client = client.set_client_to_redis_tls_mode(TlsMode::Secure);
+        }
+        if let Some(certificates) = &self.certificates {
+            client = client
+                .set_client_to_redis_certificates(certificates.clone())
+                .set_client_to_sentinel_certificates(certificates.clone());
+        }
+        client.build()
+    }
+}
+
+fn address(host: &str, port: u16, tls: bool) -> ConnectionAddr {
+    let host = host.to_owned();
+    match tls {
+        false => ConnectionAddr::Tcp(host, port),
+        true => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            tls_params: None,
+        },
+    }
 }
 
 impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
+        let (nodes, master) = match &self.place {
+            Place::Server(address) => (std::slice::from_ref(address), None),
+            Place::Sentinel { nodes, master } => (&nodes[..], Some(master)),
+            Place::Cluster(nodes) => (&nodes[..], None),
+        };
+        for (i, node) in nodes.iter().enumerate() {
+            write!(f, "{}{node}", if i == 0 { "" } else { "," })?;
+        }
+        match master {
+            Some(master) => write!(f, "/{master}"),
+            None => Ok(()),
         }
     }
 }
@@ -34,45 +193,125 @@ impl FromStr for RedisAddress {
 
     /// The error does not repeat the URL, which may hold a password.
     fn from_str(url: &str) -> Result<RedisAddress, String> {
-        let rest = url
-            .strip_prefix("redis://")
+        let (scheme, rest) = url
+            .split_once("://")
             .ok_or("no scheme: write redis://HOST:PORT")?;
-        let (address, database) = match rest.split_once('/') {
-            None | Some((_, "")) => (rest.trim_end_matches('/'), 0),
-            Some((address, number)) => (
-                address,
-                number
-                    .parse()
-                    .map_err(|_| format!("`{number}` is not a database number"))?,
-            ),
+        let (tls, sentinel, cluster) = match scheme {
+            "redis" => (false, false, false),
+            "rediss" => (true, false, false),
+            "redis-sentinel" => (false, true, false),
+            "rediss-sentinel" => (true, true, false),
+            "redis-cluster" => (false, false, true),
+            "rediss-cluster" => (true, false, true),
+            "unix" | "redis+unix" => return socket(url),
+            other => {
+                return Err(format!(
+                    "`{other}` is not a scheme: use redis, rediss, unix, redis-sentinel, \
+                     rediss-sentinel, redis-cluster or rediss-cluster"
+                ));
+            }
         };
-        let (credentials, address) = match address.rsplit_once('@') {
-            None => (None, address),
-            Some((credentials, address)) => (Some(credentials), address),
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (credentials, hosts) = match authority.rsplit_once('@') {
+            None => (None, authority),
+            Some((credentials, hosts)) => (Some(credentials), hosts),
         };
-        let (user, password) = match credentials.map(|c| c.split_once(':').unwrap_or(("", c))) {
-            None => (None, None),
-            Some(("", password)) => (None, Some(password.to_owned())),
-            Some((user, password)) => (Some(user.to_owned()), Some(password.to_owned())),
+        let default_port = if sentinel {
+            DEFAULT_SENTINEL_PORT
+        } else {
+            DEFAULT_PORT
         };
-        let (host, port) = address.rsplit_once(':').unwrap_or((address, "6379"));
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() {
-            return Err("no host: write redis://HOST:PORT".to_owned());
-        }
-        let port = port
-            .parse()
-            .ok()
-            .filter(|port| *port != 0)
-            .ok_or_else(|| format!("`{port}` is not a port: use 1 to 65535"))?;
+        let mut nodes = hosts
+            .split(',')
+            .map(|node| {
+                host_and_port(node, default_port).map(|(host, port)| address(host, port, tls))
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let (master, database) = match sentinel {
+            true => path.split_once('/').unwrap_or((path, "")),
+            false => ("", path),
+        };
+        let database = match database {
+            "" => 0,
+            number => number
+                .parse::<u32>()
+                .map_err(|_| format!("`{number}` is not a database number"))?,
+        };
+        let place = match (sentinel, cluster) {
+            (true, _) if master.is_empty() => {
+                return Err(
+                    "no name of a master: write redis-sentinel://HOST:PORT/MASTER".to_owned(),
+                );
+            }
+            (true, _) => Place::Sentinel {
+                nodes,
+                master: master.to_owned(),
+            },
+            (_, true) if database != 0 => {
+                return Err(format!("a cluster has no database {database}, only 0"));
+            }
+            (_, true) => Place::Cluster(nodes),
+            _ if nodes.len() > 1 => {
+                return Err("several hosts: write redis-cluster:// or redis-sentinel://".to_owned());
+            }
+            _ => Place::Server(nodes.remove(0)),
+        };
         Ok(RedisAddress {
-            host: host.to_owned(),
-            port,
-            user,
-            password,
-            database,
+            place,
+            settings: settings(credentials)?.set_db(i64::from(database)),
+            tls,
+            certificates: None,
         })
     }
+}
+
+fn host_and_port(node: &str, default_port: u16) -> Result<(&str, u16), String> {
+    let (host, port) = match node.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => match node.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (node, None),
+        },
+    };
+    if host.is_empty() {
+        return Err("no host: write redis://HOST:PORT".to_owned());
+    }
+    match port {
+        None => Ok((host, default_port)),
+        Some(port) => match port.parse() {
+            Ok(number) if number != 0 => Ok((host, number)),
+            _ => Err(format!("`{port}` is not a port: use 1 to 65535")),
+        },
+    }
+}
+
+/// Of `USER:PASSWORD`, `:PASSWORD` or `PASSWORD`, in which `%` escapes as in any URL.
+fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
+    let settings = match credentials {
+        None => RedisConnectionInfo::default(),
+        Some(credentials) => {
+            let colon = if credentials.contains(':') { "" } else { ":" };
+            let info = format!("redis://{colon}{credentials}@host").into_connection_info();
+            let info =
+                info.map_err(|_| "user or password: escape what is special in URLs with %")?;
+            info.redis_settings().clone()
+        }
+    };
+    Ok(settings.set_protocol(ProtocolVersion::RESP3))
+}
+
+/// As the client library has it: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
+fn socket(url: &str) -> Result<RedisAddress, String> {
+    let info = url.into_connection_info().map_err(|e| match e.detail() {
+        Some(detail) => detail.to_owned(),
+        None => "no path: write unix:///PATH".to_owned(),
+    })?;
+    Ok(RedisAddress {
+        place: Place::Server(info.addr().clone()),
+        settings: (info.redis_settings().clone()).set_protocol(ProtocolVersion::RESP3),
+        tls: false,
+        certificates: None,
+    })
 }
 
 #[cfg(test)]
@@ -81,27 +320,49 @@ mod tests {
 
     #[test]
     fn urls_are_split_and_passwords_not_shown() {
-        let full: RedisAddress = "redis://me:se@cret@[::1]:6380/2".parse().unwrap();
-        assert_eq!(full.user.as_deref(), Some("me"));
-        assert_eq!(full.password.as_deref(), Some("se@cret"));
+        let parsed = |url: &str| url.parse::<RedisAddress>().unwrap();
+        let full = parsed("redis://me:se@c%2fret@[::1]:6380/2");
+        assert_eq!(full.settings.username(), Some("me"));
+        assert_eq!(full.settings.password(), Some("se@c/ret"));
+        assert_eq!(full.settings.db(), 2);
+        for (url, shown) in [
+            ("redis://me:secret@[::1]:6380/2", "::1:6380"),
+            ("redis://localhost", "localhost:6379"),
+            ("rediss://secret@localhost", "localhost:6379"),
+            ("unix:///run/redis.sock?pass=secret", "/run/redis.sock"),
+            ("redis+unix:///run/redis.sock", "/run/redis.sock"),
+            ("redis-sentinel://:secret@a,b:1/main/3", "a:26379,b:1/main"),
+            ("rediss-cluster://:secret@a,b:1", "a:6379,b:1"),
+        ] {
+            let address = parsed(url);
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(format!("{address:?}"), format!("RedisAddress({shown})"));
+        }
         assert_eq!(
-            (full.host.as_str(), full.port, full.database),
-            ("::1", 6380, 2)
+            parsed("redis://secret@a").settings.password(),
+            Some("secret")
         );
-        assert_eq!(
-            format!("{full} {full:?}"),
-            "[::1]:6380 RedisAddress([::1]:6380)"
-        );
-        let short: RedisAddress = "redis://localhost".parse().unwrap();
-        assert_eq!((short.port, short.password), (6379, None));
+        assert_eq!(parsed("redis-sentinel://a/main/3").settings.db(), 3);
         for (url, needle) in [
             ("localhost:1", "no scheme"),
+            ("http://localhost:1", "`http` is not a scheme"),
             ("redis://", "no host"),
             ("redis://a:0", "`0` is not a port"),
             ("redis://a:1/x", "`x` is not a database"),
+            ("redis://a,b", "several hosts"),
+            ("redis-cluster://a,b/1", "no database 1"),
+            ("redis-sentinel://a,b", "no name of a master"),
         ] {
             let error = url.parse::<RedisAddress>().unwrap_err();
             assert!(error.contains(needle), "{url}: {error}");
         }
+        let error = parsed("redis://a")
+            .with_certificates(None, None)
+            .unwrap_err();
+        assert!(error.contains("rediss://"), "{error}");
+        let junk = Some((b"junk".to_vec(), b"junk".to_vec()));
+        assert!(parsed("rediss://a").with_certificates(None, junk).is_err());
+        let none = Some(b"junk".to_vec());
+        assert!(parsed("rediss://a").with_certificates(none, None).is_err());
     }
 }

@@ -2,34 +2,33 @@
 //! the number of sessions.
 
 mod address;
-mod line;
+mod commands;
+mod link;
 mod offers;
-mod resp;
+mod subscriber;
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::redis::Value;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 pub use address::RedisAddress;
 
-use super::channels::{Channels, Upstream};
+use super::channels::Channels;
 use super::{
-    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped,
-    Way, channel,
+    BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped, Way,
 };
-use line::{Line, Traffic};
-use resp::{Reply, put_command};
+use commands::Commands;
+use link::{Link, words_of};
+use subscriber::Subscriber;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// Channels in one SUBSCRIBE.
-const SUBSCRIBE_AT_ONCE: usize = 512;
 const AFTER_CLOSE_SECONDS: &str = "60";
 /// How long the lock of a run lasts that its backend does not renew, because it was killed.
 const LEASE_SECONDS: &[u8] = b"60";
@@ -41,11 +40,6 @@ const NOTE_STOPPED: &[u8] = b"local old = redis.call('GET', KEYS[1]) \
     end \
     redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'EX', ARGV[3]) \
     return 1";
-/// Whoever makes this key names the data that Redis holds from then on: under another name
-/// all the sessions are gone.
-const DATA_KEY: &[u8] = b"session:data";
-/// Those who know a session have told a Redis that lost it by then.
-const TOLD_LIMIT: Duration = Duration::from_secs(3);
 const TOLD_POLL: Duration = Duration::from_millis(50);
 
 /// How the bus uses Redis.
@@ -56,7 +50,7 @@ pub struct RedisOptions {
     /// A session and its log are forgotten this long after the last run.
     pub ttl: Duration,
     /// Sharded channels (Redis 7): cheaper, and another kind than the plain ones, so that
-    /// all who publish and all who subscribe have to agree.
+    /// all who publish and all who subscribe have to agree. A cluster has them in any case.
     pub sharded: bool,
 }
 
@@ -66,9 +60,6 @@ struct Words {
     unsubscribe: &'static [u8],
     publish: &'static [u8],
     count: &'static [u8],
-    /// What replies begin with.
-    subscribed: &'static [u8],
-    message: &'static [u8],
 }
 
 static PLAIN: Words = Words {
@@ -76,8 +67,6 @@ static PLAIN: Words = Words {
     unsubscribe: b"UNSUBSCRIBE",
     publish: b"PUBLISH",
     count: b"NUMSUB",
-    subscribed: b"subscribe",
-    message: b"message",
 };
 
 static SHARDED: Words = Words {
@@ -85,8 +74,6 @@ static SHARDED: Words = Words {
     unsubscribe: b"SUNSUBSCRIBE",
     publish: b"SPUBLISH",
     count: b"SHARDNUMSUB",
-    subscribed: b"ssubscribe",
-    message: b"smessage",
 };
 
 impl Default for RedisOptions {
@@ -103,8 +90,8 @@ impl Default for RedisOptions {
 pub struct Redis {
     ttl_seconds: String,
     words: &'static Words,
-    commands: Arc<Line>,
-    answers: Arc<Answers>,
+    clustered: bool,
+    commands: Arc<Commands>,
     subscribers: Vec<Arc<Channels<Subscriber>>>,
     hasher: RandomState,
     tasks: Vec<AbortHandle>,
@@ -120,131 +107,144 @@ impl Drop for Redis {
 
 impl Redis {
     pub(super) fn start(address: RedisAddress, options: RedisOptions) -> Arc<Redis> {
-        let words = if options.sharded { &SHARDED } else { &PLAIN };
-        let commands = Line::new(address.clone());
-        let answers = Arc::new(Answers::default());
-        let mut tasks = vec![
-            tokio::spawn(Arc::clone(&commands).keep(Arc::clone(&answers) as Arc<dyn Traffic>))
-                .abort_handle(),
-        ];
+        let clustered = address.is_cluster();
+        let words = if options.sharded || clustered {
+            &SHARDED
+        } else {
+            &PLAIN
+        };
+        let link = Link::new(address.clone());
+        let commands = Commands::new(Arc::clone(&link));
+        let mut tasks = vec![tokio::spawn(link.keep(Arc::clone(&commands))).abort_handle()];
         let subscribers = (0..options.subscribers.max(1))
             .map(|_| {
-                let line = Line::new(address.clone());
-                let channels = Arc::new(Channels::new(Subscriber {
-                    line: Arc::clone(&line),
-                    words,
-                }));
-                let traffic = Arc::clone(&channels) as Arc<dyn Traffic>;
-                tasks.push(tokio::spawn(line.keep(traffic)).abort_handle());
+                let link = Link::new(address.clone());
+                let subscriber = Subscriber::new(Arc::clone(&link), Arc::clone(&commands), words);
+                let channels = Arc::new(Channels::new(subscriber));
+                tasks.push(tokio::spawn(link.keep(Arc::clone(&channels))).abort_handle());
                 channels
             })
             .collect();
         Arc::new(Redis {
             ttl_seconds: options.ttl.as_secs().max(1).to_string(),
             words,
+            clustered,
             commands,
-            answers,
             subscribers,
             hasher: RandomState::new(),
             tasks,
         })
     }
 
-    fn lines(&self) -> impl Iterator<Item = &Line> {
-        let subscribers = self.subscribers.iter().map(|s| &*s.upstream.line);
-        std::iter::once(&*self.commands).chain(subscribers)
+    fn links(&self) -> impl Iterator<Item = &Link> {
+        let subscribers = self.subscribers.iter().map(|s| &*s.upstream.link);
+        std::iter::once(&*self.commands.link).chain(subscribers)
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.lines().all(Line::is_up)
+        self.links().all(Link::is_up)
     }
 
     pub(super) fn generation(&self) -> u64 {
-        self.answers.generation.load(Ordering::Acquire)
+        self.commands.generation.load(Ordering::Acquire)
     }
 
     pub(super) fn losses(&self) -> u64 {
-        self.answers.losses.load(Ordering::Acquire)
+        self.commands.losses.load(Ordering::Acquire)
     }
 
     pub(super) async fn ready(&self, limit: Duration) -> Result<(), BusError> {
         let all_up = async {
-            for line in self.lines() {
-                loop {
-                    let came_up = line.came_up.notified();
-                    if line.is_up() {
-                        break;
-                    }
-                    // The line may have come up between the two lines above.
-                    let _ = timeout(Duration::from_millis(50), came_up).await;
-                }
+            for link in self.links() {
+                link.ready().await.map_err(|why| self.refused(&why.why))?;
             }
+            Ok(())
         };
-        timeout(limit, all_up).await.map_err(|_| self.down())?;
+        match timeout(limit, all_up).await {
+            Ok(settled) => settled?,
+            Err(_) => {
+                return Err(match self.links().find_map(Link::why_down) {
+                    Some(why) => BusError::Away {
+                        address: self.address(),
+                        why: why.why,
+                    },
+                    None => self.down(),
+                });
+            }
+        }
         if std::ptr::eq(self.words, &PLAIN) {
             return Ok(());
         }
         // A server that lacks the command has nothing to say of it.
         let known = self
-            .ask(&[&[b"COMMAND", b"INFO", self.words.publish]])
+            .ask("", &[&[b"COMMAND", b"INFO", self.words.publish]])
             .await?;
         match known.first() {
-            Some(Reply::List(infos)) if !matches!(infos[..], [Reply::Nothing]) => Ok(()),
-            _ => Err(BusError::Refused {
-                address: self.commands.address.to_string(),
-                message: format!(
-                    "it has no {} (sharded channels need Redis 7)",
-                    String::from_utf8_lossy(self.words.publish)
-                ),
-            }),
+            Some(Value::Array(infos)) if !matches!(infos[..], [Value::Nil]) => Ok(()),
+            _ => Err(self.refused(&format!(
+                "it has no {} (sharded channels need Redis 7)",
+                String::from_utf8_lossy(self.words.publish)
+            ))),
         }
     }
 
-    fn down(&self) -> BusError {
-        BusError::Down(self.commands.address.to_string())
+    fn address(&self) -> String {
+        self.commands.link.address.to_string()
     }
 
-    /// Sends commands together and waits for all their replies.
-    async fn ask(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, BusError> {
+    fn down(&self) -> BusError {
+        BusError::Down(self.address())
+    }
+
+    fn refused(&self, message: &str) -> BusError {
+        BusError::Refused {
+            address: self.address(),
+            message: message.to_owned(),
+        }
+    }
+
+    /// The name of a session's key or channel. In a cluster all of a session's are in one slot.
+    fn name(&self, session: &str, what: &str) -> String {
+        match self.clustered {
+            false => format!("session:{session}:{what}"),
+            true => format!("session:{{{session}}}:{what}"),
+        }
+    }
+
+    pub(super) fn channel(&self, session: &str, way: Way) -> String {
+        self.name(session, way.name())
+    }
+
+    /// Sends commands on the data of a session (or another key) together and waits for all
+    /// their replies.
+    async fn ask(&self, key: &str, commands: &[&[&[u8]]]) -> Result<Vec<Value>, BusError> {
         let (tell, told) = oneshot::channel();
-        let sent = self.commands.send(|out| {
-            for command in commands {
-                put_command(out, command);
-            }
-            self.answers.lock().push_back(Waiting {
-                left: commands.len(),
-                got: Vec::with_capacity(commands.len()),
-                tell: Some(tell),
-            });
-        });
-        if !sent {
+        if !self.commands.send(key, commands, Some(tell)) {
             return Err(self.down());
         }
         let replies = match timeout(ANSWER_LIMIT, told).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(_)) => return Err(self.down()),
-            Err(_) => {
-                let address = self.commands.address.to_string();
-                return Err(BusError::Slow(address, ANSWER_LIMIT));
-            }
+            Err(_) => return Err(BusError::Slow(self.address(), ANSWER_LIMIT)),
         };
-        for reply in &replies {
-            if let Reply::Error(message) = reply {
-                return Err(BusError::Refused {
-                    address: self.commands.address.to_string(),
-                    message: String::from_utf8_lossy(message).into_owned(),
-                });
-            }
+        match replies.iter().find_map(|reply| match reply {
+            Value::ServerError(message) => Some(message),
+            _ => None,
+        }) {
+            Some(message) => Err(self.refused(&words_of(message))),
+            None => Ok(replies),
         }
-        Ok(replies)
     }
 
     pub(super) async fn create(&self, session: &str, epoch: u64) -> Result<(), BusError> {
-        let (key, epoch) = (epoch_key(session), epoch.to_string());
+        let (key, epoch) = (self.name(session, "epoch"), epoch.to_string());
         let ttl = self.ttl_seconds.as_bytes();
-        self.ask(&[&[b"SET", key.as_bytes(), epoch.as_bytes(), b"EX", ttl]])
-            .await
-            .map(|_| ())
+        self.ask(
+            session,
+            &[&[b"SET", key.as_bytes(), epoch.as_bytes(), b"EX", ttl]],
+        )
+        .await
+        .map(|_| ())
     }
 
     pub(super) async fn restore(
@@ -253,14 +253,14 @@ impl Redis {
         begun: Begun,
         running: bool,
     ) -> Result<(), BusError> {
-        let (key, lock) = (epoch_key(session), run_key(session));
+        let (key, lock) = (self.name(session, "epoch"), self.name(session, "run"));
         let known = format!("{} {}", begun.epoch, begun.last);
         let ttl = self.ttl_seconds.as_bytes();
         let commands: [&[&[u8]]; 2] = [
             &[b"SET", key.as_bytes(), known.as_bytes(), b"NX", b"EX", ttl],
             &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
         ];
-        self.ask(&commands[..1 + usize::from(running)])
+        self.ask(session, &commands[..1 + usize::from(running)])
             .await
             .map(|_| ())
     }
@@ -270,7 +270,7 @@ impl Redis {
         if !matches!(begun, Err(BeginError::Unknown)) {
             return begun;
         }
-        while self.answers.may_be_told() {
+        while self.commands.may_be_told() {
             sleep(TOLD_POLL).await;
             if self.standing(session).await?.open {
                 return self.try_to_begin(session).await;
@@ -280,27 +280,34 @@ impl Redis {
     }
 
     async fn try_to_begin(&self, session: &str) -> Result<Begun, BeginError> {
-        let up = channel(session, Way::Up);
-        let (epoch, log, lock) = (epoch_key(session), log_key(session), run_key(session));
-        let stopped = stopped_key(session);
+        let up = self.channel(session, Way::Up);
+        let (epoch, log, lock) = (
+            self.name(session, "epoch"),
+            self.name(session, "log"),
+            self.name(session, "run"),
+        );
+        let stopped = self.name(session, "stopped");
         let ttl = self.ttl_seconds.as_bytes();
         let replies = self
-            .ask(&[
-                &[b"GET", epoch.as_bytes()],
-                &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
-                &[b"LINDEX", log.as_bytes(), b"-1"],
-                &[b"PUBSUB", self.words.count, up.as_bytes()],
-                &[b"EXPIRE", epoch.as_bytes(), ttl],
-                &[b"EXPIRE", stopped.as_bytes(), ttl],
-            ])
+            .ask(
+                session,
+                &[
+                    &[b"GET", epoch.as_bytes()],
+                    &[b"SET", lock.as_bytes(), b"1", b"NX", b"EX", LEASE_SECONDS],
+                    &[b"LINDEX", log.as_bytes(), b"-1"],
+                    &[b"PUBSUB", self.words.count, up.as_bytes()],
+                    &[b"EXPIRE", epoch.as_bytes(), ttl],
+                    &[b"EXPIRE", stopped.as_bytes(), ttl],
+                ],
+            )
             .await?;
         let Some(known) = as_begun(replies.first()) else {
-            self.ask(&[&[b"DEL", lock.as_bytes()]]).await?;
+            self.ask(session, &[&[b"DEL", lock.as_bytes()]]).await?;
             return Err(BeginError::Unknown);
         };
-        if matches!(replies.get(1), Some(Reply::Nothing)) {
+        if matches!(replies.get(1), Some(Value::Nil)) {
             let processes = match replies.get(3) {
-                Some(Reply::List(counts)) => as_number(counts.get(1)).unwrap_or(0),
+                Some(Value::Array(counts)) => as_number(counts.get(1)).unwrap_or(0),
                 _ => 0,
             };
             // A run that goes on listens; a lock without another listener has outlived its
@@ -312,7 +319,7 @@ impl Redis {
             self.renew(session);
         }
         let last = match replies.get(2) {
-            Some(Reply::Text(frame)) => Stamp::of(frame).seq.unwrap_or(0),
+            Some(Value::BulkString(frame)) => Stamp::of(frame).seq.unwrap_or(0),
             _ => 0,
         };
         Ok(Begun {
@@ -322,63 +329,54 @@ impl Redis {
     }
 
     pub(super) fn post(&self, session: &str, frame: &Bytes, part: Part) {
-        let (log, down) = (log_key(session), channel(session, Way::Down));
-        self.commands.send(|out| {
-            put_command(out, &[b"RPUSH", log.as_bytes(), frame]);
-            let mut commands = 2;
-            if part == Part::First {
-                let ttl = self.ttl_seconds.as_bytes();
-                put_command(out, &[b"EXPIRE", log.as_bytes(), ttl]);
-                commands += 1;
-            }
-            if part == Part::Last {
-                // In the log, so the next run counts on from it; not yet published, so
-                // that run is not refused.
-                put_command(out, &[b"DEL", run_key(session).as_bytes()]);
-                commands += 1;
-            }
-            put_command(out, &[self.words.publish, down.as_bytes(), frame]);
-            self.answers.lock().push_back(Waiting {
-                left: commands,
-                got: Vec::new(),
-                tell: None,
-            });
-        });
+        let (log, down) = (self.name(session, "log"), self.channel(session, Way::Down));
+        let run = self.name(session, "run");
+        let push: &[&[u8]] = &[b"RPUSH", log.as_bytes(), frame];
+        let publish: &[&[u8]] = &[self.words.publish, down.as_bytes(), frame];
+        let expire: &[&[u8]] = &[b"EXPIRE", log.as_bytes(), self.ttl_seconds.as_bytes()];
+        // In the log, so the next run counts on from it; not yet published, so that run is
+        // not refused.
+        let unlock: &[&[u8]] = &[b"DEL", run.as_bytes()];
+        let commands: &[_] = match part {
+            Part::First => &[push, expire, publish],
+            Part::Middle => &[push, publish],
+            Part::Last => &[push, unlock, publish],
+        };
+        self.commands.send(session, commands, None);
     }
 
     pub(super) fn renew(&self, session: &str) {
-        let lock = run_key(session);
-        self.commands.send(|out| {
-            put_command(out, &[b"SET", lock.as_bytes(), b"1", b"EX", LEASE_SECONDS]);
-            self.answers.lock().push_back(Waiting {
-                left: 1,
-                got: Vec::new(),
-                tell: None,
-            });
-        });
+        let lock = self.name(session, "run");
+        let set: &[&[u8]] = &[b"SET", lock.as_bytes(), b"1", b"EX", LEASE_SECONDS];
+        self.commands.send(session, &[set], None);
     }
 
     pub(super) async fn confirm(&self, session: &str) -> Result<(), BusError> {
-        let log = log_key(session);
+        let log = self.name(session, "log");
         let ttl = self.ttl_seconds.as_bytes();
-        let replies = self.ask(&[&[b"EXPIRE", log.as_bytes(), ttl]]).await?;
+        let replies = self
+            .ask(session, &[&[b"EXPIRE", log.as_bytes(), ttl]])
+            .await?;
         // Nothing to expire: the log is not there, so posts were lost.
         match replies.first() {
-            Some(Reply::Number(1)) => Ok(()),
+            Some(Value::Int(1)) => Ok(()),
             _ => Err(self.down()),
         }
     }
 
     pub(super) async fn close(&self, session: &str) -> Result<bool, BusError> {
-        let (epoch, log) = (epoch_key(session), log_key(session));
-        let stopped = stopped_key(session);
+        let (epoch, log) = (self.name(session, "epoch"), self.name(session, "log"));
+        let stopped = self.name(session, "stopped");
         let later = AFTER_CLOSE_SECONDS.as_bytes();
         let replies = self
-            .ask(&[
-                &[b"DEL", epoch.as_bytes()],
-                &[b"EXPIRE", log.as_bytes(), later],
-                &[b"EXPIRE", stopped.as_bytes(), later],
-            ])
+            .ask(
+                session,
+                &[
+                    &[b"DEL", epoch.as_bytes()],
+                    &[b"EXPIRE", log.as_bytes(), later],
+                    &[b"EXPIRE", stopped.as_bytes(), later],
+                ],
+            )
             .await?;
         Ok(as_number(replies.first()) == Some(1))
     }
@@ -394,22 +392,21 @@ impl Redis {
         sink: Arc<dyn Sink>,
     ) -> Result<Listening, BusError> {
         let channels = self.subscriber(name);
-        if !channels.upstream.line.is_up() {
+        if !channels.upstream.link.is_up() {
             return Err(self.down());
         }
         let (listening, acknowledged) = channels.add(name, sink, false);
         if let Some(acknowledged) = acknowledged
             && timeout(ANSWER_LIMIT, acknowledged).await.is_err()
         {
-            let address = self.commands.address.to_string();
-            return Err(BusError::Slow(address, ANSWER_LIMIT));
+            return Err(BusError::Slow(self.address(), ANSWER_LIMIT));
         }
         Ok(listening)
     }
 
     pub(super) async fn publish(&self, name: &str, payload: &[u8]) -> Result<u64, BusError> {
         let command: &[&[u8]] = &[self.words.publish, name.as_bytes(), payload];
-        let replies = self.ask(&[command]).await?;
+        let replies = self.ask(name, &[command]).await?;
         Ok(as_number(replies.first()).unwrap_or(0))
     }
 
@@ -418,7 +415,7 @@ impl Redis {
         session: &str,
         position: u64,
     ) -> Result<Vec<Bytes>, BusError> {
-        let log = log_key(session);
+        let log = self.name(session, "log");
         let last = (position + HISTORY_PAGE as u64 - 1).to_string();
         let position = position.to_string();
         let command: &[&[u8]] = &[
@@ -427,12 +424,12 @@ impl Redis {
             position.as_bytes(),
             last.as_bytes(),
         ];
-        let mut replies = self.ask(&[command]).await?;
+        let mut replies = self.ask(session, &[command]).await?;
         match replies.pop() {
-            Some(Reply::List(frames)) => Ok(frames
+            Some(Value::Array(frames)) => Ok(frames
                 .into_iter()
                 .filter_map(|frame| match frame {
-                    Reply::Text(frame) => Some(frame),
+                    Value::BulkString(frame) => Some(Bytes::from(frame)),
                     _ => None,
                 })
                 .collect()),
@@ -441,7 +438,7 @@ impl Redis {
     }
 
     pub(super) async fn note_stopped(&self, session: &str, at: Stopped) -> Result<(), BusError> {
-        let key = stopped_key(session);
+        let key = self.name(session, "stopped");
         let (epoch, seq) = (at.epoch.to_string(), at.seq.to_string());
         let command: &[&[u8]] = &[
             b"EVAL",
@@ -452,22 +449,25 @@ impl Redis {
             seq.as_bytes(),
             self.ttl_seconds.as_bytes(),
         ];
-        self.ask(&[command]).await.map(|_| ())
+        self.ask(session, &[command]).await.map(|_| ())
     }
 
     pub(super) async fn standing(&self, session: &str) -> Result<Standing, BusError> {
-        let (log, epoch) = (log_key(session), epoch_key(session));
-        let stopped = stopped_key(session);
+        let (log, epoch) = (self.name(session, "log"), self.name(session, "epoch"));
+        let stopped = self.name(session, "stopped");
         let replies = self
-            .ask(&[
-                &[b"LINDEX", log.as_bytes(), b"-1"],
-                &[b"GET", epoch.as_bytes()],
-                &[b"GET", stopped.as_bytes()],
-            ])
+            .ask(
+                session,
+                &[
+                    &[b"LINDEX", log.as_bytes(), b"-1"],
+                    &[b"GET", epoch.as_bytes()],
+                    &[b"GET", stopped.as_bytes()],
+                ],
+            )
             .await?;
         let known = as_begun(replies.get(1));
         let newest = match (replies.first(), known) {
-            (Some(Reply::Text(frame)), _) => Stamp::of(frame),
+            (Some(Value::BulkString(frame)), _) => Stamp::of(frame),
             // The log was lost, and what was in it is known from who told the session anew.
             (_, Some(known)) => Stamp {
                 seq: (known.last > 0).then_some(known.last),
@@ -475,7 +475,7 @@ impl Redis {
             },
             _ => Stamp::default(),
         };
-        let logged = matches!(replies.first(), Some(Reply::Text(_)));
+        let logged = matches!(replies.first(), Some(Value::BulkString(_)));
         Ok(Standing {
             open: known.is_some(),
             newest,
@@ -488,25 +488,9 @@ impl Redis {
     }
 }
 
-fn stopped_key(session: &str) -> String {
-    format!("session:{session}:stopped")
-}
-
-fn epoch_key(session: &str) -> String {
-    format!("session:{session}:epoch")
-}
-
-fn log_key(session: &str) -> String {
-    format!("session:{session}:log")
-}
-
-fn run_key(session: &str) -> String {
-    format!("session:{session}:run")
-}
-
 /// What the epoch's key holds: `EPOCH`, or `EPOCH LAST` where it was told anew.
-fn as_begun(reply: Option<&Reply>) -> Option<Begun> {
-    let Reply::Text(text) = reply? else {
+fn as_begun(reply: Option<&Value>) -> Option<Begun> {
+    let Value::BulkString(text) = reply? else {
         return None;
     };
     let text = std::str::from_utf8(text).ok()?;
@@ -517,181 +501,10 @@ fn as_begun(reply: Option<&Reply>) -> Option<Begun> {
     })
 }
 
-fn as_number(reply: Option<&Reply>) -> Option<u64> {
+fn as_number(reply: Option<&Value>) -> Option<u64> {
     match reply? {
-        Reply::Number(n) => u64::try_from(*n).ok(),
-        Reply::Text(text) => std::str::from_utf8(text).ok()?.parse().ok(),
+        Value::Int(n) => u64::try_from(*n).ok(),
+        Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
         _ => None,
-    }
-}
-
-/// Who waits for replies on the command connection, in the order of the commands.
-#[derive(Default)]
-struct Answers {
-    waiting: Mutex<VecDeque<Waiting>>,
-    /// Connections made so far.
-    generation: AtomicU64,
-    /// Times that the data was found to be gone.
-    losses: AtomicU64,
-    data: Mutex<Data>,
-}
-
-/// What Redis holds, by its name.
-#[derive(Default)]
-struct Data {
-    name: Option<Bytes>,
-    lost_at: Option<Instant>,
-}
-
-struct Waiting {
-    left: usize,
-    got: Vec<Reply>,
-    /// `None`: nobody wants the replies.
-    tell: Option<oneshot::Sender<Vec<Reply>>>,
-}
-
-impl Answers {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn data(&self) -> MutexGuard<'_, Data> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether sessions that are not known may still be told by those who know them.
-    fn may_be_told(&self) -> bool {
-        self.data()
-            .lost_at
-            .is_some_and(|at| at.elapsed() < TOLD_LIMIT)
-    }
-}
-
-impl Traffic for Answers {
-    fn greet(&self, out: &mut Vec<u8>) -> usize {
-        let name = uuid::Uuid::new_v4().to_string();
-        put_command(out, &[b"SET", DATA_KEY, name.as_bytes(), b"NX"]);
-        put_command(out, &[b"GET", DATA_KEY]);
-        2
-    }
-
-    fn greeted(&self, reply: Reply) {
-        let Reply::Text(name) = reply else {
-            return;
-        };
-        let mut data = self.data();
-        let before = data.name.replace(name);
-        if before.is_some() && before != data.name {
-            tracing::warn!("redis has lost its data; sessions that are known here are told anew");
-            data.lost_at = Some(Instant::now());
-            self.losses.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    fn connected(&self, _out: &mut Vec<u8>) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-    }
-
-    fn reply(&self, reply: Reply) {
-        let mut waiting = self.lock();
-        let Some(first) = waiting.front_mut() else {
-            return;
-        };
-        first.left -= 1;
-        if first.tell.is_some() {
-            first.got.push(reply);
-        } else if let Reply::Error(message) = reply {
-            tracing::warn!(
-                message = %String::from_utf8_lossy(&message),
-                "redis refused a frame"
-            );
-        }
-        if first.left == 0
-            && let Some(done) = waiting.pop_front()
-            && let Some(tell) = done.tell
-        {
-            // Whoever asked may have given up.
-            let _ = tell.send(done.got);
-        }
-    }
-
-    fn disconnected(&self) {
-        // Dropping what waits tells those who asked.
-        self.lock().clear();
-    }
-
-    fn ping(&self, out: &mut Vec<u8>) {
-        put_command(out, &[b"PING"]);
-        self.lock().push_back(Waiting {
-            left: 1,
-            got: Vec::new(),
-            tell: None,
-        });
-    }
-}
-
-/// A connection that carries subscriptions.
-struct Subscriber {
-    line: Arc<Line>,
-    words: &'static Words,
-}
-
-impl Upstream for Subscriber {
-    fn subscribe(&self, channel: &str) {
-        self.line
-            .send(|out| put_command(out, &[self.words.subscribe, channel.as_bytes()]));
-    }
-
-    fn unsubscribe(&self, channel: &str) {
-        self.line
-            .send(|out| put_command(out, &[self.words.unsubscribe, channel.as_bytes()]));
-    }
-}
-
-/// Answered after everything that was asked before: then all subscriptions stand.
-const ALL_SUBSCRIBED: &[u8] = b"all-subscribed";
-
-impl Traffic for Channels<Subscriber> {
-    fn connected(&self, out: &mut Vec<u8>) {
-        let names = self.names();
-        for batch in names.chunks(SUBSCRIBE_AT_ONCE) {
-            let mut command: Vec<&[u8]> = vec![self.upstream.words.subscribe];
-            command.extend(batch.iter().map(|name| name.as_bytes()));
-            put_command(out, &command);
-        }
-        put_command(out, &[b"PING", ALL_SUBSCRIBED]);
-    }
-
-    fn reply(&self, reply: Reply) {
-        let Reply::List(parts) = reply else {
-            return;
-        };
-        let words = self.upstream.words;
-        match &parts[..] {
-            [Reply::Text(kind), Reply::Text(name), Reply::Text(payload)]
-                if kind == words.message =>
-            {
-                if let Ok(name) = std::str::from_utf8(name) {
-                    self.deliver(name, payload);
-                }
-            }
-            [Reply::Text(kind), Reply::Text(name), ..] if kind == words.subscribed => {
-                if let Ok(name) = std::str::from_utf8(name) {
-                    self.acknowledge(name);
-                }
-            }
-            [Reply::Text(kind), Reply::Text(of)] if kind == "pong" && of == ALL_SUBSCRIBED => {
-                self.resync();
-            }
-            _ => {}
-        }
-    }
-
-    fn disconnected(&self) {
-        self.unacknowledge();
-    }
-
-    fn ping(&self, out: &mut Vec<u8>) {
-        put_command(out, &[b"PING"]);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE_SECONDS, Redis, Reply, as_number, run_key};
+use super::{LEASE_SECONDS, Redis, Value, as_number};
 use crate::bus::channels::{Listening, Sink};
 use crate::bus::{Begun, BusError, Offer};
 
@@ -33,19 +33,24 @@ impl Redis {
         begun: Begun,
         tokens: usize,
     ) -> Result<bool, BusError> {
-        let (lock, offer) = (run_key(session), Offer::new(session, begun, tokens));
+        let (lock, offer) = (
+            self.name(session, "run"),
+            Offer::new(session, begun, tokens),
+        );
         let Ok(text) = serde_json::to_vec(&offer) else {
             return Ok(false);
         };
         let (lock, name) = (lock.as_bytes(), offer.name.as_bytes());
-        self.ask(&[&[b"SET", lock, name, b"EX", LEASE_SECONDS]])
+        self.ask(session, &[&[b"SET", lock, name, b"EX", LEASE_SECONDS]])
             .await?;
         if self.publish(CHANNEL, &text).await? > 0 {
             let limit = Instant::now() + TAKEN_LIMIT;
             while Instant::now() < limit {
-                let replies = self.ask(&[&[b"GET", lock]]).await?;
+                let replies = self.ask(session, &[&[b"GET", lock]]).await?;
                 match replies.first() {
-                    Some(Reply::Text(held)) if *held == offer.name => sleep(TAKEN_POLL).await,
+                    Some(Value::BulkString(held)) if *held == offer.name.as_bytes() => {
+                        sleep(TAKEN_POLL).await
+                    }
                     _ => return Ok(true),
                 }
             }
@@ -55,7 +60,7 @@ impl Redis {
     }
 
     pub(in crate::bus) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
-        let lock = run_key(&offer.session);
+        let lock = self.name(&offer.session, "run");
         let command: &[&[u8]] = &[
             b"EVAL",
             TAKE,
@@ -64,7 +69,7 @@ impl Redis {
             offer.name.as_bytes(),
             LEASE_SECONDS,
         ];
-        let replies = self.ask(&[command]).await?;
+        let replies = self.ask(&offer.session, &[command]).await?;
         Ok(as_number(replies.first()) == Some(1))
     }
 }

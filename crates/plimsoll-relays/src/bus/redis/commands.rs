@@ -1,0 +1,248 @@
+//! The commands of all callers, in the order they were given: what is asked while others are on
+//! their way leaves with the next batch.
+//!
+//! Invariant: one batch is on its way at a time, so no command overtakes another, and what a
+//! server that stands still is owed is bounded by [`MOST_UNSENT`].
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{PushInfo, Value};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Instant, sleep};
+
+use super::link::{
+    Batch, Connection, Failure, Link, Lost, Traffic, error_in, says_elsewhere, words_of,
+};
+
+/// A silent server is asked for a sign of life this often.
+const PING_EVERY: Duration = Duration::from_secs(5);
+const MOST_UNSENT: usize = 64 << 20;
+/// Whoever makes this key names the data that Redis holds from then on: under another name
+/// all the sessions are gone.
+const DATA_KEY: &str = "session:data";
+/// In a cluster there are so many, with a number each, for every node has some of the slots.
+const DATA_KEYS_IN_CLUSTER: usize = 64;
+/// Those who know a session have told a Redis that lost it by then.
+const TOLD_LIMIT: Duration = Duration::from_secs(3);
+
+pub(super) struct Commands {
+    pub(super) link: Arc<Link>,
+    clustered: bool,
+    queue: Mutex<Queue>,
+    wake: Notify,
+    overflowed: Notify,
+    /// Connections made so far.
+    pub(super) generation: AtomicU64,
+    /// The same, once they can be used.
+    pub(super) came_back: watch::Sender<u64>,
+    /// Times that the data was found to be gone.
+    pub(super) losses: AtomicU64,
+    data: Mutex<Data>,
+}
+
+#[derive(Default)]
+struct Queue {
+    connected: bool,
+    batch: Batch,
+    waiting: Vec<Waiting>,
+}
+
+/// Who gets the replies to the next so many commands.
+struct Waiting {
+    commands: usize,
+    /// `None`: nobody wants them.
+    tell: Option<oneshot::Sender<Vec<Value>>>,
+}
+
+/// What Redis holds, by its names.
+#[derive(Default)]
+struct Data {
+    names: Vec<Value>,
+    lost_at: Option<Instant>,
+}
+
+impl Commands {
+    pub(super) fn new(link: Arc<Link>) -> Arc<Commands> {
+        Arc::new(Commands {
+            clustered: link.address.is_cluster(),
+            link,
+            queue: Mutex::default(),
+            wake: Notify::new(),
+            overflowed: Notify::new(),
+            generation: AtomicU64::new(0),
+            losses: AtomicU64::new(0),
+            came_back: watch::Sender::new(0),
+            data: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn data(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether sessions that are not known may still be told by those who know them.
+    pub(super) fn may_be_told(&self) -> bool {
+        self.data()
+            .lost_at
+            .is_some_and(|at| at.elapsed() < TOLD_LIMIT)
+    }
+
+    /// Sends commands on the data of `key`; `false` when there is no connection. `tell` gets
+    /// their replies.
+    pub(super) fn send(
+        &self,
+        key: &str,
+        commands: &[&[&[u8]]],
+        tell: Option<oneshot::Sender<Vec<Value>>>,
+    ) -> bool {
+        let mut queue = self.lock();
+        if !queue.connected {
+            return false;
+        }
+        let was_empty = queue.waiting.is_empty();
+        for command in commands {
+            queue.batch.put(key, self.clustered, command);
+        }
+        match queue.waiting.last_mut() {
+            Some(last) if last.tell.is_none() && tell.is_none() => last.commands += commands.len(),
+            _ => queue.waiting.push(Waiting {
+                commands: commands.len(),
+                tell,
+            }),
+        }
+        if queue.batch.bytes > MOST_UNSENT {
+            self.overflowed.notify_one();
+        }
+        if was_empty {
+            self.wake.notify_one();
+        }
+        true
+    }
+
+    /// The next batch, unless the connection is lost.
+    async fn next(&self, lost: &Lost) -> Result<(Batch, Vec<Waiting>), Failure> {
+        loop {
+            {
+                let mut queue = self.lock();
+                if !queue.waiting.is_empty() {
+                    let waiting = std::mem::take(&mut queue.waiting);
+                    return Ok((std::mem::take(&mut queue.batch), waiting));
+                }
+            }
+            tokio::select! {
+                () = self.wake.notified() => {}
+                why = lost.wait() => return Err(why),
+                () = sleep(PING_EVERY) => {
+                    self.send(DATA_KEY, &[&[b"PING"]], None);
+                }
+            }
+            // Whoever else is about to send in this turn goes along.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn overflows(&self) {
+        while self.lock().batch.bytes <= MOST_UNSENT {
+            self.overflowed.notified().await;
+        }
+    }
+
+    async fn carry(&self, mut connection: Connection, lost: &Lost) -> Failure {
+        loop {
+            let (batch, waiting) = match self.next(lost).await {
+                Ok(next) => next,
+                Err(why) => return why,
+            };
+            let replies = tokio::select! {
+                replies = connection.run(batch) => match replies {
+                    Ok(replies) => replies,
+                    Err(why) => return why,
+                },
+                () = self.overflows() => return Failure::passing("it takes nothing"),
+            };
+            // A cluster's node that was lost may have come back empty to answer them.
+            if lost.is() {
+                return lost.wait().await;
+            }
+            let elsewhere = replies.iter().find_map(says_elsewhere);
+            let mut replies = replies.into_iter();
+            for Waiting { commands, tell } in waiting {
+                let of_these = replies.by_ref().take(commands);
+                match tell {
+                    // Whoever asked may have given up.
+                    Some(tell) => drop(tell.send(of_these.collect())),
+                    None => of_these.for_each(warn_of_refusal),
+                }
+            }
+            if let Some(why) = elsewhere {
+                return why;
+            }
+        }
+    }
+
+    /// Finds out whether Redis holds what it held before.
+    async fn greet(&self, connection: &mut Connection) -> Result<(), Failure> {
+        let name = uuid::Uuid::new_v4().to_string();
+        let keys = match self.clustered {
+            false => vec![DATA_KEY.to_owned()],
+            true => (0..DATA_KEYS_IN_CLUSTER)
+                .map(|i| format!("{DATA_KEY}:{i}"))
+                .collect(),
+        };
+        let mut batch = Batch::default();
+        for key in &keys {
+            batch.put(
+                key,
+                self.clustered,
+                &[b"SET", key.as_bytes(), name.as_bytes(), b"NX"],
+            );
+            batch.put(key, self.clustered, &[b"GET", key.as_bytes()]);
+        }
+        let replies = connection.run(batch).await?;
+        if let Some(why) = error_in(&replies) {
+            return Err(why);
+        }
+        let names: Vec<Value> = replies.into_iter().skip(1).step_by(2).collect();
+        let mut data = self.data();
+        let before = std::mem::replace(&mut data.names, names);
+        if !before.is_empty() && before != data.names {
+            tracing::warn!("redis has lost its data; sessions that are known here are told anew");
+            data.lost_at = Some(Instant::now());
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+fn warn_of_refusal(reply: Value) {
+    if let Value::ServerError(message) = reply {
+        tracing::warn!(message = words_of(&message), "redis refused a frame");
+    }
+}
+
+impl Traffic for Commands {
+    fn pushed(&self, _: PushInfo) {}
+
+    async fn serve(&self, mut connection: Connection, link: &Link, lost: &Lost) -> Failure {
+        if let Err(why) = self.greet(&mut connection).await {
+            return why;
+        }
+        *self.lock() = Queue {
+            connected: true,
+            ..Queue::default()
+        };
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        link.is_usable();
+        self.came_back.send_modify(|times| *times += 1);
+        let why = self.carry(connection, lost).await;
+        // Dropping what waits tells those who asked.
+        *self.lock() = Queue::default();
+        why
+    }
+}

@@ -1,0 +1,311 @@
+//! The ways to Redis: TLS, a unix socket, users and passwords, Sentinel and a cluster. And what
+//! becomes of the tokens when the master of either is lost.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use plimsoll_relays::bus::{Bus, BusError, RedisAddress, RedisOptions};
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_relays::llm::LlmOptions;
+use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::{Client, numbers};
+use crate::killing::whole;
+use crate::load::Loading;
+use crate::redis::{READY_LIMIT, Server, free_port};
+use crate::stack::{GatewayProcess, Stack, quick};
+
+/// For what a failover interrupts, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn address(url: &str) -> RedisAddress {
+    url.parse().unwrap()
+}
+
+fn bus(address: &RedisAddress) -> Bus {
+    Bus::redis(address.clone(), RedisOptions::default())
+}
+
+async fn ready(address: &RedisAddress) -> Bus {
+    let bus = bus(address);
+    bus.ready(READY_LIMIT).await.unwrap();
+    bus
+}
+
+/// What is said of an address that can't be used. One that is tried on is `Away` in the end.
+async fn refusal(address: &RedisAddress) -> String {
+    let bus = bus(address);
+    match bus.ready(PATIENCE).await {
+        Err(e @ BusError::Refused { .. }) => e.to_string(),
+        other => panic!("tried on and on: {other:?}"),
+    }
+}
+
+/// Sessions whose backend and gateway have connections of their own.
+async fn carries_sessions(address: &RedisAddress) {
+    let stack = Stack::on(ready(address).await, quick(), GatewayOptions::default());
+    let gateway = GatewayProcess::start(&ready(address).await, GatewayOptions::default());
+    let record = Loading::closed(10, 2)
+        .within(PATIENCE)
+        .carry_out(stack.api, gateway.address)
+        .await;
+    whole(&record, 20);
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < limit, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_tls_with_certificates_of_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = make_certificates(folder.path(), &Options::default()).unwrap();
+    let CertificateSet {
+        ca_cert,
+        server_cert,
+        server_key,
+        client_cert,
+        client_key,
+        ..
+    } = &set;
+    let server = Server::configured(&format!(
+        "port 0\ntls-port PORT\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}",
+        server_cert.display(),
+        server_key.display(),
+        ca_cert.display()
+    ));
+    let read = |path: &std::path::Path| std::fs::read(path).unwrap();
+    let client = (read(client_cert), read(client_key));
+    let plain = address(&format!("rediss://127.0.0.1:{}", server.port));
+    let trusting = |client| plain.clone().with_certificates(Some(read(ca_cert)), client);
+    carries_sessions(&trusting(Some(client)).unwrap()).await;
+    // A server that nobody vouches for, and one that wants to know who comes.
+    let said = refusal(&plain).await;
+    assert!(said.contains("UnknownIssuer"), "{said}");
+    let said = refusal(&trusting(None).unwrap()).await;
+    assert!(said.contains("CertificateRequired"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_a_unix_socket() {
+    let server = Server::configured("port 0\nunixsocket DIR/socket");
+    let path = server.dir.path().join("socket");
+    carries_sessions(&address(&format!("unix://{}", path.display()))).await;
+    carries_sessions(&address(&format!("redis+unix://{}?db=3", path.display()))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password_is_told_at_once() {
+    let server = Server::configured(
+        "requirepass both\n\
+         user plimsoll on >s/cret ~session:* &session* +@all\n\
+         user guest on >guest ~other:* &other* +@all",
+    );
+    let with =
+        |credentials: &str| address(&format!("redis://{credentials}127.0.0.1:{}", server.port));
+    carries_sessions(&with("plimsoll:s%2Fcret@")).await;
+    carries_sessions(&with(":both@")).await;
+    for (credentials, needle) in [
+        ("plimsoll:wrong@", "WRONGPASS"),
+        (":wrong@", "WRONGPASS"),
+        ("nobody:both@", "WRONGPASS"),
+        ("", "NOAUTH"),
+        ("guest:guest@", "NOPERM"),
+    ] {
+        let said = refusal(&with(credentials)).await;
+        let place = format!("redis at 127.0.0.1:{} answered: ", server.port);
+        assert!(said.starts_with(&place) && said.contains(needle), "{said}");
+        assert!(
+            !said.contains("wrong@") && !said.contains(":both"),
+            "{said}"
+        );
+    }
+    let said = refusal(&address(&format!(
+        "redis://:both@127.0.0.1:{}/99",
+        server.port
+    )))
+    .await;
+    assert!(said.contains("DB index is out of range"), "{said}");
+    let said = refusal(&address(&format!(
+        "redis-cluster://:both@127.0.0.1:{}",
+        server.port
+    )))
+    .await;
+    assert!(said.contains("cluster support disabled"), "{said}");
+    // Nobody there is something else: that one may come yet.
+    let nobody = bus(&address(&format!("redis://127.0.0.1:{}", free_port())));
+    let said = nobody.ready(Duration::from_millis(200)).await.unwrap_err();
+    assert!(matches!(said, BusError::Away { .. }), "{said}");
+}
+
+fn slow() -> LlmOptions {
+    LlmOptions {
+        token_delay: Duration::from_millis(60),
+        ..LlmOptions::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_follow_the_master_that_sentinel_names() {
+    let mut servers = vec![Server::start()];
+    let first = servers[0].port;
+    servers.push(Server::configured(&format!("replicaof 127.0.0.1 {first}")));
+    let sentinel = Server::configured(&format!(
+        "sentinel monitor main 127.0.0.1 {first} 1\n\
+         sentinel down-after-milliseconds main 1000\n\
+         sentinel failover-timeout main 6000"
+    ));
+    let follows = |server: &Server| server.ask("ROLE").contains("connected");
+    until("it does not follow", || follows(&servers[1]));
+    until("sentinel knows no replica", || {
+        sentinel
+            .ask("SENTINEL REPLICAS main")
+            .contains("slave-priority")
+    });
+    let by_sentinel = address(&format!(
+        "redis-sentinel://127.0.0.1:{}/main",
+        sentinel.port
+    ));
+    let stack = Stack::on(ready(&by_sentinel).await, slow(), GatewayOptions::default());
+    let gateway = GatewayProcess::start(&ready(&by_sentinel).await, GatewayOptions::default());
+    let master = || {
+        let answer = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME main");
+        let port = answer.lines().nth(4).unwrap();
+        port.parse::<u16>().unwrap()
+    };
+    // Of a master that is asked to go, and of one that is killed.
+    for (killed, frames) in [(false, 40), (true, 60 * 19 + 40)] {
+        let old = master();
+        let loading = Loading::closed(20, 3)
+            .within(PATIENCE)
+            .carry_out(stack.api, gateway.address);
+        let losing = async {
+            gateway.until("frames_total", frames).await;
+            if killed {
+                servers.iter_mut().find(|s| s.port == old).unwrap().kill();
+            } else {
+                assert!(sentinel.ask("SENTINEL FAILOVER main").starts_with("+OK"));
+            }
+        };
+        let (record, ()) = tokio::join!(loading, losing);
+        whole(&record, 60);
+        until("no failover", || master() != old);
+        if !killed {
+            let old = servers.iter().find(|s| s.port == old).unwrap();
+            until("the old master does not follow", || follows(old));
+            until("sentinel still fails over", || {
+                let known = sentinel.ask("SENTINEL REPLICAS main");
+                known.contains("\r\nslave\r\n") && known.contains("\r\nok\r\n")
+            });
+        }
+    }
+}
+
+/// Three masters, without replicas.
+fn cluster() -> Vec<Server> {
+    let nodes: Vec<Server> = (0..3)
+        .map(|_| {
+            Server::configured(&format!(
+                "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-port {}",
+                free_port()
+            ))
+        })
+        .collect();
+    let made = Command::new("redis-cli")
+        .args(["--cluster-yes", "--cluster", "create"])
+        .args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)))
+        .stdin(Stdio::null())
+        .output()
+        .expect("redis-cli is installed: tests/setup.sh tests");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stdout)
+    );
+    for node in &nodes {
+        until("no cluster", || {
+            node.ask("CLUSTER INFO").contains("cluster_state:ok")
+        });
+    }
+    nodes
+}
+
+fn to_all(nodes: &[Server]) -> RedisAddress {
+    let nodes: Vec<String> = nodes
+        .iter()
+        .map(|node| format!("127.0.0.1:{}", node.port))
+        .collect();
+    address(&format!("redis-cluster://{}", nodes.join(",")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_has_sessions_on_all_of_its_nodes() {
+    let mut nodes = cluster();
+    let address = to_all(&nodes);
+    let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
+    let gateway = GatewayProcess::start(&ready(&address).await, GatewayOptions::default());
+    let load = || {
+        Loading::closed(30, 2)
+            .within(PATIENCE)
+            .carry_out(stack.api, gateway.address)
+    };
+    let all = 60 * 19;
+    // Undisturbed; while all connections are cut; while a node dies and comes back empty.
+    whole(&load().await, 60);
+    for node in &nodes {
+        let logs = node.ask("KEYS session:{*}:log");
+        assert!(
+            !logs.starts_with("*0"),
+            "no session on one of the nodes: {logs}"
+        );
+    }
+    let cutting = async {
+        gateway.until("frames_total", all + 60).await;
+        nodes.iter().for_each(Server::drop_connections);
+    };
+    let (record, ()) = tokio::join!(load(), cutting);
+    whole(&record, 60);
+    // Sessions that are there before go on after.
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        let (session, token) = stack.session().await;
+        let client = Client::open(gateway.address, &session, &token, "").await;
+        let mut client = client.ok().unwrap();
+        assert_eq!(stack.run(&session).await, 200);
+        assert_eq!(
+            numbers(&client.until_done().await),
+            (1..=19).collect::<Vec<u64>>()
+        );
+        clients.push((session, client));
+    }
+    let before = 2 * all + 12 * 19;
+    let loading = Loading::closed(30, 1)
+        .within(PATIENCE)
+        .carry_out(stack.api, gateway.address);
+    let killing = async {
+        gateway.until("frames_total", before + 60).await;
+        nodes[1].kill();
+        nodes[1].restart();
+    };
+    let (record, ()) = tokio::join!(loading, killing);
+    whole(&record, 30);
+    for (session, client) in &mut clients {
+        let limit = Instant::now() + PATIENCE;
+        let status = loop {
+            match stack.run(session).await {
+                503 if Instant::now() < limit => sleep(Duration::from_millis(20)).await,
+                status => break status,
+            }
+        };
+        assert_eq!(status, 200);
+        let said = timeout(PATIENCE, client.until_done())
+            .await
+            .expect("tokens");
+        assert_eq!(numbers(&said), (20..=38).collect::<Vec<u64>>());
+    }
+}
