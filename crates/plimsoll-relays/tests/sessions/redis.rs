@@ -76,6 +76,12 @@ impl Server {
         self.child.wait().unwrap();
     }
 
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success(), "kill {signal}");
+    }
+
     /// Ends all connections of clients, as a lost network would.
     pub(crate) fn drop_connections(&self) {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -260,6 +266,29 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
         .carry_out(stack.api, gateway.address)
         .await;
     assert_eq!(record.ok(), 20, "{:?}", record.outcomes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_that_stands_still_for_a_while_loses_no_token() {
+    let server = Server::start();
+    let slow = LlmOptions {
+        token_delay: Duration::from_millis(30),
+        ..LlmOptions::default()
+    };
+    let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
+    let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
+    let loading = Loading::closed(30, 2)
+        .within(Duration::from_secs(60))
+        .carry_out(stack.api, gateway.address);
+    let stopping = async {
+        gateway.until("frames_total", 60).await;
+        server.signal("-STOP");
+        // Longer than any pause of a run, shorter than what is waited for an answer.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        server.signal("-CONT");
+    };
+    let (record, ()) = tokio::join!(loading, stopping);
+    crate::killing::whole(&record, 60);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
