@@ -113,7 +113,7 @@ pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Fail
 pub(crate) enum Chosen {
     Run(commands::run::Arguments),
     Find(commands::find::Arguments),
-    Ladder(commands::ladder::Arguments),
+    Ladder(Box<commands::ladder::Arguments>),
     Sweep(commands::sweep::Arguments),
     Grpc(Box<commands::grpc::Arguments>),
     Bolt(Box<commands::bolt::Arguments>),
