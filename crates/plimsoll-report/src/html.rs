@@ -121,6 +121,7 @@ pub fn ladder(record: &LadderRecord, plan: &str) -> String {
     let last = record.rungs.len().saturating_sub(1);
     let added = record.added(last, 0, Metric::P50);
     let sentences = [
+        ladder_words::bill(record),
         ladder_words::objectives(record),
         ladder_words::notes(record),
     ]

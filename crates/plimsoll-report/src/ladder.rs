@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use plimsoll_model::ladder::{Added, LadderRecord, Metric, Rung, Unit};
 use plimsoll_model::objective::Verdict;
+use plimsoll_model::statistics::paired::Paired;
 
 use crate::quantity::{bytes, plural, signed, time};
 use crate::terminal::{Align, Options, Table};
@@ -179,6 +180,80 @@ pub fn heading(ladder: &LadderRecord) -> &'static str {
     }
 }
 
+/// What each rung adds to the first one, in a sentence that can be quoted. Each says no more than
+/// its figures: half the width of an interval stands behind "±", and of a difference that was not seen
+/// the most that it can be.
+pub fn bill(ladder: &LadderRecord) -> Vec<String> {
+    if ladder.turns.is_none() {
+        return Vec::new();
+    }
+    let first = ladder.rungs.first().map_or("", |rung| &rung.name);
+    (1..ladder.rungs.len())
+        .filter_map(|of| {
+            let parts: Vec<String> = [call_time(ladder, of), cpu_at_both_ends(ladder, of)]
+                .into_iter()
+                .flatten()
+                .collect();
+            let name = &ladder.rungs[of].name;
+            let (one, more) = parts.split_first()?;
+            let more: String = more.iter().map(|part| format!(", and {part}")).collect();
+            Some(format!("{name} adds {one} over {first}{more}"))
+        })
+        .collect()
+}
+
+fn call_time(ladder: &LadderRecord, of: usize) -> Option<String> {
+    match ladder.added(of, 0, Metric::P50) {
+        Added::Clear(d) => Some(format!("{} to the time of a call (p50)", about(d.shift, d))),
+        Added::NoneSeen(d) => Some(format!(
+            "at most {} to the time of a call (p50)",
+            time(d.high.max(0.0))
+        )),
+        Added::TooFew => None,
+    }
+}
+
+fn cpu_at_both_ends(ladder: &LadderRecord, of: usize) -> Option<String> {
+    let ends = [Metric::ClientCpu, Metric::ServerCpu];
+    let mut sum = Paired {
+        shift: 0.0,
+        low: 0.0,
+        high: 0.0,
+    };
+    let mut base = 0.0;
+    for end in ends {
+        let (Added::Clear(d) | Added::NoneSeen(d)) = ladder.added(of, 0, end) else {
+            return None;
+        };
+        sum.shift += d.shift;
+        // Both hold at once, so their sums do.
+        sum.low += d.low;
+        sum.high += d.high;
+        base += ladder.rungs[0].median(end)?;
+    }
+    if !sum.is_clear() {
+        return Some(format!(
+            "at most {} of CPU a call at both ends together",
+            time(sum.high.max(0.0))
+        ));
+    }
+    let share = match base > 0.0 {
+        true => format!(" ({:+.0} %)", sum.shift / base * 100.0),
+        false => String::new(),
+    };
+    Some(format!(
+        "{} of CPU a call at both ends together{share}",
+        about(sum.shift, sum)
+    ))
+}
+
+/// A difference with half the width of its interval, or with the farther bound where that is farther.
+fn about(shift: f64, d: Paired) -> String {
+    let off = (d.high - shift).max(shift - d.low);
+    let shift = signed(shift, time);
+    format!("{} ± {}", shift.trim_start_matches('+'), time(off))
+}
+
 /// How small a difference could have been seen, of rungs that took turns.
 fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.turns.as_ref()?;
@@ -243,6 +318,13 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
                     added(*metric, ladder.added(of, to, *metric))
                 );
             }
+        }
+    }
+    let bill = bill(ladder);
+    if !bill.is_empty() {
+        out.push('\n');
+        for sentence in bill {
+            let _ = writeln!(out, "{sentence}.");
         }
     }
     let notes: Vec<String> = objectives(ladder)

@@ -64,6 +64,12 @@ fn names_in_a_sweeps_metrics_are_never_broken() {
 }
 
 #[test]
+fn a_ladder_in_turns() {
+    let text = ladder::render(&records::turns(), &Options::default());
+    assert_data_eq!(text, file!["golden/turns.txt"]);
+}
+
+#[test]
 fn a_ladder_tells_which_objectives_its_slices_missed() {
     let text = ladder::render(&records::sweep(), &Options::default());
     assert!(

@@ -35,7 +35,14 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
     );
     part(
         "What each rung adds",
-        "The response time that each rung adds to the first, as bars with their intervals. A pale bar is a difference that chance alone could make.",
+        match ladder.turns {
+            Some(_) => {
+                "What each rung adds to the time of a call, from when it was sent, over the first rung: bars with their intervals. A pale bar is a difference that chance alone could make."
+            }
+            None => {
+                "The response time that each rung adds to the first, as bars with their intervals. A pale bar is a difference that chance alone could make."
+            }
+        },
         &picture,
     )
 }

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_model::ladder::{LadderRecord, Rung, Slice, Volume};
+use plimsoll_model::ladder::turns::{Difference, TurnsRecord};
+use plimsoll_model::ladder::{LadderRecord, Metric, Rung, Slice, Volume};
 use plimsoll_model::objective::{Conclusion, Judged, Verdict as Became};
 use plimsoll_model::run::SCHEMA_VERSION;
 use plimsoll_model::search::{Goal, SearchRecord, Step, Trial, Verdict, next};
@@ -115,6 +116,42 @@ pub(crate) fn ladder() -> LadderRecord {
         limits: None,
         turns: None,
     }
+}
+
+/// Three rungs that took turns.
+pub(crate) fn turns() -> LadderRecord {
+    let mut record = ladder();
+    record.rungs.truncate(3);
+    for rung in &mut record.rungs {
+        rung.slices.truncate(1);
+        let slice = &mut rung.slices[0];
+        (slice.server_bytes_per_connection, slice.valid) = (None, rung.name != "tls off");
+    }
+    record.slice_s = 20.0;
+    let difference = |of, to, metric, shift, half: f64| Difference {
+        of,
+        to,
+        metric,
+        shift,
+        low: shift - half,
+        high: shift + 2.0 * half,
+    };
+    record.turns = Some(TurnsRecord {
+        calls: 20,
+        left_out: 2,
+        rounds: 666,
+        differences: vec![
+            difference(1, 0, Metric::P50, 9.6, 2.4),
+            difference(1, 0, Metric::P99, 130.0, 400.0),
+            difference(1, 0, Metric::ClientCpu, 1.5, 0.4),
+            difference(1, 0, Metric::ServerCpu, 2.0, 0.3),
+            difference(2, 1, Metric::P50, 0.4, 1.1),
+            difference(2, 0, Metric::P50, 1.0, 1.2),
+            difference(2, 0, Metric::ClientCpu, -0.1, 0.2),
+            difference(2, 0, Metric::ServerCpu, 0.1, 0.3),
+        ],
+    });
+    record
 }
 
 /// Two links, one of them with an objective that it missed.
