@@ -629,6 +629,29 @@ fn a_target_that_refuses_fails_calls_at_once_and_is_tried_again() {
     assert!(record.connect_failures.of(Outcome::ConnectRefused) > 4);
 }
 
+/// An outage after one that is over is another one: no call of it waits for the next connection.
+#[test]
+fn a_target_that_refuses_again_and_again_fails_calls_at_once_each_time() {
+    let mut refused = 0;
+    for seed in 1..=10 {
+        let mut weather = Weather::calm(seed);
+        (weather.reset, weather.refuse) = (5_000, 600_000);
+        let load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+        let record = simulate(load, weather, echo(1));
+        accounted(&record);
+        refused += record.outcomes.of(Outcome::ConnectRefused);
+        let slowest = record.response.histogram().unwrap().max();
+        assert!(
+            slowest < 10 * MS,
+            "seed {seed}: a call waited {slowest} ns for a connection"
+        );
+    }
+    assert!(
+        refused > 2_000,
+        "{refused} in outages, which are a quarter of the time"
+    );
+}
+
 #[test]
 fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
     let record = simulate(
