@@ -46,6 +46,7 @@ fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
 .PHONY: bench
 bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio and s_time; pacing; arrivals; fleet; Bolt; sidecars; streams; sessions; connections at rest
 	bench/grpc.py
+	bench/bill.py
 	bench/pacing.py
 	bench/arrivals.py
 	bench/fleet.py
