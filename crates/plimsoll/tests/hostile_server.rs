@@ -96,7 +96,7 @@ fn load(wire: Wire, behaviour: &Behaviour, url: &str) -> Vec<String> {
     let time = |outcome: Outcome| match behaviour.outcome == outcome {
         true => "1s",
         // Enough to learn it on a busy machine.
-        false if WAITED_OUT.contains(&behaviour.name) => "10s",
+        false if WAITED_OUT.contains(&behaviour.name) => "5s",
         false => "60s",
     };
     let mut flags: Vec<&str> = match wire {
