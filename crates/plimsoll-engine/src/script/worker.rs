@@ -31,7 +31,9 @@ mod users;
 
 use connection::Connection;
 
-const READ_BUFFER: usize = 128 * 1024;
+/// Bytes that a worker reads at a time. Small, since a peer may fill it with the smallest messages there
+/// are: thousands of them, which all others wait for.
+const READ_BUFFER: usize = 16 << 10;
 
 struct Slot<C, S> {
     generation: u32,
