@@ -331,6 +331,7 @@ async fn an_empty_redis_is_told_of_the_sessions_that_are_known() {
     assert_eq!(crate::client::post(stack.api, &path).await.0, 200);
     assert_eq!(stack.run(&session).await, 200);
     let epoch = client.until_done().await[0]["epoch"].as_u64().unwrap();
+    stack.settled().await;
 
     // A connection that is lost loses no data: what is over stays over.
     let before = stack.bus.generation();

@@ -157,6 +157,22 @@ impl Stack {
         session(self.api).await
     }
 
+    /// Waits until the bus has all of every run. A client may have its last token before that, and
+    /// what the backend is not sure of it posts again.
+    pub(crate) async fn settled(&self) {
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let limit = Instant::now() + Duration::from_secs(60);
+        loop {
+            let (_, _, page) = http(self.api, request).await;
+            assert!(page.contains("\nplimsoll_llm_runs_going_on "), "{page}");
+            if page.contains("\nplimsoll_llm_runs_going_on 0\n") {
+                return;
+            }
+            assert!(Instant::now() < limit, "runs go on");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub(crate) async fn run(&self, session: &str) -> u16 {
         post(self.api, &format!("/session/{session}/run")).await.0
     }
