@@ -144,7 +144,7 @@ pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
 }
 
 /// How the rungs were measured.
-pub fn how(ladder: &LadderRecord) -> String {
+fn how(ladder: &LadderRecord) -> String {
     match &ladder.turns {
         Some(turns) => format!(
             "{} of turns of {} calls in random order, in {} s",
@@ -160,7 +160,7 @@ pub fn how(ladder: &LadderRecord) -> String {
     }
 }
 
-/// In which each rung was measured once.
+/// The rounds that were measured: in each, every rung once.
 pub fn rounds(ladder: &LadderRecord) -> u64 {
     let rounds = match &ladder.turns {
         Some(turns) => turns.rounds,
@@ -173,7 +173,7 @@ pub fn rounds(ladder: &LadderRecord) -> u64 {
 }
 
 /// What the figures of a rung are.
-pub fn heading(ladder: &LadderRecord) -> &'static str {
+fn heading(ladder: &LadderRecord) -> &'static str {
     match ladder.turns {
         Some(_) => "rung (service times)",
         None => "rung (medians of its slices)",

@@ -3,7 +3,9 @@
 //!
 //! Rungs that can be up together take turns of tens of calls ([`turning`]), each with one run for
 //! all its turns. Others have rounds of short slices, every rung once a round in random order; each
-//! slice is a run of its own in one directory. Servers of ours are child processes of the same program, so that both
+//! slice is a run of its own in one directory.
+//!
+//! Servers of ours are child processes of the same program, so that both
 //! ends' CPU can be told apart; they end with the climb, however it ends.
 
 mod flags;

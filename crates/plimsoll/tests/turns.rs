@@ -196,6 +196,7 @@ fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
             &["--turn", "20"][..],
             "a closed loop has none",
         ),
+        ("rate = \"9/s\"", "turn = 0", &[], "turns of 0 calls"),
         (
             "rate = \"9/s\"",
             "turn = 4\nleft_out = 4",

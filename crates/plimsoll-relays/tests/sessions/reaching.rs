@@ -33,7 +33,7 @@ async fn ready(address: &RedisAddress) -> Bus {
     bus
 }
 
-/// What is said of an address that can't be used. One that is tried on is `Away` in the end.
+/// Why an address can't be used. One that is tried again and again ends as `Away`.
 async fn refusal(address: &RedisAddress) -> String {
     let bus = bus(address);
     match bus.ready(PATIENCE).await {

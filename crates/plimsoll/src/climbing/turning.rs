@@ -31,7 +31,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 /// Each rung is a thread, and has its servers.
 const MOST_RUNGS: usize = 16;
 
-/// How often it is said how far the turns are.
+/// How often progress is reported.
 const TELL: Duration = Duration::from_secs(5);
 
 /// How rungs take turns.
@@ -77,6 +77,12 @@ impl Turning {
             };
         }
         let calls = wanted.unwrap_or(CALLS);
+        if calls == 0 {
+            return Err(Failure::usage(
+                "ladder.turn: turns of 0 calls measure nothing",
+                "use 20, or leave it out",
+            ));
+        }
         let left_out = options.left_out.unwrap_or(LEFT_OUT.min(calls - 1));
         if left_out >= calls {
             return Err(Failure::usage(

@@ -212,7 +212,9 @@ impl Commands {
         let mut data = self.data();
         let before = std::mem::replace(&mut data.names, names);
         if !before.is_empty() && before != data.names {
-            tracing::warn!("redis has lost its data; sessions that are known here are told anew");
+            tracing::warn!(
+                "redis has lost its data; sessions that are known here are announced again"
+            );
             data.lost_at = Some(Instant::now());
             self.losses.fetch_add(1, Ordering::AcqRel);
         }

@@ -153,7 +153,7 @@ impl Traffic for Channels<Subscriber> {
                         if subscriber.clustered {
                             subscriber.carry_out(&mut connection, all()).await?;
                         }
-                        // Who knows a session that was lost tells of it.
+                        // Listeners announce the sessions that Redis has lost.
                         self.resync();
                     }
                     why = lost.wait() => return Err(why),
