@@ -14,8 +14,9 @@ root=$PWD
 read -ra cargo <<<"${CARGO:-cargo}"
 read -ra flags <<<"${CARGO_FLAGS:-}"
 scratch=$(mktemp -d)
-# What runs beside (installing, examples) does not outlive an interrupt.
-trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$scratch"' EXIT
+# What runs beside (installing, examples) does not outlive an interrupt. Bash lists jobs here that
+# have ended, and the status is that of the tests, whether or not there was one to end.
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM
 passed=0
 failed=0
