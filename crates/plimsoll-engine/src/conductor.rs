@@ -416,7 +416,7 @@ fn work<P: Protocol>(
     mut hands: Hands,
 ) {
     OsNetwork::sharpen_timers();
-    if share.load.turns.is_some() && share.of == 1 {
+    if share.load.last_core && share.of == 1 {
         cores::generator();
     }
     let options = SocketOptions {

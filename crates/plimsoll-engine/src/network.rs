@@ -14,6 +14,7 @@ use crate::address::Address;
 mod low_water;
 pub mod os;
 pub mod simulated;
+mod tcp_info;
 
 /// Names a socket to the network; the network hands it back when the socket is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +56,13 @@ pub enum Lookup {
     Shared,
 }
 
+/// What a connection has carried since it came up. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    pub sent: u64,
+    pub received: u64,
+}
+
 /// Sockets, readiness and time.
 pub trait Network {
     type Socket;
@@ -80,6 +88,11 @@ pub trait Network {
 
     /// Writes a prefix of the slices; `WouldBlock` if the socket takes nothing now.
     fn write(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// What the connection has carried, handshakes and framing included; `None`: not known.
+    fn carried(&mut self, _socket: &Self::Socket) -> Option<Carried> {
+        None
+    }
 
     fn close(&mut self, socket: Self::Socket);
 

@@ -317,6 +317,8 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         read_buffer: 128 << 10,
         source_addresses: Vec::new(),
         turns: None,
+        count_bytes: false,
+        last_core: false,
     }
 }
 

@@ -40,6 +40,8 @@ fn main() {
             read_buffer: 128 << 10,
             source_addresses: Vec::new(),
             turns: None,
+            count_bytes: false,
+            last_core: false,
         };
         let began = Instant::now();
         let (mut count, mut sum) = (0u64, 0u64);

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::document;
 use crate::limits::{Limits, Work};
+use crate::measure::Count;
 use crate::objective::{self, Conclusion, Judged};
 use crate::run::summary::ResourcesSummary;
 use crate::run::{Run, RunError};
@@ -21,8 +22,10 @@ use crate::schedule;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
 use crate::statistics::rank::median;
 
+mod gate;
 pub mod turns;
 
+pub use gate::{Gate, Gated, Passage};
 use turns::TurnsRecord;
 
 /// The name of the file.
@@ -44,6 +47,69 @@ pub enum Metric {
     SidecarCpu,
     /// What each open connection adds to the server's memory, bytes.
     ServerMemory,
+    /// Of a client that keeps so many calls in flight that it never waits for the next arrival.
+    BusyClientCpu,
+    BusyServerCpu,
+    /// From the beginning of a connection to when it can carry a call.
+    ConnectionTime,
+    /// A new connection and one call on it.
+    ConnectionClientCpu,
+    ConnectionServerCpu,
+    /// What TCP carries both ways for a connection, apart from its calls.
+    ConnectionBytes,
+    /// What TCP carries both ways for a call on a connection that is up.
+    CallBytes,
+}
+
+/// What is measured of rungs that take turns besides their calls: short slices of its own, in rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    /// A closed loop that keeps the server as busy as it can.
+    Saturated,
+    /// A new connection for each call, one after the other.
+    Connections,
+    /// Many connections that are kept, at a server started afresh.
+    Memory,
+}
+
+impl Part {
+    pub const ALL: [Part; 3] = [Part::Saturated, Part::Connections, Part::Memory];
+
+    /// As plans, flags and `ladder.json` write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Saturated => "saturated",
+            Part::Connections => "connections",
+            Part::Memory => "memory",
+        }
+    }
+
+    /// What is measured, for a person.
+    pub fn words(self) -> &'static str {
+        match self {
+            Part::Saturated => "a call at a server kept busy",
+            Part::Connections => "new connections",
+            Part::Memory => "memory a connection",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Part> {
+        Part::ALL.into_iter().find(|part| part.name() == name)
+    }
+
+    /// Its metrics that have an interval.
+    pub fn metrics(self) -> &'static [Metric] {
+        match self {
+            Part::Saturated => &[Metric::BusyClientCpu, Metric::BusyServerCpu],
+            Part::Connections => &[
+                Metric::ConnectionTime,
+                Metric::ConnectionClientCpu,
+                Metric::ConnectionServerCpu,
+            ],
+            Part::Memory => &[Metric::ServerMemory],
+        }
+    }
 }
 
 /// What a metric's values are.
@@ -54,19 +120,45 @@ pub enum Unit {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 6] = [
+    pub const ALL: [Metric; 13] = [
         Metric::P50,
         Metric::P99,
         Metric::ClientCpu,
         Metric::ServerCpu,
         Metric::SidecarCpu,
+        Metric::BusyClientCpu,
+        Metric::BusyServerCpu,
+        Metric::ConnectionTime,
+        Metric::ConnectionClientCpu,
+        Metric::ConnectionServerCpu,
+        Metric::ConnectionBytes,
         Metric::ServerMemory,
+        Metric::CallBytes,
     ];
 
     pub fn unit(self) -> Unit {
         match self {
-            Metric::ServerMemory => Unit::Bytes,
+            Metric::ServerMemory | Metric::ConnectionBytes | Metric::CallBytes => Unit::Bytes,
             _ => Unit::Micros,
+        }
+    }
+
+    /// As gates and `ladder.json` write it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Metric::P50 => "p50",
+            Metric::P99 => "p99",
+            Metric::ClientCpu => "client_cpu",
+            Metric::ServerCpu => "server_cpu",
+            Metric::SidecarCpu => "sidecar_cpu",
+            Metric::ServerMemory => "server_memory",
+            Metric::BusyClientCpu => "busy_client_cpu",
+            Metric::BusyServerCpu => "busy_server_cpu",
+            Metric::ConnectionTime => "connection_time",
+            Metric::ConnectionClientCpu => "connection_client_cpu",
+            Metric::ConnectionServerCpu => "connection_server_cpu",
+            Metric::ConnectionBytes => "connection_bytes",
+            Metric::CallBytes => "call_bytes",
         }
     }
 
@@ -79,7 +171,26 @@ impl Metric {
             Metric::ServerCpu => "server CPU a call",
             Metric::SidecarCpu => "sidecar CPU a call",
             Metric::ServerMemory => "server memory a connection",
+            Metric::BusyClientCpu => "client CPU a call, saturated",
+            Metric::BusyServerCpu => "server CPU a call, saturated",
+            Metric::ConnectionTime => "new connection (p50)",
+            Metric::ConnectionClientCpu => "client CPU a new connection",
+            Metric::ConnectionServerCpu => "server CPU a new connection",
+            Metric::ConnectionBytes => "bytes a new connection",
+            Metric::CallBytes => "bytes a call",
         }
+    }
+
+    /// The slices that it is measured in, where rungs take turns; `None`: the turns.
+    pub fn part(self) -> Option<Part> {
+        Part::ALL
+            .into_iter()
+            .find(|part| part.metrics().contains(&self))
+    }
+
+    /// It is counted, so that it has no interval.
+    pub fn is_exact(self) -> bool {
+        matches!(self, Metric::ConnectionBytes | Metric::CallBytes)
     }
 }
 
@@ -96,6 +207,12 @@ pub struct Slice {
     /// Left out where the server was not started afresh for the slice, or connections are few.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_bytes_per_connection: Option<f64>,
+    /// From a connection's beginning to when it could carry a call; left out where none was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection_p50_us: Option<f64>,
+    /// What TCP carried; left out where it was not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Carried>,
     pub errors: u64,
     /// The run's figures describe the target.
     pub valid: bool,
@@ -112,6 +229,40 @@ pub struct Slice {
     /// What it carried in all, where that is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<Volume>,
+}
+
+/// Bytes that TCP carried both ways, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    pub bytes: u64,
+    /// That were sent, the warm-up's included.
+    pub calls: u64,
+    /// Whose bytes these are.
+    pub connections: u64,
+}
+
+impl Carried {
+    /// `None`: nothing was counted.
+    fn of(run: &Run) -> Option<Carried> {
+        let record = run.measured();
+        let measures = record.measures.as_ref()?;
+        let check = &run.summary.count_check;
+        let connections = measures.of(Count::LinkConnections);
+        (connections > 0).then(|| Carried {
+            bytes: measures.of(Count::LinkBytesSent) + measures.of(Count::LinkBytesReceived),
+            calls: check.ok + check.errors + check.cut_off,
+            connections,
+        })
+    }
+
+    /// What all of them carried.
+    fn sum(all: impl Iterator<Item = Carried>) -> Option<Carried> {
+        all.reduce(|a, b| Carried {
+            bytes: a.bytes + b.bytes,
+            calls: a.calls + b.calls,
+            connections: a.connections + b.connections,
+        })
+    }
 }
 
 /// What a slice carried, and what that cost: for tables of throughput.
@@ -188,6 +339,11 @@ impl Slice {
             server_cpu_us_per_call: total.server.and_then(|s| s.cpu_us_per_call),
             sidecar_cpu_us_per_call: None,
             server_bytes_per_connection: None,
+            connection_p50_us: run
+                .summary
+                .phases()
+                .and_then(|phases| phases.connection?.p50_us),
+            carried: Carried::of(run),
             errors: total.errors,
             valid: run.summary.health.valid,
             not_resumed: objective::only_not_resumed(run),
@@ -207,10 +363,16 @@ impl Slice {
         match metric {
             Metric::P50 => self.p50_us,
             Metric::P99 => self.p99_us,
-            Metric::ClientCpu => self.client_cpu_us_per_call,
-            Metric::ServerCpu => self.server_cpu_us_per_call,
+            Metric::ClientCpu | Metric::BusyClientCpu | Metric::ConnectionClientCpu => {
+                self.client_cpu_us_per_call
+            }
+            Metric::ServerCpu | Metric::BusyServerCpu | Metric::ConnectionServerCpu => {
+                self.server_cpu_us_per_call
+            }
             Metric::SidecarCpu => self.sidecar_cpu_us_per_call,
             Metric::ServerMemory => self.server_bytes_per_connection,
+            Metric::ConnectionTime => self.connection_p50_us,
+            Metric::ConnectionBytes | Metric::CallBytes => None,
         }
     }
 }
@@ -223,12 +385,54 @@ pub struct Rung {
     pub settings: BTreeMap<String, String>,
     /// In the order of the rounds.
     pub slices: Vec<Slice>,
+    /// What was measured besides, where rungs take turns.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<Part, Vec<Slice>>,
 }
 
 impl Rung {
+    /// The slices that have the metric.
+    fn slices_of(&self, metric: Metric) -> &[Slice] {
+        match metric.part() {
+            None => &self.slices,
+            Some(part) => match self.parts.get(&part) {
+                Some(slices) => slices,
+                // A server that was started afresh for each slice of a ladder of slices.
+                None if metric == Metric::ServerMemory => &self.slices,
+                None => &[],
+            },
+        }
+    }
+
+    /// What a new connection, and a call on one that is up, carry in bytes.
+    ///
+    /// Both are known from two loads that differ in how many calls a connection has.
+    fn bytes(&self) -> Option<(f64, f64)> {
+        let carried = |slices: &[Slice]| Carried::sum(slices.iter().filter_map(|s| s.carried));
+        let often = carried(self.parts.get(&Part::Connections)?)?;
+        let kept = carried(&self.slices)?;
+        let each = |c: Carried| {
+            let connections = c.connections as f64;
+            (c.bytes as f64 / connections, c.calls as f64 / connections)
+        };
+        let ((often, few), (kept, many)) = (each(often), each(kept));
+        // With about as many calls on both there is nothing to tell them apart by.
+        if many < 2.0 * few {
+            return None;
+        }
+        let call = (kept - often) / (many - few);
+        Some((often - call * few, call))
+    }
+
     /// The median over the slices, in the metric's unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
-        let mut values: Vec<f64> = self.slices.iter().filter_map(|s| s.value(metric)).collect();
+        match metric {
+            Metric::ConnectionBytes => return self.bytes().map(|(connection, _)| connection),
+            Metric::CallBytes => return self.bytes().map(|(_, call)| call),
+            _ => {}
+        }
+        let slices = self.slices_of(metric).iter();
+        let mut values: Vec<f64> = slices.filter_map(|s| s.value(metric)).collect();
         values.sort_by(f64::total_cmp);
         (!values.is_empty()).then(|| median(&values))
     }
@@ -248,6 +452,8 @@ pub enum Added {
     Clear(Paired),
     /// The interval holds zero.
     NoneSeen(Paired),
+    /// Counted, not estimated.
+    Counted(f64),
     /// Too few rounds in which both were measured.
     TooFew,
 }
@@ -272,6 +478,9 @@ pub struct LadderRecord {
     /// Where all rungs were up together and took turns; each then has one slice, the whole run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<TurnsRecord>,
+    /// What rungs may take more than the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
 }
 
 impl LadderRecord {
@@ -294,10 +503,18 @@ impl LadderRecord {
         2 * slices().filter(|s| s.is_generator_limited()).count() > slices().count()
     }
 
-    /// What all slices with objectives come to together: the worst of them.
+    /// What all slices with objectives, and all gates, come to together: the worst of them. A gate that
+    /// is undecided says nothing.
     pub fn conclusion(&self) -> Option<Conclusion> {
         let slices = self.rungs.iter().flat_map(|r| &r.slices);
-        let found: Vec<Conclusion> = slices.filter_map(|s| s.conclusion).collect();
+        let mut found: Vec<Conclusion> = slices.filter_map(|s| s.conclusion).collect();
+        found.extend(self.gated().iter().filter_map(|gated| match gated.passage {
+            Passage::Within => Some(Conclusion::Pass),
+            Passage::Beyond => Some(Conclusion::Fail),
+            Passage::Undecided => None,
+        }));
+        let resolved = self.turns.as_ref().is_none_or(TurnsRecord::is_resolved);
+        found.extend((!resolved).then_some(Conclusion::Invalid));
         [Conclusion::Fail, Conclusion::Invalid, Conclusion::Pass]
             .into_iter()
             .find(|conclusion| found.contains(conclusion))
@@ -307,7 +524,7 @@ impl LadderRecord {
     fn stated(&self) -> usize {
         let measured = Metric::ALL
             .iter()
-            .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
+            .filter(|m| !m.is_exact() && self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();
         Self::pairs(self.rungs.len()).count() * measured.max(1)
     }
@@ -319,16 +536,24 @@ impl LadderRecord {
             Some(d) => Added::NoneSeen(d),
             None => Added::TooFew,
         };
-        if let Some(turns) = &self.turns {
-            return told(turns.difference(of, to, metric));
-        }
         let (Some(upper), Some(lower)) = (self.rungs.get(of), self.rungs.get(to)) else {
             return Added::TooFew;
         };
+        if metric.is_exact() {
+            return match (upper.median(metric), lower.median(metric)) {
+                (Some(upper), Some(lower)) => Added::Counted(upper - lower),
+                _ => Added::TooFew,
+            };
+        }
+        if let Some(turns) = &self.turns
+            && metric.part().is_none()
+        {
+            return told(turns.difference(of, to, metric));
+        }
         let differences: Vec<f64> = upper
-            .slices
+            .slices_of(metric)
             .iter()
-            .zip(&lower.slices)
+            .zip(lower.slices_of(metric))
             .filter_map(|(u, l)| Some(u.value(metric)? - l.value(metric)?))
             .collect();
         told(paired(&differences, ALPHA / self.stated().max(1) as f64))
@@ -358,8 +583,16 @@ impl LadderRecord {
 
 /// The rounds that a ladder of so many rungs needs to claim a difference of every metric.
 pub fn fewest_rounds(rungs: usize) -> usize {
+    rounds_for(rungs, IN_SLICES)
+}
+
+/// As many metrics as a ladder of slices states.
+const IN_SLICES: usize = 6;
+
+/// The rounds that so many rungs need to claim a difference of each of so many metrics.
+pub fn rounds_for(rungs: usize, metrics: usize) -> usize {
     let pairs = (2 * rungs).saturating_sub(3).max(1);
-    fewest_pairs(ALPHA / (pairs * Metric::ALL.len()) as f64)
+    fewest_pairs(ALPHA / (pairs * metrics.max(1)) as f64)
 }
 
 /// The rungs in the order in which their slices are measured: round by round, each round in
@@ -389,6 +622,7 @@ mod tests {
                 name: format!("+{add}"),
                 settings: BTreeMap::new(),
                 slices: Vec::new(),
+                parts: BTreeMap::new(),
             })
             .collect();
         let mut elapsed = 0.0_f64;
@@ -412,6 +646,8 @@ mod tests {
                     server_cpu_us_per_call: noisy(0.03),
                     sidecar_cpu_us_per_call: None,
                     server_bytes_per_connection: None,
+                    connection_p50_us: None,
+                    carried: None,
                     errors: 0,
                     valid: true,
                     not_resumed: false,
@@ -437,6 +673,7 @@ mod tests {
             interrupted: false,
             limits: None,
             turns: None,
+            gates: Vec::new(),
         }
     }
 

@@ -49,6 +49,9 @@ measures! { Count:
     EarlyAccepted "early_data_accepted" "requests that the server took with the first bytes of TLS (0-RTT)"
     EarlyRejected "early_data_rejected" "such requests that the server would not take, sent again after the handshake"
     HistoryGone "history_gone" "resumptions that the gateway could not grant"
+    LinkConnections "link_connections" "connections whose bytes were counted"
+    LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included"
+    LinkBytesReceived "link_bytes_received" "bytes that TCP carried from the target, handshakes and framing included"
 }
 
 measures! { TimeMeasure:

@@ -599,6 +599,10 @@ pub struct Load {
     pub source_addresses: Vec<IpAddr>,
     /// Which of the arrivals are this load's, where several loads share one schedule; `None`: all.
     pub turns: Option<Turns>,
+    /// Count what TCP carries for each connection, when it is closed.
+    pub count_bytes: bool,
+    /// Keep a load of one worker to the machine's last core, where its servers have the others.
+    pub last_core: bool,
 }
 
 /// One load's part of a schedule that several loads share in turns: the arrivals of one turn all

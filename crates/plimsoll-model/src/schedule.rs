@@ -500,6 +500,8 @@ mod tests {
             read_buffer: 128 << 10,
             source_addresses: Vec::new(),
             turns: None,
+            count_bytes: false,
+            last_core: false,
         }
     }
 

@@ -418,6 +418,8 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         read_buffer: 128 << 10,
         source_addresses: Vec::new(),
         turns: None,
+        count_bytes: false,
+        last_core: false,
         processes: None,
     };
     let options = SessionOptions {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{Added, LadderRecord, Metric, Rung, Unit};
+use plimsoll_model::ladder::{Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Unit};
 use plimsoll_model::objective::Verdict;
 use plimsoll_model::statistics::paired::Paired;
 
@@ -34,6 +34,8 @@ pub fn added(metric: Metric, added: Added) -> String {
                 signed(d.high)
             )
         }
+        // A call's bytes vary by some hundredths: acknowledgements of settings, pings.
+        Added::Counted(more) => signed(more.round()),
         Added::TooFew => "too few rounds to tell".to_owned(),
     }
 }
@@ -101,12 +103,32 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
 /// Objectives that slices did not meet, and the verdict on all of them, in sentences; empty
 /// where the plan has none.
 pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
-    let Some(conclusion) = ladder.conclusion() else {
-        return Vec::new();
-    };
-    let mut sentences = vec![format!("verdict on the objectives: {}", conclusion.name())];
+    let verdict = ladder
+        .conclusion()
+        .map(|conclusion| format!("verdict on the objectives: {}", conclusion.name()));
+    let mut sentences: Vec<String> = verdict.into_iter().collect();
     sentences.extend(ladder.rungs.iter().flat_map(unmet));
+    sentences.extend(ladder.gated().iter().map(|gated| passage(ladder, gated)));
     sentences
+}
+
+/// What became of a rung at a gate.
+fn passage(ladder: &LadderRecord, gated: &Gated) -> String {
+    let metric = gated.gate.metric;
+    let word = match gated.passage {
+        Passage::Within => "within",
+        Passage::Beyond => "BEYOND",
+        Passage::Undecided => "not decided",
+    };
+    let allowed = gated.allowed.map_or_else(String::new, |allowed| {
+        format!(" of {} allowed", show(metric, allowed))
+    });
+    format!(
+        "{}: {} {word}: {}{allowed}",
+        ladder.rungs[gated.rung].name,
+        gated.gate,
+        added(metric, ladder.added(gated.rung, 0, metric))
+    )
 }
 
 fn unmet(rung: &Rung) -> Vec<String> {
@@ -135,11 +157,60 @@ fn unmet(rung: &Rung) -> Vec<String> {
     seen.into_iter().map(sentence).collect()
 }
 
+/// Differences of it are stated: sidecars' CPU over all the turns is one figure without an interval.
+fn is_compared(ladder: &LadderRecord, metric: Metric) -> bool {
+    ladder.turns.is_none() || metric != Metric::SidecarCpu
+}
+
 /// The metrics that were measured.
 pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
     Metric::ALL
         .into_iter()
         .filter(|m| ladder.rungs.iter().any(|r| r.median(*m).is_some()))
+        .collect()
+}
+
+/// Metrics that stand in one table.
+pub struct Group {
+    pub heading: &'static str,
+    /// Each with the head of its column.
+    pub columns: Vec<(Metric, &'static str)>,
+}
+
+/// The tables of the rungs' figures.
+pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
+    let in_slices = ladder.turns.is_none();
+    let column = |m: Metric| match m {
+        Metric::ServerMemory if in_slices => m.name(),
+        Metric::ConnectionTime => "time (p50)",
+        Metric::ConnectionClientCpu => "client CPU",
+        Metric::ConnectionServerCpu => "server CPU",
+        Metric::ConnectionBytes => "bytes",
+        Metric::ServerMemory => "server memory",
+        Metric::BusyClientCpu => Metric::ClientCpu.name(),
+        Metric::BusyServerCpu => Metric::ServerCpu.name(),
+        _ => m.name(),
+    };
+    let group = |m: Metric| match m.part() {
+        _ if in_slices => 0,
+        None if m == Metric::ConnectionBytes => 2,
+        None => 0,
+        Some(Part::Saturated) => 1,
+        Some(Part::Connections | Part::Memory) => 2,
+    };
+    let all = metrics(ladder);
+    [heading(ladder), "saturated", "a new connection"]
+        .into_iter()
+        .enumerate()
+        .map(|(n, heading)| Group {
+            heading,
+            columns: all
+                .iter()
+                .filter(|m| group(**m) == n)
+                .map(|m| (*m, column(*m)))
+                .collect(),
+        })
+        .filter(|group| !group.columns.is_empty())
         .collect()
 }
 
@@ -150,7 +221,7 @@ fn how(ladder: &LadderRecord) -> String {
             "{} of turns of {} calls in random order, in {} s",
             plural(rounds(ladder), "round"),
             turns.calls,
-            ladder.slice_s
+            ladder.slice_s * ladder.rungs.first().map_or(1, |rung| rung.slices.len()) as f64
         ),
         None => format!(
             "{} of {} s in random order",
@@ -190,31 +261,51 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
     let first = ladder.rungs.first().map_or("", |rung| &rung.name);
     (1..ladder.rungs.len())
         .filter_map(|of| {
-            let parts: Vec<String> = [call_time(ladder, of), cpu_at_both_ends(ladder, of)]
-                .into_iter()
-                .flatten()
-                .collect();
             let name = &ladder.rungs[of].name;
-            let (one, more) = parts.split_first()?;
-            let more: String = more.iter().map(|part| format!(", and {part}")).collect();
-            Some(format!("{name} adds {one} over {first}{more}"))
+            let call = sentence([
+                time_of(ladder, of, Metric::P50, "to the time of a call (p50)"),
+                cpu_at_both_ends(ladder, of, CALL, " a call"),
+            ]);
+            let connection = sentence([
+                time_of(ladder, of, Metric::ConnectionTime, "of time (p50)"),
+                cpu_at_both_ends(ladder, of, CONNECTION, ""),
+            ]);
+            let saturated = cpu_at_both_ends(ladder, of, SATURATED, " a call");
+            let clauses: Vec<String> = [
+                call.map(|call| format!("adds {call}")),
+                saturated.map(|cpu| format!("at a server kept busy it adds {cpu}")),
+                connection.map(|c| format!("it adds {c}, to each new connection")),
+            ]
+            .into_iter()
+            .flatten()
+            .collect();
+            (!clauses.is_empty()).then(|| format!("{name}, over {first}, {}", clauses.join("; ")))
         })
         .collect()
 }
 
-fn call_time(ladder: &LadderRecord, of: usize) -> Option<String> {
-    match ladder.added(of, 0, Metric::P50) {
-        Added::Clear(d) => Some(format!("{} to the time of a call (p50)", about(d.shift, d))),
-        Added::NoneSeen(d) => Some(format!(
-            "at most {} to the time of a call (p50)",
-            time(d.high.max(0.0))
-        )),
-        Added::TooFew => None,
+type Ends = [Metric; 2];
+
+const CALL: Ends = [Metric::ClientCpu, Metric::ServerCpu];
+const SATURATED: Ends = [Metric::BusyClientCpu, Metric::BusyServerCpu];
+const CONNECTION: Ends = [Metric::ConnectionClientCpu, Metric::ConnectionServerCpu];
+
+/// Its parts, where there are any.
+fn sentence(parts: [Option<String>; 2]) -> Option<String> {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", and "))
+}
+
+fn time_of(ladder: &LadderRecord, of: usize, metric: Metric, what: &str) -> Option<String> {
+    match ladder.added(of, 0, metric) {
+        Added::Clear(d) => Some(format!("{} {what}", about(d.shift, d))),
+        Added::NoneSeen(d) => Some(format!("at most {} {what}", time(d.high.max(0.0)))),
+        Added::Counted(_) | Added::TooFew => None,
     }
 }
 
-fn cpu_at_both_ends(ladder: &LadderRecord, of: usize) -> Option<String> {
-    let ends = [Metric::ClientCpu, Metric::ServerCpu];
+/// `each`: what that CPU is for, in words, where that has not been said.
+fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) -> Option<String> {
     let mut sum = Paired {
         shift: 0.0,
         low: 0.0,
@@ -233,7 +324,7 @@ fn cpu_at_both_ends(ladder: &LadderRecord, of: usize) -> Option<String> {
     }
     if !sum.is_clear() {
         return Some(format!(
-            "at most {} of CPU a call at both ends together",
+            "at most {} of CPU{each} at both ends together",
             time(sum.high.max(0.0))
         ));
     }
@@ -242,7 +333,7 @@ fn cpu_at_both_ends(ladder: &LadderRecord, of: usize) -> Option<String> {
         false => String::new(),
     };
     Some(format!(
-        "{} of CPU a call at both ends together{share}",
+        "{} of CPU{each} at both ends together{share}",
         about(sum.shift, sum)
     ))
 }
@@ -258,6 +349,10 @@ fn about(shift: f64, d: Paired) -> String {
 fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.turns.as_ref()?;
     let resolution = turns.resolution_us()?;
+    let stretches = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
+    let lasted = ladder.slice_s * stretches as f64;
+    // Widths shrink with the square root of the time.
+    let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
     let left_out = match turns.left_out {
         0 => String::new(),
         n => format!(
@@ -265,10 +360,18 @@ fn resolution(ladder: &LadderRecord) -> Option<String> {
             plural(u64::from(n), "call")
         ),
     };
-    Some(format!(
-        "resolved to ±{} at the p50: a longer run (--duration) sees smaller differences{left_out}",
-        time(resolution)
-    ))
+    let resolution = time(resolution);
+    Some(match turns.wanted_us {
+        Some(wanted) if !turns.is_resolved() => format!(
+            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: needs about {} s more (--budget){left_out}",
+            time(wanted),
+            more(wanted).ceil()
+        ),
+        Some(_) => format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}"),
+        None => format!(
+            "resolved to ±{resolution} at the p50: a longer run (--duration) sees smaller differences{left_out}"
+        ),
+    })
 }
 
 /// The ladder, with a line's end at its end.
@@ -286,21 +389,31 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             options.loud("INVALID: generator-limited. These differences may be the load generator's, not the target's.")
         );
     }
-    let metrics = metrics(ladder);
-    let mut table = Table::new(options.width);
-    let mut head = vec![heading(ladder).to_owned()];
-    head.extend(metrics.iter().map(|m| m.name().to_owned()));
-    table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
-    table.unbroken();
-    for rung in &ladder.rungs {
-        let mut row = vec![rung.name.clone()];
-        row.extend(metrics.iter().map(|m| {
-            rung.median(*m)
-                .map_or_else(|| "–".to_owned(), |v| show(*m, v))
-        }));
-        table.row(row);
+    for (n, group) in groups(ladder).into_iter().enumerate() {
+        if n > 0 {
+            out.push('\n');
+        }
+        let mut table = Table::new(options.width);
+        let mut head = vec![group.heading.to_owned()];
+        head.extend(group.columns.iter().map(|(_, name)| (*name).to_owned()));
+        table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+        table.unbroken();
+        for rung in &ladder.rungs {
+            let mut row = vec![rung.name.clone()];
+            row.extend(group.columns.iter().map(|(m, _)| {
+                rung.median(*m)
+                    .map_or_else(|| "–".to_owned(), |v| show(*m, v))
+            }));
+            table.row(row);
+        }
+        out += &table.to_string();
     }
-    out += &table.to_string();
+    let metrics: Vec<Metric> = groups(ladder)
+        .into_iter()
+        .flat_map(|group| group.columns)
+        .map(|(metric, _)| metric)
+        .filter(|m| is_compared(ladder, *m))
+        .collect();
     for (of, rung) in ladder.rungs.iter().enumerate().skip(1) {
         let bases: &[usize] = if of == 1 { &[0] } else { &[of - 1, 0] };
         for &to in bases {
@@ -313,7 +426,7 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             for metric in &metrics {
                 let _ = writeln!(
                     out,
-                    "  {:<26} {}",
+                    "  {:<28} {}",
                     metric.name(),
                     added(*metric, ladder.added(of, to, *metric))
                 );

@@ -12,6 +12,9 @@ use crate::quantity::{bytes, count, rate};
 pub(crate) const STREAMS: &str =
     "a call is a whole stream: response and service time end with its status";
 
+/// The bytes of all connections, as the kernel counts them.
+pub(crate) const ON_THE_LINK: &str = "on the link";
+
 /// What was counted, in words.
 pub(crate) struct Fact {
     pub(crate) name: &'static str,
@@ -55,9 +58,18 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     };
     let of = |c: Count| measures.counts.get(c.key()).copied().unwrap_or(0);
     let (taken, again) = (of(Count::EarlyAccepted), of(Count::EarlyRejected));
+    let mut besides = Vec::new();
     if taken + again > 0 {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
-        return vec![Fact::new("0-RTT requests", text)];
+        besides.push(Fact::new("0-RTT requests", text));
+    }
+    let (sent, received) = (of(Count::LinkBytesSent), of(Count::LinkBytesReceived));
+    if sent + received > 0 {
+        let text = format!("{} sent, {} received", bytes(sent), bytes(received));
+        besides.push(Fact::new(ON_THE_LINK, text));
+    }
+    if !besides.is_empty() {
+        return besides;
     }
     let mut sessions = format!(
         "{} ok, {} failed",

@@ -178,11 +178,14 @@ pub(crate) fn parse(
 ) -> Result<(Cli, Origins), Exit> {
     let mut stand_ins = BTreeMap::new();
     let mut command = with_stand_ins(Cli::command(), "", environment, &mut stand_ins);
-    let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
-        check_places(&matches)?;
-        let cli = Cli::from_arg_matches(&matches)?;
-        Ok((cli, origins(&command, &matches, &stand_ins)))
-    });
+    let typed = typed.into_iter().collect();
+    let parsed = command
+        .try_get_matches_from_mut(live(typed))
+        .and_then(|matches| {
+            check_places(&matches)?;
+            let cli = Cli::from_arg_matches(&matches)?;
+            Ok((cli, origins(&command, &matches, &stand_ins)))
+        });
     parsed.map_err(|error| {
         let _ = error.print();
         if let Some(variable) = blamed_variable(&error, &stand_ins) {
@@ -196,6 +199,16 @@ pub(crate) fn parse(
             Exit::Done
         }
     })
+}
+
+/// `compare --live` is the ladder of two services: the same words, and the same flags.
+fn live(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_live = |word: &OsString| word == "--live";
+    if words.get(1).is_some_and(|word| word == "compare") && words.iter().any(is_live) {
+        words.retain(|word| !is_live(word));
+        words[1] = "ladder".into();
+    }
+    words
 }
 
 /// A flag typed before a command's own command would mean nothing to it.

@@ -8,20 +8,22 @@
 //! Servers of ours are child processes of the same program, so that both
 //! ends' CPU can be told apart; they end with the climb, however it ends.
 
+mod barrier;
 mod flags;
-mod gate;
+mod parts;
 mod servers;
 mod sidecars;
 mod stand;
 mod turning;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{self, LadderRecord, Rung, Slice};
+use plimsoll_model::ladder::{self, Gate, LadderRecord, Part, Rung, Slice, turns};
 use plimsoll_model::run::{Run, SCHEMA_VERSION, file};
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
@@ -34,8 +36,8 @@ use crate::planning;
 use crate::problems::{self, Source};
 use crate::progress::Series;
 
+pub(crate) use barrier::Barrier;
 pub(crate) use flags::ClimbFlags;
-pub(crate) use gate::Gate;
 use servers::Servers;
 use stand::Stand;
 use turning::Turning;
@@ -58,7 +60,22 @@ pub(crate) struct Asked<'a> {
     pub(crate) slice: Option<Period>,
     /// Calls a turn.
     pub(crate) turn: Option<u32>,
+    /// What is measured besides turns.
+    pub(crate) parts: Option<&'a [String]>,
+    /// How well rungs that take turns are to be told apart.
+    pub(crate) resolution: Option<Period>,
+    pub(crate) budget: Option<Period>,
+    pub(crate) gates: &'a [Gate],
     pub(crate) out: Option<&'a Path>,
+}
+
+/// Slices of all rungs, round by round.
+struct Rounds {
+    /// `None`: the rungs' own load.
+    part: Option<Part>,
+    /// One a rung.
+    loads: Vec<(Spec, Plan)>,
+    rounds: usize,
 }
 
 /// Everything made ready: directory, servers, plans.
@@ -67,10 +84,13 @@ pub(crate) struct Climb {
     pub(crate) dir: PathBuf,
     rungs: Vec<RungSpec>,
     plans: Vec<Plan>,
-    rounds: usize,
     round_told: fn(&LadderRecord, usize, usize) -> String,
+    /// Of slices.
+    rounds: usize,
     /// `None`: slices.
     turning: Option<Turning>,
+    /// What is measured after the turns.
+    parts: Vec<Rounds>,
     /// Dropped, and so stopped, with the climb.
     stand: Stand,
 }
@@ -85,6 +105,9 @@ impl Climb {
         source: &Source<'_>,
     ) -> Result<Climb, Failure> {
         let mut spec = spec.clone();
+        if let Some(resolution) = take_resolution(&mut spec) {
+            spec.ladder.get_or_insert_default().resolution = Some(resolution);
+        }
         let options = spec.ladder.clone().unwrap_or_default();
         let length = asked.slice.or(options.slice).map_or(SLICE, |p| p.0);
         if length < Duration::from_millis(100) {
@@ -97,7 +120,13 @@ impl Climb {
             let rungs = spec.rungs();
             rungs.map_err(|problem| problems::failure(vec![problem], source))
         };
-        let turning = Turning::of(&spec, &listed(&spec)?, asked)?;
+        let gates = match asked.gates {
+            [] => options.fail_if.unwrap_or_default(),
+            gates => gates.to_vec(),
+        };
+        let unserved = listed(&spec)?;
+        let turning = Turning::of(&spec, &unserved, asked)?;
+        let parts = parts::wanted(&spec, &unserved, asked, turning)?;
         let length = match turning {
             None => length,
             Some(turning) => spec.load.duration.map_or(turning.length, |given| given.0),
@@ -132,6 +161,12 @@ impl Climb {
             .iter()
             .map(|rung| planning::plan(&rung.spec, environment, source))
             .collect::<Result<Vec<Plan>, Failure>>()?;
+        let metrics =
+            turns::METRICS.len() + parts.iter().map(|part| part.metrics().len()).sum::<usize>();
+        let parts = parts
+            .into_iter()
+            .map(|part| parts::rounds(part, metrics, &rungs, environment, source))
+            .collect::<Result<Vec<Rounds>, Failure>>()?;
         let rounds = asked
             .rounds
             .or(options.rounds)
@@ -149,12 +184,14 @@ impl Climb {
                     name: rung.name.clone(),
                     settings: rung.settings.clone(),
                     slices: Vec::new(),
+                    parts: BTreeMap::new(),
                 })
                 .collect(),
             skipped,
             interrupted: false,
             limits: None,
             turns: None,
+            gates,
         };
         Ok(Climb {
             record,
@@ -164,6 +201,7 @@ impl Climb {
             rounds,
             round_told: asked.round_told,
             turning,
+            parts,
             stand,
         })
     }
@@ -184,8 +222,18 @@ impl Climb {
         slice: impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
         let outcome = match self.turning {
-            None => self.climb(session, slice),
-            Some(turning) => self.take_turns(turning, session, slice),
+            None => {
+                let loads = self.rungs.iter().zip(&self.plans);
+                let rounds = Rounds {
+                    part: None,
+                    loads: loads
+                        .map(|(rung, plan)| (rung.spec.clone(), plan.clone()))
+                        .collect(),
+                    rounds: self.rounds,
+                };
+                self.climb(&rounds, session, &slice)
+            }
+            Some(turning) => self.turns_and_parts(turning, session, &slice),
         };
         self.keep()?;
         outcome
@@ -197,25 +245,53 @@ impl Climb {
             .map_err(|e| cannot_keep(&e, &self.dir))
     }
 
+    fn turns_and_parts(
+        &mut self,
+        turning: Turning,
+        session: &Session,
+        slice: &impl Fn(&Plan, &Run, String) -> Slice,
+    ) -> Result<(), Failure> {
+        self.take_turns(turning, session, slice)?;
+        for rounds in std::mem::take(&mut self.parts) {
+            if self.record.interrupted {
+                break;
+            }
+            self.keep()?;
+            self.climb(&rounds, session, slice)?;
+        }
+        Ok(())
+    }
+
     fn climb(
         &mut self,
+        all: &Rounds,
         session: &Session,
-        slice: impl Fn(&Plan, &Run, String) -> Slice,
+        slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
-        let orders = ladder::order(self.rungs.len(), self.rounds, self.record.seed);
+        let orders = ladder::order(self.rungs.len(), all.rounds, self.record.seed);
         // Dropped at the end, it gives the terminal back before anything else is shown.
         let series = Series::new(session.progress);
+        if let Some(part) = all.part {
+            series.tell(format_args!("{}: {} rounds", part.words(), all.rounds));
+        }
         for (round, order) in orders.into_iter().enumerate() {
             for (nth, rung) in order.into_iter().enumerate() {
-                let (spec, mut plan) = (&self.rungs[rung].spec, self.plans[rung].clone());
-                let before = self.stand.before(rung, &mut plan, true)?;
+                let (spec, mut plan) = all.loads[rung].clone();
+                let alone = matches!(all.part, None | Some(Part::Memory));
+                let before = self.stand.before(rung, &mut plan, alone)?;
                 let plan = &plan;
                 let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
                 let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
+                let name = match all.part {
+                    None => name,
+                    Some(part) => format!("{}/{name}", part.name()),
+                };
                 let context = format!(
-                    "round {} of {}, slice {} of {}: {}",
+                    "{}round {} of {}, slice {} of {}: {}",
+                    all.part
+                        .map_or_else(String::new, |part| format!("{}, ", part.name())),
                     round + 1,
-                    self.rounds,
+                    all.rounds,
                     nth + 1,
                     self.rungs.len(),
                     self.rungs[rung].name
@@ -231,13 +307,32 @@ impl Climb {
                 // The k-th slices of two rungs are of the same round: each has one a round.
                 let mut slice = slice(plan, &run, name);
                 self.stand.after(rung, &before, &run, &mut slice);
-                self.record.rungs[rung].slices.push(slice);
+                let measured = &mut self.record.rungs[rung];
+                match all.part {
+                    None => measured.slices.push(slice),
+                    Some(part) => measured.parts.entry(part).or_default().push(slice),
+                }
                 self.keep()?;
             }
-            series.tell((self.round_told)(&self.record, round + 1, self.rounds));
+            if all.part.is_none() {
+                series.tell((self.round_told)(&self.record, round + 1, all.rounds));
+            }
         }
         Ok(())
     }
+}
+
+/// `--resolve 1us`: a time, which can't be the addresses of a name that the flag is for otherwise.
+fn take_resolution(spec: &mut Spec) -> Option<Period> {
+    let given = spec.load.resolve.as_mut()?;
+    let at = given
+        .iter()
+        .position(|text| text.parse::<Period>().is_ok())?;
+    let resolution = given.remove(at).parse().ok();
+    if given.is_empty() {
+        spec.load.resolve = None;
+    }
+    resolution
 }
 
 /// Makes the directory, with the plan in it.

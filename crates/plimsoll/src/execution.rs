@@ -16,7 +16,7 @@ use plimsoll_model::spec::Spec;
 
 use crate::abort::Abort;
 use crate::arguments::boolish;
-use crate::climbing::Gate;
+use crate::climbing::Barrier;
 use crate::commands::report;
 use crate::console;
 use crate::descriptors;
@@ -257,7 +257,7 @@ pub(crate) fn carry_out(
     carry(plan, plan_toml, dir, progress, abort_after, session, None)
 }
 
-/// The same for one of several loads of this process, which begin together at `gate`.
+/// The same for one of several loads of this process, which begin together at `barrier`.
 ///
 /// # Errors
 /// As [`carry_out`], and where one process can't make the load.
@@ -266,10 +266,10 @@ pub(crate) fn carry_out_together(
     plan_toml: &str,
     dir: &Path,
     session: &Session,
-    gate: &Gate,
+    barrier: &Barrier,
 ) -> Result<Run, Uncarried> {
     let progress = Progress::new(plan, Style::None, None);
-    carry(plan, plan_toml, dir, progress, None, session, Some(gate))
+    carry(plan, plan_toml, dir, progress, None, session, Some(barrier))
 }
 
 fn carry(
@@ -279,7 +279,7 @@ fn carry(
     progress: Progress,
     abort_after: Option<Duration>,
     session: &Session,
-    gate: Option<&Gate>,
+    barrier: Option<&Barrier>,
 ) -> Result<Run, Uncarried> {
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
     if plan.tls.as_ref().is_some_and(unchecked) {
@@ -303,13 +303,13 @@ fn carry(
             progress,
             abort,
             session,
-            |stop, observe| match gate {
+            |stop, observe| match barrier {
                 None => load(Place::Alone, stop, observe),
-                Some(gate) => gate.load(plan, load, stop, observe),
+                Some(barrier) => barrier.load(plan, load, stop, observe),
             },
         );
     }
-    if gate.is_some() {
+    if barrier.is_some() {
         return Err(Failure::usage(
             format_args!(
                 "load.processes (--processes): rungs that take turns are loaded by one process, and {} are asked for or needed",

@@ -33,7 +33,7 @@ fn rungs_share_one_schedule_and_none_of_its_calls_is_lost() {
     plan(
         &place,
         "rate = \"300/s\"\nwarmup = \"200ms\"\nduration = \"3s\"",
-        "turn = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\", \"mutual\"]",
+        "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\", \"mutual\"]",
     );
     let (out, record) = climb(&place);
     let mut arrivals = Vec::new();
@@ -91,7 +91,7 @@ fn what_a_server_works_more_is_found() {
     plan(
         &place,
         "rate = \"400/s\"\nduration = \"4s\"",
-        "turn = 10\nserve = [\"score\", \"--delay\", \"0s\"]\n\
+        "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
          rungs = [{ name = \"as it was\" }, { name = \"slower\", serve = [\"score\", \"--delay\", \"0s\", \"--busy\", \"400us\"] }]",
     );
     let (out, record) = climb(&place);
@@ -233,4 +233,136 @@ fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(words), "{words}: {text}");
     }
+}
+
+/// What rungs are measured by besides their turns: bytes are exact, so a handshake and TLS records show.
+#[test]
+fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
+    let place = Place::new();
+    plan(
+        &place,
+        "rate = \"400/s\"\nduration = \"4s\"",
+        "turn = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
+    );
+    let (out, record) = climb(&place);
+    let of = |rung: usize, metric| record.rungs[rung].median(metric).unwrap();
+    let plain = of(0, Metric::CallBytes);
+    // An answer of a few bytes, HPACK's indices, two frames' headers and a trailer.
+    assert!((60.0..400.0).contains(&plain), "{plain}: {out}");
+    // A TLS 1.3 record has 22 bytes of its own, and each direction has one at least.
+    let secured = of(1, Metric::CallBytes);
+    assert!(secured - plain >= 38.0, "{secured} {plain}: {out}");
+    let mutual = of(1, Metric::ConnectionBytes) - of(0, Metric::ConnectionBytes);
+    // Two certificates with their signatures, two hellos.
+    assert!((900.0..6_000.0).contains(&mutual), "{mutual}: {out}");
+    for metric in [
+        Metric::BusyClientCpu,
+        Metric::BusyServerCpu,
+        Metric::ConnectionTime,
+        Metric::ConnectionClientCpu,
+        Metric::ConnectionServerCpu,
+        Metric::ServerMemory,
+    ] {
+        assert!(
+            (0..2).all(|rung| of(rung, metric) > 0.0),
+            "{metric:?}: {out}"
+        );
+    }
+    for words in [
+        "new connection (p50)",
+        "bytes a new connection",
+        "to each new connection",
+        "at a server kept busy",
+    ] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    let page = place.read("ladder/report.html");
+    assert!(page.contains("What each adds: a new connection"), "{page}");
+}
+
+#[test]
+fn a_gate_ends_with_99_only_when_a_rung_is_beyond_it() {
+    let place = Place::new();
+    let slow = "rate = \"400/s\"\nduration = \"3s\"\nwarmup = \"200ms\"";
+    let ladder = |gates: &str| {
+        format!(
+            "turn = 10\nparts = [\"none\"]\nbudget = \"9s\"\nfail_if = [{gates}]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
+             rungs = [{{ name = \"old\" }}, {{ name = \"new\", serve = [\"score\", \"--delay\", \"20ms\"] }}]"
+        )
+    };
+    plan(&place, slow, &ladder("\"p50 +5ms\""));
+    let out = place.expect(99, &["ladder", "plan.toml", "--out", "beyond"]);
+    assert!(out.contains("new: p50 +5000us BEYOND"), "{out}");
+    // Decided at once, so that nothing more was measured.
+    let record = LadderRecord::load(&place.path("beyond")).unwrap();
+    assert_eq!(record.rungs[0].slices.len(), 1);
+    plan(&place, slow, &ladder("\"p50 +10s\""));
+    let out = place.expect(0, &["ladder", "plan.toml", "--out", "within"]);
+    assert!(out.contains("new: p50 +10000000us within"), "{out}");
+    // Nothing can be said of a metric that was not measured: all of the budget is used, and no claim made.
+    plan(&place, slow, &ladder("\"sidecar_cpu +1%\", \"p50 +10s\""));
+    let out = place.expect(0, &["ladder", "plan.toml", "--out", "undecided"]);
+    assert!(out.contains("sidecar_cpu +1% not decided"), "{out}");
+}
+
+#[test]
+fn turns_go_on_until_the_rungs_are_told_apart_or_the_budget_is_spent() {
+    let place = Place::new();
+    let load = "rate = \"400/s\"\nduration = \"2s\"\nwarmup = \"100ms\"";
+    let ladder = |resolution: &str| {
+        format!(
+            "turn = 10\nparts = [\"none\"]\nbudget = \"4s\"\nresolution = \"{resolution}\"\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\"]"
+        )
+    };
+    plan(&place, load, &ladder("10s"));
+    let out = place.expect(0, &["ladder", "plan.toml", "--out", "coarse"]);
+    let record = LadderRecord::load(&place.path("coarse")).unwrap();
+    assert_eq!(record.rungs[0].slices.len(), 1, "{out}");
+    plan(&place, load, &ladder("1ns"));
+    let out = place.expect(90, &["ladder", "plan.toml", "--out", "fine"]);
+    assert!(out.contains("NOT RESOLVED to ±"), "{out}");
+    let record = LadderRecord::load(&place.path("fine")).unwrap();
+    assert_eq!(record.rungs[1].slices.len(), 2, "{out}");
+    assert!(place.path("fine/rung-2-02/run.json").is_file());
+    // 40 rounds of 20 calls each stretch.
+    assert_eq!(record.turns.unwrap().rounds, 80);
+}
+
+#[test]
+fn two_services_are_compared_live() {
+    let place = Place::new();
+    let old = place.serve(&["score", "--delay", "0s"]);
+    let new = place.serve(&["score", "--delay", "20ms"]);
+    let urls = [
+        format!("old={}", old.plaintext()),
+        format!("new={}", new.plaintext()),
+    ];
+    let load = [
+        "--rate",
+        "200/s",
+        "--duration",
+        "2s",
+        "--fail-if",
+        "p50 +1ms",
+        "--parts",
+        "none",
+    ];
+    let arguments = [
+        &["compare", "--live", &urls[0], &urls[1]],
+        &SCORE[..],
+        &load,
+    ]
+    .concat();
+    let out = place.expect(99, &arguments);
+    assert!(out.contains("new: p50 +1000us BEYOND"), "{out}");
+    let refused = place.run(&["ladder", &urls[0], &urls[1], "--fail-if", "p98 +3%"]);
+    assert!(told(&refused).contains("p99 +3%"), "{refused:?}");
+    let arguments = [
+        &["ladder", &urls[0], &urls[1], "--resolve", "10s"],
+        &SCORE[..],
+        &load[..4],
+    ]
+    .concat();
+    let out = place.expect(0, &arguments);
+    assert!(out.contains("at the p50, after "), "{out}");
 }

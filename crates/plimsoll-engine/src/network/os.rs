@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Found, Lookup, Network, Ready, Token, Wake, low_water};
+use super::{Carried, Found, Lookup, Network, Ready, Token, Wake, low_water, tcp_info};
 use crate::address::{Address, socket_address};
 use crate::clock::Clock;
 use crate::resolver::Resolver;
@@ -273,6 +273,10 @@ impl Network for OsNetwork {
             [one] => Ok(net::send(&*socket, one, SendFlags::NOSIGNAL)?),
             many => socket.write_vectored(many),
         }
+    }
+
+    fn carried(&mut self, socket: &TcpStream) -> Option<Carried> {
+        tcp_info::carried(socket)
     }
 
     fn close(&mut self, socket: TcpStream) {

@@ -739,7 +739,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             if let Some(mut connection) = self.connections[index].take() {
                 connection.farewell(&mut self.network);
                 if let Some(socket) = connection.socket.take() {
-                    self.network.close(socket);
+                    self.part_with(socket);
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::io;
 use std::time::Duration;
 
+use plimsoll_model::measure::Count;
 use plimsoll_model::{Outcome, Time};
 
 use super::connection::{Attempt, Connection, Loss, Received, Role, State};
@@ -672,9 +673,22 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         connection.farewell(&mut self.network);
         if let Some(socket) = connection.socket.take() {
-            self.network.close(socket);
+            self.part_with(socket);
         }
         self.free.push(index);
+    }
+
+    /// Closes the socket of a connection; what it carried is counted where the load asks for that.
+    pub(super) fn part_with(&mut self, socket: N::Socket) {
+        if self.share.load.count_bytes
+            && let Some(carried) = self.network.carried(&socket)
+        {
+            let mut count = |count, n| self.recorder.count(self.stage, count, n);
+            count(Count::LinkConnections, 1);
+            count(Count::LinkBytesSent, carried.sent);
+            count(Count::LinkBytesReceived, carried.received);
+        }
+        self.network.close(socket);
     }
 
     /// A connection is gone, or never came up.
@@ -719,7 +733,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             // A GOAWAY or a TLS alert that explains why we leave.
             connection.flush(&mut self.network);
             if let Some(socket) = connection.socket.take() {
-                self.network.close(socket);
+                self.part_with(socket);
             }
         }
         self.free.push(index);

@@ -36,6 +36,14 @@ const MOST_PAIRS: usize = 400;
 /// Fewer blocks would make intervals that hold together far wider by themselves.
 const FEWEST_BLOCKS: usize = 20;
 
+/// What turns are compared by.
+pub const METRICS: [Metric; 4] = [
+    Metric::P50,
+    Metric::P99,
+    Metric::ClientCpu,
+    Metric::ServerCpu,
+];
+
 /// Resamples of a bootstrap: the tails of intervals that hold together are thin.
 const RESAMPLES: usize = 8_000;
 
@@ -48,6 +56,10 @@ pub struct TurnsRecord {
     pub left_out: u32,
     /// In which every rung had its turn, and most of its calls ended well.
     pub rounds: usize,
+    /// How well the p50s of neighbouring rungs were to be told apart, µs; left out where turns were
+    /// taken for a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted_us: Option<f64>,
     pub differences: Vec<Difference>,
 }
 
@@ -92,6 +104,24 @@ impl Measured {
             warmup,
             rounds: Vec::new(),
             seconds: Vec::new(),
+        }
+    }
+
+    /// Adds what the rungs came to in another stretch of turns, rung by rung.
+    pub fn extend(all: &mut [Measured], more: Vec<Measured>) {
+        let rounds = all.iter().map(|m| m.rounds.len()).max().unwrap_or(0);
+        let seconds = all.iter().flat_map(|m| &m.seconds);
+        let next = seconds.map(|s| s.index + 1).max().unwrap_or(0);
+        for (before, after) in all.iter_mut().zip(more) {
+            // So that a round is the same one of every rung.
+            before.rounds.resize(rounds, Vec::new());
+            before.rounds.extend(after.rounds);
+            before
+                .seconds
+                .extend(after.seconds.into_iter().map(|second| Second {
+                    index: next + second.index,
+                    ..second
+                }));
         }
     }
 
@@ -174,26 +204,21 @@ impl Measured {
 impl TurnsRecord {
     /// What the rungs add to each other: each to the one below it and to the first.
     ///
-    /// `alpha`: of all the intervals together. `seed`: of the bootstrap.
-    pub fn of(rungs: &[Measured], alpha: f64, seed: u64) -> TurnsRecord {
+    /// `alpha`: of all the intervals together, `besides` those that the ladder states for other
+    /// metrics than turns have. `seed`: of the bootstrap.
+    pub fn of(rungs: &[Measured], alpha: f64, besides: usize, seed: u64) -> TurnsRecord {
         let (calls, left_out) = rungs.first().map_or((0, 0), |r| (r.calls, r.left_out));
         let longest = rungs.iter().map(|r| r.rounds.len()).max().unwrap_or(0);
         let rounds: Vec<usize> = (0..longest)
             .filter(|round| rungs.iter().all(|rung| rung.has(*round)))
             .collect();
         let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
-        let metrics = [
-            Metric::P50,
-            Metric::P99,
-            Metric::ClientCpu,
-            Metric::ServerCpu,
-        ];
-        let each = alpha / (pairs.len() * metrics.len()).max(1) as f64;
+        let each = alpha / (pairs.len() * (METRICS.len() + besides)).max(1) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut differences = Vec::new();
         for (of, to) in pairs {
             let (upper, lower) = (&rungs[of], &rungs[to]);
-            for metric in metrics {
+            for metric in METRICS {
                 let found = match metric {
                     Metric::P50 => p50(upper, lower, &rounds, each),
                     Metric::P99 => p99(upper, lower, &rounds, each, &mut random),
@@ -213,8 +238,15 @@ impl TurnsRecord {
             calls,
             left_out,
             rounds: rounds.len(),
+            wanted_us: None,
             differences,
         }
+    }
+
+    /// What was wanted has been reached.
+    pub fn is_resolved(&self) -> bool {
+        let reached = |wanted| self.resolution_us().is_some_and(|us| us <= wanted);
+        self.wanted_us.is_none_or(reached)
     }
 
     /// What `of` adds to `to`, where that could be told.

@@ -7,6 +7,7 @@ use toml::{Table, Value};
 
 use super::target::path_of;
 use super::{Problem, Spec, suggest};
+use crate::ladder::Gate;
 use crate::units::{Period, Size, UnitError};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
@@ -22,6 +23,16 @@ pub struct LadderSpec {
     pub turn: Option<u32>,
     /// Of these, the first that do not count. Default 2.
     pub left_out: Option<u32>,
+    /// Take turns until the p50s of neighbouring rungs are told apart so well. Default: for
+    /// `load.duration`.
+    pub resolution: Option<Period>,
+    /// The longest time for that, or until every gate of `fail_if` is decided. Default 2m.
+    pub budget: Option<Period>,
+    /// What a rung may take more than the first one: `["p99 +3%", "client_cpu +2us"]`.
+    pub fail_if: Option<Vec<Gate>>,
+    /// What is measured besides turns: `"saturated"`, `"connections"`, `"memory"`; or `"none"`.
+    /// Default: connections, and all of them where `serve` starts the servers.
+    pub parts: Option<Vec<String>>,
     /// A server of ours, started and stopped for the ladder: the words after
     /// `plimsoll serve`. Default: the plan's target.
     pub serve: Option<Vec<String>>,

@@ -118,6 +118,8 @@ fn load(seed: u64) -> Load {
         spin: Duration::ZERO,
         source_addresses: Vec::new(),
         turns: None,
+        count_bytes: false,
+        last_core: false,
     }
 }
 

@@ -111,6 +111,8 @@ impl Loading {
                 read_buffer: 128 << 10,
                 source_addresses: Vec::new(),
                 turns: None,
+                count_bytes: false,
+                last_core: false,
             },
             objectives: Vec::new(),
             watch: Watch::Nothing,

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::View;
 use super::page::section;
 use super::tables::{named, times_table};
-use crate::measures::{Fact, STREAMS, facts, messages, times};
+use crate::measures::{Fact, ON_THE_LINK, STREAMS, facts, messages, times};
 
 fn facts_table(facts: &[(String, Fact)]) -> Markup {
     html! {
@@ -65,6 +65,11 @@ pub(super) fn sessions(views: &[View]) -> Markup {
         (
             "Sessions",
             "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.",
+        )
+    } else if told.iter().all(|(_, fact)| fact.name == ON_THE_LINK) {
+        (
+            "Bytes",
+            "What TCP carried, handshakes and framing included.",
         )
     } else {
         (

@@ -5,7 +5,7 @@ use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 
 use super::chart::{Frame, Scale, px, short_time, x_axis};
 use super::page::{figure, section as part};
-use crate::ladder::{added, metrics, show};
+use crate::ladder::{added, groups, metrics, show};
 
 const ROW: f64 = 44.0;
 
@@ -58,7 +58,7 @@ fn draw(frame: &Frame, ladder: &LadderRecord, metric: Metric, colour: usize) -> 
         .collect();
     let bounds = rows.iter().filter_map(|a| match a {
         Added::Clear(d) | Added::NoneSeen(d) => Some((d.low, d.high)),
-        Added::TooFew => None,
+        Added::Counted(_) | Added::TooFew => None,
     });
     let (low, high) = bounds.fold((0.0_f64, 1.0_f64), |(l, h), (a, b)| (l.min(a), h.max(b)));
     let room = (high - low) * 0.04;
@@ -94,7 +94,7 @@ fn bar(x: &Scale, y: f64, colour: usize, added: Added) -> Markup {
     let (d, opacity) = match added {
         Added::Clear(d) => (d, "0.85"),
         Added::NoneSeen(d) => (d, "0.25"),
-        Added::TooFew => return html! {},
+        Added::Counted(_) | Added::TooFew => return html! {},
     };
     let (zero, end) = (x.at(0.0), x.at(d.shift));
     let (low, high) = (px(x.at(d.low)), px(x.at(d.high)));
@@ -119,28 +119,29 @@ fn signed(us: f64) -> String {
 
 /// The rungs' own figures, and every difference.
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
-    let metrics = metrics(ladder);
     html! {
-        table {
-            caption { "The rungs: medians of their slices" }
-            thead { tr { th scope="col" { "rung" } @for m in &metrics { th scope="col" { (m.name()) } } th scope="col" { "slices" } } }
-            tbody { @for rung in &ladder.rungs {
-                tr {
-                    th scope="row" { (rung.name) }
-                    @for m in &metrics { td { (rung.median(*m).map_or_else(|| "–".to_owned(), |v| show(*m, v))) } }
-                    td { (rung.slices.len()) }
-                }
-            } }
-        }
-        table {
-            caption { "What each adds, with intervals that hold together (95 %)" }
-            thead { tr { th scope="col" { "rung" } th.text scope="col" { "to" } @for m in &metrics { th.text scope="col" { (m.name()) } } } }
-            tbody {
-                @for of in 1..ladder.rungs.len() {
-                    @for to in [of - 1, 0].into_iter().take(if of == 1 { 1 } else { 2 }) {
-                        tr {
-                            th scope="row" { (ladder.rungs[of].name) } td.text { (ladder.rungs[to].name) }
-                            @for m in &metrics { td.text { (added(*m, ladder.added(of, to, *m))) } }
+        @for (n, group) in groups(ladder).iter().enumerate() {
+            table {
+                caption { @if n == 0 { "The rungs: medians of their slices" } @else { (group.heading) } }
+                thead { tr { th scope="col" { "rung" } @for (_, name) in &group.columns { th scope="col" { (name) } } @if n == 0 { th scope="col" { "slices" } } } }
+                tbody { @for rung in &ladder.rungs {
+                    tr {
+                        th scope="row" { (rung.name) }
+                        @for (m, _) in &group.columns { td { (rung.median(*m).map_or_else(|| "–".to_owned(), |v| show(*m, v))) } }
+                        @if n == 0 { td { (rung.slices.len()) } }
+                    }
+                } }
+            }
+            table {
+                caption { @if n == 0 { "What each adds, with intervals that hold together (95 %)" } @else { "What each adds: " (group.heading) } }
+                thead { tr { th scope="col" { "rung" } th.text scope="col" { "to" } @for (_, name) in &group.columns { th.text scope="col" { (name) } } } }
+                tbody {
+                    @for of in 1..ladder.rungs.len() {
+                        @for to in [of - 1, 0].into_iter().take(if of == 1 { 1 } else { 2 }) {
+                            tr {
+                                th scope="row" { (ladder.rungs[of].name) } td.text { (ladder.rungs[to].name) }
+                                @for (m, _) in &group.columns { td.text { (added(*m, ladder.added(of, to, *m))) } }
+                            }
                         }
                     }
                 }

@@ -87,6 +87,8 @@ pub(crate) fn ladder() -> LadderRecord {
                     server_cpu_us_per_call: Some(21.0 + added / 30.0 + wave / 100.0),
                     sidecar_cpu_us_per_call: (added > 300.0).then_some(70.0 + wave / 10.0),
                     server_bytes_per_connection: Some(18_100.0 + 40.0 * added + wave),
+                    connection_p50_us: None,
+                    carried: None,
                     errors: 0,
                     valid: true,
                     not_resumed: false,
@@ -97,6 +99,7 @@ pub(crate) fn ladder() -> LadderRecord {
                 }
             })
             .collect(),
+        parts: BTreeMap::new(),
     };
     LadderRecord {
         schema_version: SCHEMA_VERSION,
@@ -115,6 +118,7 @@ pub(crate) fn ladder() -> LadderRecord {
         interrupted: false,
         limits: None,
         turns: None,
+        gates: Vec::new(),
     }
 }
 
@@ -140,6 +144,7 @@ pub(crate) fn turns() -> LadderRecord {
         calls: 20,
         left_out: 2,
         rounds: 666,
+        wanted_us: None,
         differences: vec![
             difference(1, 0, Metric::P50, 9.6, 2.4),
             difference(1, 0, Metric::P99, 130.0, 400.0),
@@ -188,6 +193,8 @@ pub(crate) fn sweep() -> LadderRecord {
                 server_cpu_us_per_call: None,
                 sidecar_cpu_us_per_call: None,
                 server_bytes_per_connection: None,
+                connection_p50_us: None,
+                carried: None,
                 errors: 0,
                 valid: !resumed,
                 not_resumed: resumed,
@@ -200,6 +207,7 @@ pub(crate) fn sweep() -> LadderRecord {
                 run: "rung/slice".to_owned(),
                 volume: Some(volume.clone()),
             }],
+            parts: BTreeMap::new(),
         }
     };
     LadderRecord {

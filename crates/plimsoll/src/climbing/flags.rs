@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::ladder::{Gate, LadderRecord};
 use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
 
@@ -38,6 +38,47 @@ pub(crate) struct ClimbFlags {
     #[arg(long, env = "PLIMSOLL_TURN", value_name = "CALLS", help_heading = "Rounds",
         value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["slice", "rounds"])]
     turn: Option<u32>,
+
+    /// Take turns until the p50s are told apart so well, such as 1us [default: for --duration].
+    /// `--resolve 1us` means the same.
+    #[arg(
+        long,
+        env = "PLIMSOLL_RESOLUTION",
+        value_name = "TIME",
+        help_heading = "Rounds"
+    )]
+    resolution: Option<Period>,
+
+    /// The longest time for --resolution and --fail-if [default: 2m].
+    #[arg(
+        long,
+        env = "PLIMSOLL_BUDGET",
+        value_name = "TIME",
+        help_heading = "Rounds"
+    )]
+    budget: Option<Period>,
+
+    /// Exit with 99 when a variant takes more than this over the first one, beyond doubt: a metric
+    /// and what is allowed, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take
+    /// turns until that is decided.
+    #[arg(
+        long,
+        env = "PLIMSOLL_FAIL_IF",
+        value_name = "GATE",
+        help_heading = "Rounds"
+    )]
+    fail_if: Vec<Gate>,
+
+    /// What is measured besides turns, as a list: saturated, connections, memory; or none
+    /// [default: connections, and all of them where the ladder starts the servers].
+    #[arg(
+        long,
+        env = "PLIMSOLL_PARTS",
+        value_name = "PARTS",
+        value_delimiter = ',',
+        help_heading = "Rounds"
+    )]
+    parts: Option<Vec<String>>,
 
     /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
     #[arg(
@@ -87,6 +128,10 @@ impl ClimbFlags {
             round_told,
             slice: self.slice,
             turn: self.turn,
+            parts: self.parts.as_deref(),
+            resolution: self.resolution,
+            budget: self.budget,
+            gates: &self.fail_if,
             out: self.out.as_deref(),
         }
     }

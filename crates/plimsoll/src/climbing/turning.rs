@@ -8,13 +8,14 @@ use std::time::Duration;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::turns::{CALLS, LEFT_OUT, Measured, TurnsRecord};
-use plimsoll_model::ladder::{ALPHA, Slice};
+use plimsoll_model::ladder::turns::{self, CALLS, LEFT_OUT, Measured, TurnsRecord};
+use plimsoll_model::ladder::{ALPHA, Gated, Passage, Slice};
 use plimsoll_model::plan::Turns;
 use plimsoll_model::run::Run;
-use plimsoll_model::spec::{RateSpec, RungSpec, Spec};
+use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
+use plimsoll_report::quantity::time;
 
-use super::gate::Gate;
+use super::barrier::Barrier;
 use super::stand::MANY_CONNECTIONS;
 use super::{Asked, Climb};
 use crate::execution::{self, Session};
@@ -28,6 +29,10 @@ const LENGTH: Duration = Duration::from_secs(20);
 const ROUNDS: f64 = 100.0;
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// Of stretches together, where something is to be known.
+const BUDGET: Duration = Duration::from_secs(120);
+const MOST_STRETCHES: u32 = 60;
+
 /// Each rung is a thread, and has its servers.
 const MOST_RUNGS: usize = 16;
 
@@ -35,12 +40,16 @@ const MOST_RUNGS: usize = 16;
 const TELL: Duration = Duration::from_secs(5);
 
 /// How rungs take turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Turning {
     calls: u32,
     left_out: u32,
-    /// Without the warm-up, unless the plan says otherwise.
+    /// Of a stretch, without the warm-up, unless the plan says otherwise.
     pub(super) length: Duration,
+    /// How well the p50s of neighbours are to be told apart.
+    resolution_us: Option<f64>,
+    /// As many stretches at most, one after another, until what is asked for is known.
+    stretches: u32,
 }
 
 impl Turning {
@@ -54,6 +63,23 @@ impl Turning {
         asked: &Asked<'_>,
     ) -> Result<Option<Turning>, Failure> {
         let options = spec.ladder.clone().unwrap_or_default();
+        let turning = Turning::wanted(spec, rungs, asked, &options)?;
+        let resolves = asked.resolution.is_some() || options.resolution.is_some();
+        if turning.is_none() && resolves {
+            return Err(Failure::usage(
+                "ladder.resolution (--resolution): these rungs have slices, and only turns go on until they are resolved",
+                "leave it out, or let the rungs take turns: --turn 20",
+            ));
+        }
+        Ok(turning)
+    }
+
+    fn wanted(
+        spec: &Spec,
+        rungs: &[RungSpec],
+        asked: &Asked<'_>,
+        options: &LadderSpec,
+    ) -> Result<Option<Turning>, Failure> {
         if asked.slice.is_some() || asked.rounds.is_some() {
             return Ok(None);
         }
@@ -92,6 +118,15 @@ impl Turning {
                 "leave out fewer, or give turns more calls: ladder.turn (--turn)",
             ));
         }
+        let resolution = asked.resolution.or(options.resolution);
+        let gated = !asked.gates.is_empty() || options.fail_if.is_some();
+        let budget = asked.budget.or(options.budget);
+        if budget.is_some() && resolution.is_none() && !gated {
+            return Err(Failure::usage(
+                "ladder.budget (--budget): nothing is asked for that could take longer",
+                "say what is to be known: --resolution 1us, or --fail-if 'p99 +3%'; for a given time there is --duration",
+            ));
+        }
         let length = match &spec.load.rate {
             Some(RateSpec::Steady(rate)) => {
                 let calls = ROUNDS * rungs.len() as f64 * f64::from(calls);
@@ -99,10 +134,18 @@ impl Turning {
             }
             _ => LENGTH,
         };
+        let length = length.clamp(LENGTH, LONGEST);
+        let stretch = spec.load.duration.map_or(length, |given| given.0);
+        let stretches = match resolution.is_some() || gated {
+            true => budget.map_or(BUDGET, |p| p.0).as_secs_f64() / stretch.as_secs_f64().max(0.1),
+            false => 1.0,
+        };
         Ok(Some(Turning {
             calls,
             left_out,
-            length: length.clamp(LENGTH, LONGEST),
+            length,
+            resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
+            stretches: (stretches as u32).clamp(1, MOST_STRETCHES),
         }))
     }
 }
@@ -147,7 +190,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     {
         return Some("turns are dealt from one schedule, and the rungs have several".to_owned());
     }
-    // Their memory is worth more than a finer difference, unless turns are asked for.
+    // Their memory at so many connections is worth more than a finer difference, unless turns are asked for.
     if !wanted
         && served
         && rungs
@@ -161,14 +204,14 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
 
 /// Tells the others when a thread of one rung fails, by an error or by a panic.
 struct GivesUp<'a> {
-    gate: &'a Gate,
+    barrier: &'a Barrier,
     begun: bool,
 }
 
 impl Drop for GivesUp<'_> {
     fn drop(&mut self) {
         if !self.begun {
-            self.gate.give_up();
+            self.barrier.give_up();
         }
     }
 }
@@ -178,17 +221,21 @@ fn carry_out(
     spec: &Spec,
     dir: &Path,
     session: &Session,
-    gate: &Gate,
+    barrier: &Barrier,
 ) -> Result<Run, Failure> {
-    let mut guard = GivesUp { gate, begun: false };
+    let mut guard = GivesUp {
+        barrier,
+        begun: false,
+    };
     let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
-    let run = execution::carry_out_together(plan, &toml, dir, session, gate)?;
+    let run = execution::carry_out_together(plan, &toml, dir, session, barrier)?;
     guard.begun = true;
     Ok(run)
 }
 
 impl Climb {
-    /// Measures all rungs together, each in its turns; what was measured is in the record.
+    /// Measures all rungs together, each in its turns, for as long as is asked for or until what is asked
+    /// for is known; what was measured is in the record.
     ///
     /// # Errors
     /// When one of the rungs could not be measured.
@@ -196,24 +243,76 @@ impl Climb {
         &mut self,
         turning: Turning,
         session: &Session,
-        slice: impl Fn(&Plan, &Run, String) -> Slice,
+        slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
+        let besides = self.parts.iter().filter_map(|rounds| rounds.part);
+        let besides = besides.map(|part| part.metrics().len()).sum();
+        // Who looks several times would claim more often than who looks once.
+        let alpha = ALPHA / f64::from(turning.stretches);
+        let mut all: Vec<Measured> = Vec::new();
+        for stretch in 0..turning.stretches {
+            let more = self.stretch(turning, stretch, session, slice)?;
+            if all.is_empty() {
+                all = more;
+            } else {
+                Measured::extend(&mut all, more);
+            }
+            let mut turns = TurnsRecord::of(&all, alpha, besides, self.record.seed);
+            turns.wanted_us = turning.resolution_us;
+            let reached = turns.resolution_us();
+            self.record.turns = Some(turns);
+            if self.record.interrupted || self.is_decided() {
+                break;
+            }
+            if stretch + 1 < turning.stretches {
+                self.keep()?;
+                let found = reached.map_or_else(
+                    || "nothing is resolved yet".to_owned(),
+                    |us| format!("resolved to ±{}", time(us)),
+                );
+                Series::new(session.progress).tell(format_args!(
+                    "{found} after {} s: going on",
+                    u64::from(stretch + 1) * turning.length.as_secs()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// More turns could say nothing more that was asked for.
+    fn is_decided(&self) -> bool {
+        let in_turns = |gated: &Gated| turns::METRICS.contains(&gated.gate.metric);
+        let gated = self.record.gated();
+        let decided = gated
+            .iter()
+            .all(|gated| !in_turns(gated) || gated.passage != Passage::Undecided);
+        let resolved = |turns: &TurnsRecord| turns.is_resolved();
+        decided && self.record.turns.as_ref().is_some_and(resolved)
+    }
+
+    fn stretch(
+        &mut self,
+        turning: Turning,
+        stretch: u32,
+        session: &Session,
+        slice: &impl Fn(&Plan, &Run, String) -> Slice,
+    ) -> Result<Vec<Measured>, Failure> {
         let turns = |index| Turns {
             of: self.rungs.len() as u32,
             index,
             calls: turning.calls,
-            seed: self.record.seed,
+            seed: self.record.seed.wrapping_add(u64::from(stretch)),
         };
         let mut plans = self.plans.clone();
         let mut before = Vec::new();
         for (rung, plan) in plans.iter_mut().enumerate() {
             plan.load.turns = Some(turns(rung as u32));
             plan.keep_requests = true;
+            (plan.load.last_core, plan.load.count_bytes) = (true, true);
             before.push(self.stand.before(rung, plan, false)?);
         }
-        let seed = self.record.seed;
         let own_servers = self.stand.serves_each(plans.len());
-        let runs = self.together(&plans, session)?;
+        let runs = self.together(&plans, stretch, session)?;
         self.record.interrupted = session.stop.level() != StopLevel::Run;
         let mut all = Vec::new();
         for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {
@@ -231,7 +330,7 @@ impl Climb {
                 measured.interval(&interval);
             })
             .map_err(Failure::error)?;
-            let mut slice = slice(plan, run, directory(rung));
+            let mut slice = slice(plan, run, directory(rung, stretch));
             self.stand.after(rung, &before[rung], run, &mut slice);
             slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
             slice.p99_us = measured.quantile_us(0.99);
@@ -241,13 +340,17 @@ impl Climb {
             self.record.rungs[rung].slices.push(slice);
             all.push(measured);
         }
-        self.record.turns = Some(TurnsRecord::of(&all, ALPHA, seed));
-        Ok(())
+        Ok(all)
     }
 
     /// A run of each plan, all begun at one moment.
-    fn together(&self, plans: &[Plan], session: &Session) -> Result<Vec<Run>, Failure> {
-        let gate = &Gate::new(plans.len());
+    fn together(
+        &self,
+        plans: &[Plan],
+        stretch: u32,
+        session: &Session,
+    ) -> Result<Vec<Run>, Failure> {
+        let barrier = &Barrier::new(plans.len());
         let series = Series::new(session.progress);
         let lasts: Duration = plans[0]
             .load
@@ -261,8 +364,8 @@ impl Climb {
                 .enumerate()
                 .map(|(rung, plan)| {
                     let spec = &self.rungs[rung].spec;
-                    let dir = self.dir.join(directory(rung));
-                    scope.spawn(move || carry_out(plan, spec, &dir, session, gate))
+                    let dir = self.dir.join(directory(rung, stretch));
+                    scope.spawn(move || carry_out(plan, spec, &dir, session, barrier))
                 })
                 .collect();
             let (clock, mut told) = (Clock::new(), TELL);
@@ -300,6 +403,10 @@ impl Climb {
     }
 }
 
-fn directory(rung: usize) -> String {
-    format!("rung-{}", rung + 1)
+/// `rung-1`, and of further stretches `rung-1-02`.
+fn directory(rung: usize, stretch: u32) -> String {
+    match stretch {
+        0 => format!("rung-{}", rung + 1),
+        more => format!("rung-{}-{:02}", rung + 1, more + 1),
+    }
 }

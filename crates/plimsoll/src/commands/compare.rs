@@ -11,7 +11,7 @@ use plimsoll_report::{markdown, terminal};
 use serde_json::{Value, json};
 
 use super::report::{load, write_text};
-use crate::arguments::Json;
+use crate::arguments::{Json, boolish};
 use crate::console;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
@@ -27,7 +27,10 @@ Example: two runs; and two builds with six runs each
   plimsoll compare runs/before runs/after
   plimsoll compare --baseline runs/a[1-6] --candidate runs/b[1-6]
 Example: a page to show around, and a table for a pull request
-  plimsoll compare runs/before runs/after --html compare.html --markdown compare.md")]
+  plimsoll compare runs/before runs/after --html compare.html --markdown compare.md
+Example: two builds beside each other in one run, which ends when the gate is decided
+  plimsoll compare --live old=grpc://localhost:50051 new=grpc://localhost:50052 \\
+      -m score.ScoreService/GetScore -d @vector.json --rate 500/s --fail-if 'p99 +3%'")]
 pub(crate) struct Arguments {
     /// The run to compare with.
     #[arg(value_name = "A", requires = "b", required_unless_present = "baseline")]
@@ -53,11 +56,22 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_MARKDOWN", value_name = "FILE")]
     markdown: Option<PathBuf>,
 
+    /// Measure two services now, beside each other in one run, in place of comparing runs: the same as
+    /// `plimsoll ladder A B`, with its flags.
+    #[arg(long, env = "PLIMSOLL_LIVE", value_parser = boolish())]
+    live: bool,
+
     #[command(flatten)]
     json: Json,
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    if arguments.live {
+        return Err(Failure::usage(
+            "--live (PLIMSOLL_LIVE) is for services, not for runs",
+            "type it: plimsoll compare --live old=URL new=URL, with the flags of `plimsoll ladder`",
+        ));
+    }
     let runs = |single: &Option<PathBuf>, several: &[PathBuf]| {
         single
             .iter()

@@ -153,6 +153,10 @@ impl Arguments {
             round_told: sweep::round_told,
             slice: None,
             turn: None,
+            parts: None,
+            resolution: None,
+            budget: None,
+            gates: &[],
             out: self.output.out(),
         };
         sweep::measure(

@@ -9,6 +9,7 @@ use plimsoll_model::run::file;
 use plimsoll_model::spec::{CallSpec, LadderSpec, Spec};
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
+use serde_json::json;
 
 use crate::arguments::Origins;
 use crate::climbing::{Climb, ClimbFlags};
@@ -152,6 +153,18 @@ fn conclude(record: &LadderRecord, dir: &Path, json: bool) -> Result<Exit, Failu
         .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
     if json {
         let mut document = serde_json::to_value(record).map_err(Failure::error)?;
+        document["gated"] = record
+            .gated()
+            .iter()
+            .map(|gated| {
+                json!({
+                    "gate": gated.gate,
+                    "rung": record.rungs[gated.rung].name,
+                    "passage": gated.passage,
+                    "allowed": gated.allowed,
+                })
+            })
+            .collect();
         document["dir"] = dir.display().to_string().into();
         let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
         console::result(format_args!("{text}\n"))?;

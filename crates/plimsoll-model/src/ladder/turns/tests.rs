@@ -91,7 +91,7 @@ impl Machine<'_> {
     }
 
     fn ladder(&self, seed: u64) -> TurnsRecord {
-        TurnsRecord::of(&self.measured(seed), ALPHA, seed)
+        TurnsRecord::of(&self.measured(seed), ALPHA, 0, seed)
     }
 }
 
@@ -188,7 +188,7 @@ fn what_only_the_slowest_calls_pay_is_in_the_p99_alone() {
         for round in &mut rungs[1].rounds {
             round[4] += 9_000_000;
         }
-        let record = TurnsRecord::of(&rungs, ALPHA, seed);
+        let record = TurnsRecord::of(&rungs, ALPHA, 0, seed);
         let d = record.difference(1, 0, Metric::P99).unwrap();
         found += usize::from(d.low > 0.0 && d.low <= d.shift && d.shift <= d.high);
         let p50 = record.difference(1, 0, Metric::P50).unwrap();

@@ -191,6 +191,8 @@ impl Problems {
             source_addresses,
             // A ladder deals, once it knows how many rungs there are.
             turns: None,
+            count_bytes: false,
+            last_core: false,
         })
     }
 

@@ -250,6 +250,8 @@ fn the_defaults_are_those_documented() {
             read_buffer: 128 << 10,
             source_addresses: vec![],
             turns: None,
+            count_bytes: false,
+            last_core: false,
         }
     );
     assert_eq!(

@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// From the last one's arrival to the start: far enough ahead that all see it in time.
 const AHEAD: Duration = Duration::from_millis(200);
 
-pub(crate) struct Gate {
+pub(crate) struct Barrier {
     /// All loads are on this clock.
     clock: Clock,
     state: Mutex<State>,
@@ -29,9 +29,9 @@ struct State {
     start: Option<Time>,
 }
 
-impl Gate {
-    pub(super) fn new(loads: usize) -> Gate {
-        Gate {
+impl Barrier {
+    pub(super) fn new(loads: usize) -> Barrier {
+        Barrier {
             clock: Clock::new(),
             state: Mutex::new(State {
                 missing: loads,

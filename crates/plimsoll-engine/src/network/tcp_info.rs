@@ -1,0 +1,73 @@
+//! What a connection has carried, as the kernel counts it (`TCP_INFO`, tcp(7)): TLS, framing and
+//! handshakes included, headers of TCP and IP not.
+
+#![expect(
+    unsafe_code,
+    reason = "neither std, socket2 nor rustix reads this option; it is one call of the C library"
+)]
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use super::Carried;
+
+/// Where `struct tcp_info` (linux/tcp.h) has its counters, since Linux 4.19. The structure only
+/// ever grows at its end.
+const BYTES_RECEIVED: usize = 128;
+const BYTES_SENT: usize = 200;
+const BYTES_SENT_AGAIN: usize = 208;
+const LENGTH: usize = 216;
+
+/// `None`: not a TCP connection, or the kernel is older.
+pub(super) fn carried(socket: &impl AsFd) -> Option<Carried> {
+    let mut info = [0_u8; LENGTH];
+    let mut length = LENGTH as libc::socklen_t;
+    // SAFETY: the descriptor is borrowed, and so open, for the whole call; the pointer is to an
+    // array on this stack, and the length given is its size, beyond which the kernel writes nothing.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if status != 0 || (length as usize) < LENGTH {
+        return None;
+    }
+    let at = |offset: usize| {
+        let bytes = info[offset..].first_chunk()?;
+        Some(u64::from_ne_bytes(*bytes))
+    };
+    Some(Carried {
+        sent: at(BYTES_SENT)?.saturating_sub(at(BYTES_SENT_AGAIN)?),
+        received: at(BYTES_RECEIVED)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn both_directions_are_counted_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(&[1; 700]).unwrap();
+        far.read_exact(&mut [0; 700]).unwrap();
+        far.write_all(&[2; 40_000]).unwrap();
+        near.read_exact(&mut [0; 40_000]).unwrap();
+        let carried = carried(&near).unwrap();
+        assert_eq!((carried.sent, carried.received), (700, 40_000));
+    }
+
+    #[test]
+    fn what_is_not_tcp_has_no_count() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        assert_eq!(carried(&near), None);
+    }
+}

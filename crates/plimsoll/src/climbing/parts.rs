@@ -1,0 +1,155 @@
+//! What is measured of rungs besides their calls in turns: what a call costs at a server that is kept
+//! busy, what a new connection costs, and what one that is kept takes of memory. Each is a load of its own,
+//! in short slices: with several in a slice, none of them could be told apart.
+
+use std::time::Duration;
+
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::{self, Part};
+use plimsoll_model::spec::{RungSpec, Spec};
+use plimsoll_model::units::Period;
+
+use super::stand::MANY_CONNECTIONS;
+use super::turning::Turning;
+use super::{Asked, Rounds};
+use crate::environment::Environment;
+use crate::failure::Failure;
+use crate::planning;
+use crate::problems::Source;
+
+/// Long enough for some hundred calls, and as short as rounds have to be.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// Rounds beyond those that a claim needs at least: the widest differences then are not its bounds.
+const MORE_ROUNDS: usize = 4;
+
+/// Calls in flight that keep a server busy, at least.
+const IN_FLIGHT: u32 = 32;
+
+/// New connections are made one after the other, and so many a slice at most: each leaves a port
+/// behind that can't be used again for a while.
+const CONNECTIONS: u64 = 500;
+
+/// The parts that are asked for, or those that can be measured.
+///
+/// # Errors
+/// A name that is no part, or a part that these rungs can't have.
+pub(super) fn wanted(
+    spec: &Spec,
+    rungs: &[RungSpec],
+    asked: &Asked<'_>,
+    turning: Option<Turning>,
+) -> Result<Vec<Part>, Failure> {
+    let options = spec.ladder.clone().unwrap_or_default();
+    let served = options.serve.is_some();
+    let kept = |rung: &RungSpec| rung.spec.load.reuse.as_deref() != Some("never");
+    let all_kept = rungs.iter().all(kept);
+    let Some(names) = asked.parts.or(options.parts.as_deref()) else {
+        if turning.is_none() {
+            return Ok(Vec::new());
+        }
+        // A service of somebody else's is not kept busy unless that is asked for.
+        let parts = Part::ALL.into_iter().filter(|part| match part {
+            Part::Saturated => served,
+            Part::Connections => all_kept,
+            Part::Memory => served && all_kept,
+        });
+        return Ok(parts.collect());
+    };
+    if names == ["none"] {
+        return Ok(Vec::new());
+    }
+    let wrong = |what: &str, help: &str| {
+        Err(Failure::usage(
+            format_args!("ladder.parts (--parts): {what}"),
+            help,
+        ))
+    };
+    if turning.is_none() {
+        return wrong(
+            "these rungs have slices, and parts are of rungs that take turns",
+            "leave it out, or let the rungs take turns: --turn 20",
+        );
+    }
+    let mut parts = Vec::new();
+    for name in names {
+        let Some(part) = Part::from_name(name) else {
+            return wrong(
+                &format!("`{name}` is unknown"),
+                "use \"saturated\", \"connections\", \"memory\", or \"none\" alone",
+            );
+        };
+        let lacks = match part {
+            Part::Memory if !served => "the memory of a server that is not ours is not known",
+            Part::Connections | Part::Memory if !all_kept => "some rungs keep no connections",
+            _ => "",
+        };
+        if !lacks.is_empty() {
+            return wrong(&format!("`{name}`: {lacks}"), "leave it out");
+        }
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    parts.sort_unstable();
+    Ok(parts)
+}
+
+/// The loads of `part`, one a rung.
+///
+/// # Errors
+/// As planning a rung's own load.
+pub(super) fn rounds(
+    part: Part,
+    metrics: usize,
+    rungs: &[RungSpec],
+    environment: &Environment,
+    source: &Source<'_>,
+) -> Result<Rounds, Failure> {
+    let loads = rungs
+        .iter()
+        .map(|rung| {
+            let spec = load(part, &rung.spec);
+            let mut plan: Plan = planning::plan(&spec, environment, source)?;
+            plan.load.last_core = true;
+            plan.load.count_bytes = part == Part::Connections;
+            Ok((spec, plan))
+        })
+        .collect::<Result<Vec<(Spec, Plan)>, Failure>>()?;
+    Ok(Rounds {
+        part: Some(part),
+        loads,
+        rounds: ladder::rounds_for(rungs.len(), metrics) + MORE_ROUNDS,
+    })
+}
+
+/// The rung's plan with another load.
+fn load(part: Part, rung: &Spec) -> Spec {
+    let mut spec = rung.clone();
+    (spec.requests, spec.ladder, spec.find) = (None, None, None);
+    spec.objective.clear();
+    let load = &mut spec.load;
+    (load.rate, load.steps, load.arrivals) = (None, None, None);
+    (load.think, load.precision, load.abort_after) = (None, None, None);
+    (load.duration, load.calls) = (Some(Period(SLICE)), None);
+    load.warmup = Some(Period(Duration::ZERO));
+    let never = load.reuse.as_deref() == Some("never");
+    let connections = load.connections.unwrap_or(1);
+    match part {
+        Part::Saturated => {
+            load.clients = Some(IN_FLIGHT.max(connections));
+            load.calls = never.then_some(CONNECTIONS);
+        }
+        Part::Connections => {
+            load.clients = Some(1);
+            (load.reuse, load.connections) = (Some("never".to_owned()), None);
+            load.calls = Some(CONNECTIONS);
+        }
+        Part::Memory => {
+            let connections = connections.max(MANY_CONNECTIONS);
+            (load.clients, load.connections) = (Some(connections), Some(connections));
+            load.calls = Some(u64::from(connections));
+        }
+    }
+    spec
+}
