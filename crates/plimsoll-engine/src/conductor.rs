@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::cores;
 use crate::defect::{self, Defect};
 use crate::driver::Protocol;
+use crate::machine::MachineMeter;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::resolver;
 use crate::resources::{Meter, Watched, server_of};
@@ -315,6 +316,7 @@ fn carry_out(
         holding,
         client,
         server,
+        machine: MachineMeter::new(),
         shard,
         among_others: plan.load.turns.is_some(),
         intervals: InStep::new(workers as usize),
@@ -509,6 +511,7 @@ struct Conductor<'a, 'o> {
     clock: Clock,
     client: Meter,
     server: Option<Meter>,
+    machine: MachineMeter,
     holding: Option<Holding>,
     shard: Shard,
     /// Other loads go on in this process: its CPU is not this load's.
@@ -553,6 +556,7 @@ impl Conductor<'_, '_> {
             }
         };
         // What the connecting took is not the load's.
+        self.machine.restart();
         self.client.restart();
         if let Some(server) = &mut self.server {
             server.restart();
@@ -718,6 +722,10 @@ impl Conductor<'_, '_> {
                 busiest_worker_ratio: pending.busiest_ns as f64 / length.max(1) as f64,
                 client: Some(client),
                 server: self.server.as_mut().and_then(Meter::read),
+                machine: Some(
+                    self.machine
+                        .read(self.server.as_ref().map_or(&[], Meter::pids)),
+                ),
                 memory: self.holding.as_mut().map(Holding::take).unwrap_or_default(),
                 details,
             };

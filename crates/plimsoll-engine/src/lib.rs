@@ -9,6 +9,7 @@ pub mod cores;
 pub mod defect;
 pub mod driver;
 pub mod fault;
+mod machine;
 pub mod memory;
 pub mod network;
 mod pauses;

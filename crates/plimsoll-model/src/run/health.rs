@@ -13,6 +13,7 @@ use crate::record::{Counts, StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
 use super::interval::IntervalRecord;
+use super::machine::{Cause, MachineUse};
 
 /// Intervals are one second.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -169,7 +170,7 @@ impl HealthProblem {
 }
 
 /// What the intervals showed of the generator and its machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     pub intervals: u64,
     /// Intervals in which a worker was above [`BUSY_RATIO`].
@@ -178,6 +179,9 @@ pub struct Observed {
     /// Intervals at least a quarter longer than asked.
     pub stalled_intervals: u64,
     pub longest_interval: Duration,
+    /// Of all intervals together, and how long those were whose machine is known.
+    pub machine: MachineUse,
+    pub watched: Duration,
 }
 
 impl Observed {
@@ -185,6 +189,10 @@ impl Observed {
     pub fn add(&mut self, interval: &IntervalRecord) {
         self.intervals += 1;
         self.longest_interval = self.longest_interval.max(interval.length);
+        if let Some(machine) = &interval.machine {
+            self.machine.add(machine);
+            self.watched += interval.length;
+        }
         if interval.length > INTERVAL + INTERVAL / 4 {
             self.stalled_intervals += 1;
         }
@@ -195,6 +203,20 @@ impl Observed {
                 self.busy_intervals += 1;
             }
         }
+    }
+}
+
+impl Observed {
+    /// Why the load was late, as the end of a sentence; empty where that is not known.
+    fn cause(&self) -> String {
+        if self.watched.is_zero() {
+            return String::new();
+        }
+        let seconds = self.watched.as_secs_f64();
+        format!(
+            "; {}",
+            Cause::of(&self.machine, seconds, self.busiest_ratio)
+        )
     }
 }
 
@@ -244,9 +266,10 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
             ProblemKind::PacingLate,
             true,
             format!(
-                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}): give it an idle core, more workers or a lower rate",
+                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){}: give it an idle core, more workers or a lower rate",
                 Ns(pacing),
-                Ns(response)
+                Ns(response),
+                observed.cause()
             ),
         );
     }

@@ -13,6 +13,7 @@ use crate::Outcome;
 use crate::measure::{Count, TimeMeasure};
 use crate::record::{AddressCounts, Counts, MessageRecord, StageRecord, Times};
 
+use super::machine::MachineUse;
 use super::memory::MemoryReading;
 
 /// What a process used in one interval, and had at its end; in a run's first one, the most
@@ -74,6 +75,8 @@ pub struct IntervalRecord {
     pub client: Option<Resources>,
     /// The server process, where it is watched.
     pub server: Option<Resources>,
+    /// What the machine did with the load's time; `None`: not known.
+    pub machine: Option<MachineUse>,
     /// Readings of memory up to the interval's end, where the protocol asks for them.
     pub memory: Vec<MemoryReading>,
     /// What was said of failures in this interval.
@@ -91,6 +94,8 @@ struct IntervalLine {
     busiest_worker_ratio: f64,
     client: Option<Resources>,
     server: Option<Resources>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    machine: Option<MachineUse>,
     /// Left out where nothing was read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     memory: Vec<MemoryReading>,
@@ -301,6 +306,7 @@ impl IntervalRecord {
             busiest_worker_ratio: finite(self.busiest_worker_ratio),
             client: self.client,
             server: self.server,
+            machine: self.machine.clone(),
             memory: self.memory.clone(),
             stages: self
                 .stages
@@ -415,6 +421,7 @@ impl IntervalRecord {
             busiest_worker_ratio: line.busiest_worker_ratio,
             client: line.client,
             server: line.server,
+            machine: line.machine,
             memory: line.memory,
             details,
         })
@@ -490,6 +497,7 @@ mod tests {
                 threads: 5,
             }),
             server: None,
+            machine: None,
             memory: Vec::new(),
             details: taken.details,
         }

@@ -112,6 +112,10 @@ impl IntervalRecord {
         };
         self.client = both(self.client, other.client);
         self.server = both(self.server, other.server);
+        match (&mut self.machine, &other.machine) {
+            (Some(ours), Some(theirs)) => ours.beside(theirs),
+            (ours, theirs) => *ours = ours.take().or_else(|| theirs.clone()),
+        }
         merge_readings(&mut self.memory, &other.memory);
         for (outcome, text) in &other.details {
             add_detail(&mut self.details, *outcome, text);

@@ -1,0 +1,183 @@
+//! What the machine did with the time of the load's threads: read by the conductor once an interval,
+//! never by a worker.
+//!
+//! Processes are counted only in intervals in which threads of the load had to wait: reading all of a
+//! machine's takes milliseconds.
+
+use std::collections::HashMap;
+
+use plimsoll_model::run::{MachineUse, OtherProcess};
+use procfs::process::{Process, all_processes};
+use procfs::{CurrentSI, KernelStats};
+
+/// Less waiting than this, µs an interval, is every machine's.
+const WAITED: u64 = 5_000;
+
+/// Processes that used less are not what a load waits for. µs.
+const MUCH: u64 = 20_000;
+
+/// Reads the machine from one interval to the next.
+pub(crate) struct MachineMeter {
+    cores: u32,
+    stolen_us: Option<u64>,
+    /// By thread, in nanoseconds.
+    waited: HashMap<i32, u64>,
+    /// CPU by process, µs; `None`: not read yet.
+    processes: Option<HashMap<i32, u64>>,
+}
+
+impl MachineMeter {
+    /// What came before now does not count.
+    pub(crate) fn new() -> MachineMeter {
+        let mut machine = MachineMeter {
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            stolen_us: stolen_us(),
+            waited: waited(),
+            processes: None,
+        };
+        machine.processes = processes();
+        machine
+    }
+
+    /// What came before now does not count.
+    pub(crate) fn restart(&mut self) {
+        *self = MachineMeter::new();
+    }
+
+    /// Since the last reading. `server`: processes that are the load's target, which is no other process.
+    pub(crate) fn read(&mut self, server: &[i32]) -> MachineUse {
+        let stolen = stolen_us();
+        let stolen_us = match (stolen, self.stolen_us) {
+            (Some(now), Some(before)) => now.saturating_sub(before),
+            _ => 0,
+        };
+        self.stolen_us = stolen;
+        let waited = waited();
+        let before = |thread| self.waited.get(thread).copied().unwrap_or(0);
+        let waited_us = waited
+            .iter()
+            .map(|(thread, ns)| ns.saturating_sub(before(thread)) / 1000)
+            .sum();
+        self.waited = waited;
+        MachineUse {
+            cores: self.cores,
+            stolen_us,
+            waited_us,
+            busiest: (waited_us >= WAITED)
+                .then(|| self.busiest(server))
+                .flatten(),
+        }
+    }
+
+    /// Who used the most CPU since processes were read last.
+    fn busiest(&mut self, server: &[i32]) -> Option<OtherProcess> {
+        let now = processes()?;
+        let before = self.processes.replace(now)?;
+        let own = Process::myself().ok()?.stat().ok()?;
+        let mut busy: Vec<(i32, u64)> = self
+            .processes
+            .as_ref()?
+            .iter()
+            .filter(|(pid, _)| **pid != own.pid && !server.contains(pid))
+            .map(|(pid, us)| {
+                let before = before.get(pid).copied().unwrap_or(0);
+                (*pid, us.saturating_sub(before))
+            })
+            .filter(|(_, used)| *used >= MUCH)
+            .collect();
+        busy.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
+        busy.into_iter().find_map(|(pid, cpu_us)| {
+            let stat = Process::new(pid).ok()?.stat().ok()?;
+            // Another process of the same load.
+            let is_kin = stat.comm == own.comm && stat.ppid == own.ppid;
+            let name = stat.comm;
+            (!is_kin).then_some(OtherProcess { name, pid, cpu_us })
+        })
+    }
+}
+
+fn stolen_us() -> Option<u64> {
+    let ticks = KernelStats::current().ok()?.total.steal?;
+    Some(ticks * (1_000_000 / procfs::ticks_per_second().max(1)))
+}
+
+fn waited() -> HashMap<i32, u64> {
+    let own = Process::myself().ok();
+    let tasks = own.and_then(|process| process.tasks().ok());
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| Some((task.tid, task.schedstat().ok()?.run_delay)))
+        .collect()
+}
+
+fn processes() -> Option<HashMap<i32, u64>> {
+    let tick_us = 1_000_000 / procfs::ticks_per_second().max(1);
+    let found = all_processes().ok()?.flatten();
+    let stats = found.filter_map(|process| process.stat().ok());
+    Some(
+        stats
+            .map(|stat| (stat.pid, (stat.utime + stat.stime) * tick_us))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    /// Waits until a reading says so.
+    fn until(mut seen: impl FnMut() -> bool) {
+        for _ in 0..600 {
+            if seen() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("not seen in 30 s");
+    }
+
+    #[test]
+    fn who_takes_the_cores_is_named_and_the_server_is_not() {
+        let mut machine = MachineMeter::new();
+        let mut loops = Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(loops.id()).unwrap();
+        let mut used = 0;
+        until(|| {
+            let found = machine.busiest(&[]);
+            used += found.filter(|p| p.pid == pid).map_or(0, |p| p.cpu_us);
+            used >= 100_000
+        });
+        assert!(machine.busiest(&[pid]).is_none_or(|p| p.pid != pid));
+        loops.kill().unwrap();
+        loops.wait().unwrap();
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_core_are_seen() {
+        let mut machine = MachineMeter::new();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let cores = machine.cores;
+        std::thread::scope(|scope| {
+            for _ in 0..=2 * cores {
+                scope.spawn(|| {
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let mut waited = 0;
+            until(|| {
+                waited += machine.read(&[]).waited_us;
+                waited >= 50_000
+            });
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,156 @@
+//! What became of the time that the load's threads should have had.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine in one interval, as far as it concerns the load. Microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// So many cores.
+    pub cores: u32,
+    /// That the host took from this machine's cores for others (`steal` of proc_stat(5)), together.
+    pub stolen_us: u64,
+    /// That threads of the load were ready and waited for a core (`schedstat`), together.
+    pub waited_us: u64,
+    /// CPU time of the process that used the most of it, besides the load and the server that is
+    /// watched; left out where none used much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busiest: Option<OtherProcess>,
+}
+
+/// A process that is neither the load nor its server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherProcess {
+    pub name: String,
+    pub pid: i32,
+    pub cpu_us: u64,
+}
+
+impl MachineUse {
+    /// With what another interval saw.
+    pub fn add(&mut self, other: &MachineUse) {
+        let stolen_us = self.stolen_us + other.stolen_us;
+        self.beside(other);
+        self.stolen_us = stolen_us;
+    }
+
+    /// With what another process of the same load saw in the same interval. On one machine both see the
+    /// same time stolen.
+    pub fn beside(&mut self, other: &MachineUse) {
+        self.cores = self.cores.max(other.cores);
+        self.stolen_us = self.stolen_us.max(other.stolen_us);
+        self.waited_us += other.waited_us;
+        let cpu = |found: &Option<OtherProcess>| found.as_ref().map_or(0, |p| p.cpu_us);
+        match (&mut self.busiest, &other.busiest) {
+            (Some(ours), Some(theirs)) if ours.pid == theirs.pid => ours.cpu_us += theirs.cpu_us,
+            (ours, theirs) if cpu(theirs) > cpu(ours) => ours.clone_from(theirs),
+            _ => {}
+        }
+    }
+}
+
+/// Why a load was late, in an order from what it can do least about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Percent of the machine's time.
+    Host(u64),
+    /// Percent of a core that its threads waited for one, and who had it.
+    Others(u64, Option<OtherProcess>),
+    /// The load's own work; percent of a core.
+    OwnWork(u64),
+    /// None of these: the timer came late, or the core had to wake up.
+    Timers,
+}
+
+impl Cause {
+    /// `seconds`: how long it was watched. `busiest`: the share of a core that the busiest worker
+    /// used (0–1).
+    pub fn of(machine: &MachineUse, seconds: f64, busiest: f64) -> Cause {
+        let us = (seconds * 1e6).max(1.0);
+        let percent = |part: f64| (part * 100.0).round() as u64;
+        let stolen = machine.stolen_us as f64 / us / f64::from(machine.cores.max(1));
+        let waited = machine.waited_us as f64 / us;
+        if stolen >= 0.02 && stolen >= waited {
+            Cause::Host(percent(stolen))
+        } else if waited >= 0.02 {
+            Cause::Others(percent(waited), machine.busiest.clone())
+        } else if busiest >= 0.8 {
+            Cause::OwnWork(percent(busiest))
+        } else {
+            Cause::Timers
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Host(percent) => write!(
+                f,
+                "the host took {percent} % of this machine's time for others (steal)"
+            ),
+            Cause::Others(percent, busiest) => {
+                write!(f, "its threads waited {percent} % of the time for a core")?;
+                match busiest {
+                    Some(p) => write!(
+                        f,
+                        ", while {} (process {}) used {:.1} s of CPU",
+                        p.name,
+                        p.pid,
+                        p.cpu_us as f64 / 1e6
+                    ),
+                    None => Ok(()),
+                }
+            }
+            Cause::OwnWork(percent) => write!(f, "a worker's own work took {percent} % of a core"),
+            Cause::Timers => f.write_str(
+                "timers were late, or cores slow to wake: neither the host, nor other processes, nor its own work took its time",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(stolen_ms: u64, waited_ms: u64) -> MachineUse {
+        MachineUse {
+            cores: 2,
+            stolen_us: stolen_ms * 1000,
+            waited_us: waited_ms * 1000,
+            busiest: Some(OtherProcess {
+                name: "rustc".into(),
+                pid: 7,
+                cpu_us: 1_900_000,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_late_load_is_explained_by_what_took_the_most_of_its_time() {
+        let cause = |machine, busiest| Cause::of(&machine, 1.0, busiest).to_string();
+        assert!(cause(seen(400, 0), 0.1).contains("20 % of this machine's time"));
+        let others = cause(seen(0, 300), 0.99);
+        assert!(others.contains("waited 30 %"), "{others}");
+        assert!(others.contains("rustc (process 7) used 1.9 s"), "{others}");
+        assert!(cause(seen(0, 0), 0.97).contains("97 % of a core"));
+        assert!(cause(seen(0, 0), 0.1).contains("timers were late"));
+    }
+
+    #[test]
+    fn what_two_saw_adds_up_and_the_busiest_stays() {
+        let mut both = seen(10, 20);
+        let mut other = seen(1, 2);
+        both.add(&other);
+        assert_eq!((both.stolen_us, both.waited_us), (11_000, 22_000));
+        assert_eq!(both.busiest.as_ref().unwrap().cpu_us, 3_800_000);
+        other.busiest = None;
+        both.add(&other);
+        other.stolen_us = 50_000;
+        both.beside(&other);
+        assert_eq!(both.stolen_us, 50_000);
+        assert_eq!(both.busiest.unwrap().name, "rustc");
+    }
+}
