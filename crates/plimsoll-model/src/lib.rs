@@ -7,6 +7,7 @@ mod document;
 mod fingerprint;
 pub mod input;
 pub mod ladder;
+pub mod lanes;
 pub mod limits;
 pub mod measure;
 pub mod objective;

@@ -606,15 +606,17 @@ pub struct Load {
 }
 
 /// One load's part of a schedule that several loads share in turns: the arrivals of one turn all
-/// go to one of them, and each has one turn a round, in an order that is drawn anew for each round.
+/// go to one of them, and each has its turns in every round, in an order that is drawn anew for each.
 ///
 /// What disturbs the machine for longer than a round then disturbs all of them alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// How many loads share the schedule. At least one.
+    /// Turns a round, of all loads that share the schedule. At least one.
     pub of: u32,
-    /// Which of them this one is, from 0.
+    /// This load's first one of them, from 0, as they are numbered before they are shuffled.
     pub index: u32,
+    /// So many are this load's, from that one on. At least one.
+    pub share: u32,
     /// Arrivals a turn. At least one.
     pub calls: u32,
     /// Of the orders. The same for all of them.

@@ -264,10 +264,12 @@ impl Schedule {
                     .map(|p| p.total)
                     .sum();
                 let calls = inner.calls.unwrap_or(u64::MAX);
-                let sharers = inner.turns.map_or(1, |turns| u64::from(turns.of.max(1)));
+                let (share, of) = inner.turns.map_or((1, 1), |turns| {
+                    (u64::from(turns.share.max(1)), u64::from(turns.of.max(1)))
+                });
                 Some(calls.min(mean.round() as u64))
                     .filter(|&n| n < u64::MAX)
-                    .map(|n| n / sharers)
+                    .map(|n| n * share / of)
             }
         }
     }
@@ -824,7 +826,7 @@ mod tests {
             let whole = all(&Schedule::new(&load, seed));
             let mut dealt = Vec::new();
             for index in 0..of {
-                load.turns = Some(Turns { of, index, calls, seed });
+                load.turns = Some(Turns { of, index, share: 1, calls, seed });
                 let schedule = Schedule::new(&load, seed);
                 let mut own: Vec<Arrival> =
                     (0..workers).flat_map(|w| schedule.share(w, workers)).collect();
@@ -852,6 +854,39 @@ mod tests {
                     prop_assert_eq!(number / u64::from(calls), round);
                 }
             }
+        }
+
+        /// Loads with shares of a schedule send together what one would have, each exactly its share of
+        /// every round.
+        #[test]
+        fn weights_partition_the_whole(
+            seed in any::<u64>(),
+            shares in prop::collection::vec(1u32..8, 1..5),
+            calls in 1u32..5,
+            workers in 1u32..4,
+            rounds in 1u64..20,
+        ) {
+            let of: u32 = shares.iter().sum();
+            let whole_rounds = u64::from(of * calls) * rounds;
+            let mut load = load(Spacing::Constant, vec![stage(false, 60_000, 1_000.0, 1_000.0)], Some(whole_rounds));
+            let mut dealt = Vec::new();
+            let mut index = 0;
+            for share in shares {
+                load.turns = Some(Turns { of, index, share, calls, seed });
+                let schedule = Schedule::new(&load, seed);
+                let own: Vec<u64> = (0..workers)
+                    .flat_map(|w| schedule.share(w, workers))
+                    .map(|a| a.at)
+                    .collect();
+                prop_assert_eq!(own.len() as u64, u64::from(share * calls) * rounds);
+                prop_assert_eq!(schedule.expected_calls(), Some(own.len() as u64));
+                dealt.extend(own);
+                index += share;
+            }
+            dealt.sort_unstable();
+            load.turns = None;
+            let whole: Vec<u64> = Schedule::new(&load, seed).share(0, 1).map(|a| a.at).collect();
+            prop_assert_eq!(dealt, whole);
         }
 
         #[test]

@@ -14,6 +14,7 @@ mod find;
 mod given;
 mod hold;
 mod ladder;
+mod lanes;
 mod objective;
 mod plugin;
 mod read;
@@ -40,6 +41,7 @@ pub use find::FindSpec;
 pub use given::give_addresses;
 pub use hold::HoldSpec;
 pub use ladder::{LadderSpec, Network, RungSpec, Secured, Via};
+pub use lanes::LaneSpec;
 pub use plugin::PluginSpec;
 pub use read::{locate, read};
 pub use resolve::{
@@ -118,6 +120,10 @@ pub struct Spec {
     pub find: Option<FindSpec>,
     /// The variants that `plimsoll ladder` measures. Other commands leave it alone.
     pub ladder: Option<LadderSpec>,
+    /// Several kinds of calls in one run, by name: each with a `weight` and the keys of a plan that
+    /// differ from this one.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lanes: BTreeMap<String, toml::Table>,
 }
 
 impl Spec {

@@ -13,6 +13,7 @@ pub mod html;
 pub mod json;
 pub mod junit;
 pub mod ladder;
+pub mod lanes;
 pub mod lines;
 pub mod loadtest;
 pub mod markdown;

@@ -8,7 +8,6 @@
 //! Servers of ours are child processes of the same program, so that both
 //! ends' CPU can be told apart; they end with the climb, however it ends.
 
-mod barrier;
 mod flags;
 mod parts;
 mod servers;
@@ -36,7 +35,6 @@ use crate::planning;
 use crate::problems::{self, Source};
 use crate::progress::Series;
 
-pub(crate) use barrier::Barrier;
 pub(crate) use flags::ClimbFlags;
 use servers::Servers;
 use stand::Stand;

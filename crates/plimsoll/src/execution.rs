@@ -16,7 +16,6 @@ use plimsoll_model::spec::Spec;
 
 use crate::abort::Abort;
 use crate::arguments::boolish;
-use crate::climbing::Barrier;
 use crate::commands::report;
 use crate::console;
 use crate::descriptors;
@@ -27,6 +26,7 @@ use crate::protocols;
 use crate::settling::Settling;
 use crate::spread::{self, Spread};
 use crate::stopping;
+use crate::together::Barrier;
 
 /// Where results go. The same for every command that puts load on a target.
 #[derive(Debug, Default, Args)]
@@ -66,6 +66,10 @@ pub(crate) struct OutputFlags {
 impl OutputFlags {
     pub(crate) fn out(&self) -> Option<&Path> {
         self.out.as_deref()
+    }
+
+    pub(crate) fn is_dry_run(&self) -> bool {
+        self.dry_run
     }
 
     pub(crate) fn json(&self) -> bool {
@@ -327,7 +331,7 @@ fn carry(
 }
 
 /// What the run's result means to a script.
-fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
+pub(crate) fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
     let interrupted = session.stop.level() != StopLevel::Run;
     let ok = run.summary.total.ok;
     if ok == 0 && !interrupted {

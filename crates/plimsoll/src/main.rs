@@ -14,6 +14,7 @@ mod descriptors;
 mod environment;
 mod execution;
 mod failure;
+mod lanes;
 mod link_flags;
 mod live;
 mod load_flags;
@@ -30,6 +31,7 @@ mod session_flags;
 mod settling;
 mod spread;
 mod stopping;
+mod together;
 
 use std::process::ExitCode;
 

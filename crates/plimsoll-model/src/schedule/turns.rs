@@ -23,8 +23,8 @@ pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
 pub(super) struct Deal {
     turns: Turns,
     round: u64,
-    /// Turns of that round before the load's own.
-    place: u64,
+    /// Where the load's own turns are in that round, from the first.
+    places: Vec<u64>,
 }
 
 impl Deal {
@@ -32,32 +32,48 @@ impl Deal {
         let mut deal = Deal {
             turns: Turns {
                 of: turns.of.max(1),
+                share: turns.share.max(1),
                 calls: turns.calls.max(1),
                 ..turns
             },
             round: 0,
-            place: 0,
+            places: Vec::new(),
         };
-        deal.place = deal.drawn();
+        deal.draw();
         deal
     }
 
-    fn drawn(&self) -> u64 {
-        let order = order(self.turns.of, self.round, self.turns.seed);
-        let place = order.iter().position(|index| *index == self.turns.index);
-        place.unwrap_or(0) as u64
+    fn draw(&mut self) {
+        let Turns {
+            of,
+            index,
+            share,
+            seed,
+            ..
+        } = self.turns;
+        let own = index..index.saturating_add(share);
+        let order = order(of, self.round, seed);
+        self.places.clear();
+        let places = (0..).zip(order).filter(|(_, turn)| own.contains(turn));
+        self.places
+            .extend(places.map(|(place, _): (u64, u32)| place));
     }
 
     #[inline]
     fn enter(&mut self, round: u64) {
         if round != self.round {
             self.round = round;
-            self.place = self.drawn();
+            self.draw();
         }
     }
 
     fn calls(&self) -> u64 {
         u64::from(self.turns.calls)
+    }
+
+    /// Of the load.
+    fn own_per_round(&self) -> u64 {
+        self.calls() * u64::from(self.turns.share)
     }
 
     fn per_round(&self) -> u64 {
@@ -68,25 +84,29 @@ impl Deal {
     #[inline]
     pub(super) fn shared(&mut self, own: u64) -> u64 {
         let calls = self.calls();
-        let (round, within) = (own / calls, own % calls);
+        let (round, within) = (own / self.own_per_round(), own % self.own_per_round());
         self.enter(round);
+        let place = self.places[(within / calls) as usize];
         round
             .saturating_mul(self.per_round())
-            .saturating_add(self.place * calls + within)
+            .saturating_add(place * calls + within % calls)
     }
 
     /// The load's own number of the schedule's arrival `shared`; `None`: it is another's.
     pub(super) fn own(&mut self, shared: u64) -> Option<u64> {
+        let calls = self.calls();
         let (round, within) = (shared / self.per_round(), shared % self.per_round());
         self.enter(round);
-        (within / self.calls() == self.place).then(|| round * self.calls() + within % self.calls())
+        let turn = self.places.binary_search(&(within / calls)).ok()?;
+        Some(round * self.own_per_round() + turn as u64 * calls + within % calls)
     }
 
     /// How many of the schedule's first `shared` arrivals are the load's.
     pub(super) fn before(&mut self, shared: u64) -> u64 {
+        let calls = self.calls();
         let (round, within) = (shared / self.per_round(), shared % self.per_round());
         self.enter(round);
-        let begun = within.saturating_sub(self.place * self.calls());
-        round * self.calls() + begun.min(self.calls())
+        let begun = |place: &u64| within.saturating_sub(place * calls).min(calls);
+        round * self.own_per_round() + self.places.iter().map(begun).sum::<u64>()
     }
 }

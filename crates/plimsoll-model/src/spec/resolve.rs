@@ -148,6 +148,9 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     if let (Some(call), Some(load)) = (&call, &load) {
         problems.enough_rows(call, load, seed);
     }
+    if !spec.lanes.is_empty() {
+        problems.add("lanes", "only `plimsoll run` carries lanes out");
+    }
     match (target, call, load, problems.0.is_empty()) {
         (Some((target, _)), Some(call), Some(load), true) => Ok(Plan {
             name: spec.name.clone().unwrap_or_else(|| name_for(&call, &load)),

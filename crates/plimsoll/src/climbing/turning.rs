@@ -1,11 +1,8 @@
 //! Rungs that are all up together and take turns of tens of calls: one schedule, dealt to one load
 //! a rung, on one clock.
 
-use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::turns::{self, CALLS, LEFT_OUT, Measured, TurnsRecord};
@@ -15,12 +12,12 @@ use plimsoll_model::run::Run;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
-use super::barrier::Barrier;
 use super::stand::MANY_CONNECTIONS;
 use super::{Asked, Climb};
-use crate::execution::{self, Session};
-use crate::failure::{Exit, Failure};
+use crate::execution::Session;
+use crate::failure::Failure;
 use crate::progress::Series;
+use crate::together::{self, Part};
 
 /// How long rungs take turns: enough rounds at usual rates, and enough seconds that differences in
 /// CPU, which are those of seconds, hold together.
@@ -35,9 +32,6 @@ const MOST_STRETCHES: u32 = 60;
 
 /// Each rung is a thread, and has its servers.
 const MOST_RUNGS: usize = 16;
-
-/// How often progress is reported.
-const TELL: Duration = Duration::from_secs(5);
 
 /// How rungs take turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,37 +196,6 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     None
 }
 
-/// Tells the others when a thread of one rung fails, by an error or by a panic.
-struct GivesUp<'a> {
-    barrier: &'a Barrier,
-    begun: bool,
-}
-
-impl Drop for GivesUp<'_> {
-    fn drop(&mut self) {
-        if !self.begun {
-            self.barrier.give_up();
-        }
-    }
-}
-
-fn carry_out(
-    plan: &Plan,
-    spec: &Spec,
-    dir: &Path,
-    session: &Session,
-    barrier: &Barrier,
-) -> Result<Run, Failure> {
-    let mut guard = GivesUp {
-        barrier,
-        begun: false,
-    };
-    let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
-    let run = execution::carry_out_together(plan, &toml, dir, session, barrier)?;
-    guard.begun = true;
-    Ok(run)
-}
-
 impl Climb {
     /// Measures all rungs together, each in its turns, for as long as is asked for or until what is asked
     /// for is known; what was measured is in the record.
@@ -300,6 +263,7 @@ impl Climb {
         let turns = |index| Turns {
             of: self.rungs.len() as u32,
             index,
+            share: 1,
             calls: turning.calls,
             seed: self.record.seed.wrapping_add(u64::from(stretch)),
         };
@@ -312,7 +276,16 @@ impl Climb {
             before.push(self.stand.before(rung, plan, false)?);
         }
         let own_servers = self.stand.serves_each(plans.len());
-        let runs = self.together(&plans, stretch, session)?;
+        let loads = self.rungs.iter().zip(&plans).enumerate();
+        let parts: Vec<Part<'_>> = loads
+            .map(|(rung, (spec, plan))| Part {
+                plan,
+                spec: &spec.spec,
+                dir: self.dir.join(directory(rung, stretch)),
+            })
+            .collect();
+        let what = format!("{} rungs, in turns", plans.len());
+        let runs = together::run(&parts, &what, session)?;
         self.record.interrupted = session.stop.level() != StopLevel::Run;
         let mut all = Vec::new();
         for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {
@@ -341,65 +314,6 @@ impl Climb {
             all.push(measured);
         }
         Ok(all)
-    }
-
-    /// A run of each plan, all begun at one moment.
-    fn together(
-        &self,
-        plans: &[Plan],
-        stretch: u32,
-        session: &Session,
-    ) -> Result<Vec<Run>, Failure> {
-        let barrier = &Barrier::new(plans.len());
-        let series = Series::new(session.progress);
-        let lasts: Duration = plans[0]
-            .load
-            .stages
-            .iter()
-            .filter_map(|stage| stage.duration)
-            .sum();
-        let outcomes: Vec<Result<Run, Failure>> = thread::scope(|scope| {
-            let threads: Vec<_> = plans
-                .iter()
-                .enumerate()
-                .map(|(rung, plan)| {
-                    let spec = &self.rungs[rung].spec;
-                    let dir = self.dir.join(directory(rung, stretch));
-                    scope.spawn(move || carry_out(plan, spec, &dir, session, barrier))
-                })
-                .collect();
-            let (clock, mut told) = (Clock::new(), TELL);
-            while threads.iter().any(|thread| !thread.is_finished()) {
-                thread::sleep(Duration::from_millis(50));
-                if Duration::from_nanos(clock.now().0) >= told && told < lasts {
-                    series.tell(format_args!(
-                        "{} s of {} s: {} rungs, in turns",
-                        told.as_secs(),
-                        lasts.as_secs(),
-                        plans.len()
-                    ));
-                    told += TELL;
-                }
-            }
-            let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
-            ended
-                .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        });
-        let mut runs = Vec::new();
-        let mut failures = Vec::new();
-        for outcome in outcomes {
-            match outcome {
-                Ok(run) => runs.push(run),
-                Err(failure) => failures.push(failure),
-            }
-        }
-        // Where one could not begin, the others were only interrupted.
-        failures.sort_by_key(|failure| failure.exit() == Exit::Interrupted);
-        match failures.into_iter().next() {
-            None => Ok(runs),
-            Some(failure) => Err(failure),
-        }
     }
 }
 

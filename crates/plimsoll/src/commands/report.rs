@@ -8,12 +8,14 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_model::input;
 use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::{Run, RunError};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_model::units::Period;
 use plimsoll_report::html::{self, View};
 use plimsoll_report::{
-    hdr_log, json, junit, ladder, lines, markdown, prometheus, search, sessions, sweep, terminal,
+    hdr_log, json, junit, ladder, lanes, lines, markdown, prometheus, search, sessions, sweep,
+    terminal,
 };
 use serde_json::Value;
 
@@ -67,10 +69,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
-    let asked = read(&arguments.runs)?;
+    let dirs = expanded(&arguments.runs)?;
+    let asked = read(&dirs)?;
     let mut written = false;
     if let Some(file) = &arguments.html {
-        write_text("--html", file, page(&arguments.runs)?)?;
+        write_text("--html", file, page(&dirs)?)?;
         written = true;
     }
     let documents: [(&str, &Option<PathBuf>, Render); 3] = [
@@ -112,9 +115,31 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     }
     // Where nothing else was asked for, the tables are.
     if !written {
+        if let ([dir], Asked::Runs(runs)) = (&arguments.runs[..], &asked)
+            && LanesRecord::is_in(dir)
+        {
+            let record = LanesRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+            let table = lanes::render(&record, runs, &presentation::options());
+            console::result(format_args!("{table}\n"))?;
+        }
         show(&asked, overhead_over)?;
     }
     Ok(Exit::Done)
+}
+
+/// The directories, with those of its lanes in place of one that holds lanes.
+fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut all = Vec::new();
+    for dir in dirs {
+        match LanesRecord::is_in(dir) {
+            true => {
+                let record = LanesRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+                all.extend(record.runs(dir));
+            }
+            false => all.push(dir.clone()),
+        }
+    }
+    Ok(all)
 }
 
 /// What the directories hold.
@@ -225,6 +250,7 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
 /// When a directory can't be read, or kinds are mixed.
 pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
     let unreadable = |e: RunError| Failure::error(chain(&e));
+    let dirs = &expanded(dirs)?[..];
     if let [dir] = dirs {
         let plan = || {
             input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_model::input;
 use plimsoll_model::spec::{self, Spec};
+use plimsoll_model::{Plan, input};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Session};
 use crate::failure::{Exit, Failure};
+use crate::lanes::Lanes;
 use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::{self, Source};
@@ -64,18 +65,41 @@ pub(crate) fn execute(
             name: path.display().to_string(),
             text: &text,
         };
-        let plan = planning::plan(&spec, environment, &source)?;
-        ready.push((spec, plan));
+        let asked = match Lanes::of(&spec, environment, &source)? {
+            Some(_) if arguments.output.is_dry_run() => {
+                // Shown as typed: what a lane does not say it has from the plan.
+                Asked::Lanes(None)
+            }
+            Some(lanes) => Asked::Lanes(Some(lanes)),
+            None => Asked::One(Box::new(planning::plan(&spec, environment, &source)?)),
+        };
+        ready.push((spec, asked));
     }
     let mut worst = Exit::Done;
     for (spec, plan) in &ready {
-        let exit = execution::execute(spec, plan, &arguments.output, session)?;
+        let exit = match plan {
+            Asked::One(plan) => execution::execute(spec, plan, &arguments.output, session)?,
+            Asked::Lanes(lanes) => {
+                arguments.output.save_or_show(spec)?;
+                match lanes {
+                    None => Exit::Done,
+                    Some(lanes) => lanes.execute(&arguments.output, session)?,
+                }
+            }
+        };
         worst = worst.max(exit);
         if exit == Exit::Interrupted {
             break;
         }
     }
     Ok(worst)
+}
+
+/// What a plan file asks for.
+enum Asked {
+    One(Box<Plan>),
+    /// `None`: only to be shown.
+    Lanes(Option<Lanes>),
 }
 
 /// Reads a plan file, and gives its text, too.

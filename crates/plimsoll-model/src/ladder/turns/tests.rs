@@ -24,6 +24,7 @@ impl Machine<'_> {
         let turns = |index| Turns {
             of,
             index,
+            share: 1,
             calls: self.calls,
             seed,
         };
@@ -202,6 +203,7 @@ fn first_calls_warm_ups_failures_and_broken_rounds_do_not_count() {
     let turns = Turns {
         of: 2,
         index: 0,
+        share: 1,
         calls: 4,
         seed: 1,
     };

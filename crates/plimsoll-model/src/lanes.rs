@@ -1,0 +1,62 @@
+//! A run of several lanes: each has a run directory of its own, and `lanes.json` beside them says
+//! which they are. Pure: `plimsoll run` measures, and reports read the record.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::document;
+use crate::run::RunError;
+
+/// The name of the file.
+pub const FILE: &str = "lanes.json";
+
+/// What was run together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LanesRecord {
+    pub schema_version: u32,
+    pub name: String,
+    pub tool_version: String,
+    pub started_at: Timestamp,
+    /// In the order of their names.
+    pub lanes: Vec<LaneRecord>,
+}
+
+/// One lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneRecord {
+    pub name: String,
+    /// Its arrivals among those of all weights together.
+    pub weight: u32,
+    /// The run directory, relative to the record's.
+    pub run: String,
+}
+
+impl LanesRecord {
+    /// The run directories of the lanes kept in `dir`.
+    pub fn runs(&self, dir: &Path) -> Vec<PathBuf> {
+        self.lanes.iter().map(|lane| dir.join(&lane.run)).collect()
+    }
+
+    /// Write `lanes.json` in `dir`, whole or not at all.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn write(&self, dir: &Path) -> Result<(), RunError> {
+        document::write(&dir.join(FILE), self)
+    }
+
+    /// Read the record in `dir`.
+    ///
+    /// # Errors
+    /// When there is none, or it was written in another version of the format.
+    pub fn load(dir: &Path) -> Result<LanesRecord, RunError> {
+        document::read(&dir.join(FILE))
+    }
+
+    /// Whether `dir` holds lanes.
+    pub fn is_in(dir: &Path) -> bool {
+        dir.join(FILE).is_file()
+    }
+}

@@ -1,0 +1,229 @@
+//! `[lanes.NAME]`: several kinds of calls in one run, each with its share of one schedule's arrivals.
+
+use toml::{Table, Value};
+
+use super::{Problem, Spec, read};
+
+/// One lane, ready to be resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LaneSpec {
+    pub name: String,
+    /// Arrivals of this lane among `Spec::lanes`' weights together.
+    pub weight: u32,
+    pub spec: Spec,
+}
+
+/// So that a round of the deal stays short.
+const MOST_WEIGHT: u32 = 10_000;
+
+/// Each lane has a thread, and connections of its own.
+const MOST_LANES: usize = 16;
+
+/// What all lanes have in common, since they share one schedule.
+const SHARED: [&str; 9] = [
+    "rate",
+    "steps",
+    "arrivals",
+    "clients",
+    "think",
+    "duration",
+    "calls",
+    "warmup",
+    "processes",
+];
+
+impl Spec {
+    /// The plan's lanes, by name; empty where it has none.
+    ///
+    /// # Errors
+    /// A lane that is none, or that the plan's load does not allow.
+    pub fn lane_specs(&self) -> Result<Vec<LaneSpec>, Problem> {
+        if self.lanes.is_empty() {
+            return Ok(Vec::new());
+        }
+        if !(2..=MOST_LANES).contains(&self.lanes.len()) {
+            return Err(Problem::new(
+                "lanes",
+                format!("{} lanes: a plan has 2 to {MOST_LANES}", self.lanes.len()),
+            ));
+        }
+        if self.load.rate.is_none() && self.load.steps.is_none() {
+            return Err(Problem::new(
+                "lanes",
+                "lanes share the arrivals of a rate, and a closed loop has none",
+            )
+            .help("write rate = \"1000/s\" in [load]"));
+        }
+        let mut plain = self.clone();
+        plain.lanes.clear();
+        (plain.ladder, plain.find) = (None, None);
+        let text = plain
+            .to_toml()
+            .map_err(|e| Problem::new("lanes", e.to_string()))?;
+        let plan: Table = text
+            .parse()
+            .map_err(|e: toml::de::Error| Problem::new("lanes", e.message().to_owned()))?;
+        let lanes = self.lanes.iter();
+        let lanes: Vec<LaneSpec> = lanes
+            .map(|(name, own)| lane(&plan, name, own))
+            .collect::<Result<_, _>>()?;
+        let all = lanes.iter().map(|lane| u64::from(lane.weight)).sum::<u64>();
+        if all > u64::from(MOST_WEIGHT) {
+            return Err(Problem::new(
+                "lanes",
+                format!("the weights add up to {all}: at most {MOST_WEIGHT}, such as 9 and 1"),
+            ));
+        }
+        Ok(lanes)
+    }
+}
+
+fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
+    let key = format!("lanes.{name}");
+    let mut own = own.clone();
+    let weight = match own.remove("weight") {
+        None => 1,
+        Some(Value::Integer(weight)) if (1..=i64::from(MOST_WEIGHT)).contains(&weight) => {
+            weight as u32
+        }
+        Some(other) => {
+            return Err(Problem::new(
+                format!("{key}.weight"),
+                format!("`{other}` is no weight: a whole number from 1 to {MOST_WEIGHT}"),
+            ));
+        }
+    };
+    if let Some(shared) = own.get("load").and_then(Value::as_table).and_then(|load| {
+        let mut keys = load.keys();
+        keys.find(|key| SHARED.contains(&key.as_str()))
+    }) {
+        return Err(Problem::new(
+            format!("{key}.load.{shared}"),
+            "all lanes share one schedule: write this in [load], and how often this lane comes as its `weight`",
+        ));
+    }
+    let mut merged = plan.clone();
+    // A lane of another protocol has nothing of the plan's call, and a plaintext one no TLS.
+    let protocols = |table: &Table| -> Vec<String> {
+        let call = table.get("call").and_then(Value::as_table);
+        call.map_or_else(Vec::new, |call| call.keys().cloned().collect())
+    };
+    if !protocols(&own).is_empty() && protocols(&own) != protocols(&merged) {
+        merged.remove("call");
+    }
+    let plaintext = |target: &str| {
+        let secured = ["grpcs://", "sofas://", "https://", "tls://"];
+        target.contains("://") && !secured.iter().any(|scheme| target.starts_with(scheme))
+    };
+    if own
+        .get("target")
+        .and_then(Value::as_str)
+        .is_some_and(plaintext)
+        && !own.contains_key("tls")
+    {
+        merged.remove("tls");
+    }
+    lay_over(&mut merged, own);
+    merged.insert("name".to_owned(), Value::String(name.to_owned()));
+    let mut spec = read(&merged.to_string()).map_err(|problems| {
+        let first = problems.into_iter().next();
+        let mut problem = first.unwrap_or_else(|| Problem::new("", "this lane can't be read"));
+        problem.key = format!("{key}.{}", problem.key);
+        problem.span = None;
+        problem
+    })?;
+    if spec.call.session.is_some() || spec.call.hold.is_some() {
+        return Err(Problem::new(
+            key,
+            "sessions and held connections have no arrivals that lanes could share",
+        ));
+    }
+    spec.name = Some(name.to_owned());
+    Ok(LaneSpec {
+        name: name.to_owned(),
+        weight,
+        spec,
+    })
+}
+
+/// Puts `own` over `table`, tables within tables key by key.
+fn lay_over(table: &mut Table, own: Table) {
+    for (key, value) in own {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(inner)), Value::Table(own)) => lay_over(inner, own),
+            (_, value) => {
+                table.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: &str = "target = \"grpcs://a:1\"\n[tls]\nca = \"ca.crt\"\n[call.grpc]\nmethod = \"a.B/C\"\nmessage = { json = \"{}\" }\n[load]\nrate = \"100/s\"\nconnections = 2\n[objective]\nerrors = \"< 1%\"\n";
+
+    fn lanes(text: &str) -> Result<Vec<LaneSpec>, Problem> {
+        read(&format!("{PLAN}{text}")).unwrap().lane_specs()
+    }
+
+    #[test]
+    fn a_lane_has_from_the_plan_what_it_does_not_say() {
+        let found = lanes(
+            "[lanes.browse]\nweight = 9\n[lanes.checkout]\ntarget = \"grpc://b:2\"\ncall.grpc.method = \"a.B/D\"\nload.connections = 5\nobjective.p99 = \"< 20ms\"\n[lanes.rpc]\ntarget = \"sofa://c:3\"\ncall.bolt = { service = \"s\", method = \"m\" }",
+        )
+        .unwrap();
+        let names: Vec<(&str, u32)> = found.iter().map(|l| (l.name.as_str(), l.weight)).collect();
+        assert_eq!(names, [("browse", 9), ("checkout", 1), ("rpc", 1)]);
+        let (browse, checkout, rpc) = (&found[0].spec, &found[1].spec, &found[2].spec);
+        assert_eq!(browse.target.as_deref(), Some("grpcs://a:1"));
+        assert!(browse.tls.is_some() && checkout.tls.is_none() && rpc.tls.is_none());
+        let grpc = checkout.call.grpc.as_ref().unwrap();
+        assert_eq!(grpc.method.as_deref(), Some("a.B/D"));
+        assert!(grpc.message.is_some());
+        assert_eq!(checkout.load.connections, Some(5));
+        assert_eq!(browse.load.connections, Some(2));
+        assert_eq!(checkout.objective.len(), 2);
+        assert!(rpc.call.grpc.is_none() && rpc.call.bolt.is_some());
+    }
+
+    #[test]
+    fn what_lanes_cannot_have_is_refused_with_its_key() {
+        for (text, key, word) in [
+            ("[lanes.a]\n", "lanes", "2 to 16"),
+            (
+                "[lanes.a]\nweight = 0\n[lanes.b]\n",
+                "lanes.a.weight",
+                "whole number",
+            ),
+            (
+                "[lanes.a]\nload.rate = \"5/s\"\n[lanes.b]\n",
+                "lanes.a.load.rate",
+                "`weight`",
+            ),
+            (
+                "[lanes.a]\nload.conections = 5\n[lanes.b]\n",
+                "lanes.a.load.conections",
+                "unknown",
+            ),
+            (
+                "[lanes.a]\nweight = 9999\n[lanes.b]\nweight = 9\n",
+                "lanes",
+                "add up to",
+            ),
+        ] {
+            let problem = lanes(text).unwrap_err();
+            assert_eq!(problem.key, key, "{problem}");
+            assert!(problem.message.contains(word), "{problem}");
+        }
+        let closed = PLAN.replace("rate = \"100/s\"", "clients = 5");
+        let spec = read(&format!("{closed}[lanes.a]\n[lanes.b]\n")).unwrap();
+        assert!(
+            spec.lane_specs()
+                .unwrap_err()
+                .message
+                .contains("closed loop")
+        );
+    }
+}

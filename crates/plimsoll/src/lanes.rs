@@ -1,0 +1,124 @@
+//! A plan with lanes, carried out: one schedule, each lane with its share of the arrivals, its connections
+//! and its run directory.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use plimsoll_model::Plan;
+use plimsoll_model::lanes::{LaneRecord, LanesRecord};
+use plimsoll_model::objective;
+use plimsoll_model::plan::Turns;
+use plimsoll_model::run::{Run, SCHEMA_VERSION, file};
+use plimsoll_model::spec::{LaneSpec, Spec};
+use plimsoll_report::{json, lanes as shown};
+
+use crate::commands::report;
+use crate::console;
+use crate::environment::Environment;
+use crate::execution::{self, OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::planning;
+use crate::presentation;
+use crate::problems::{self, Source};
+use crate::together::{self, Part};
+
+/// A plan with lanes, ready to be carried out.
+pub(crate) struct Lanes {
+    name: String,
+    lanes: Vec<(LaneSpec, Plan)>,
+}
+
+impl Lanes {
+    /// The lanes of `spec`; `None`: it has none.
+    ///
+    /// # Errors
+    /// Where a lane is wrong.
+    pub(crate) fn of(
+        spec: &Spec,
+        environment: &Environment,
+        source: &Source<'_>,
+    ) -> Result<Option<Lanes>, Failure> {
+        let wrong = |problem| problems::failure(vec![problem], source);
+        let specs = spec.lane_specs().map_err(wrong)?;
+        if specs.is_empty() {
+            return Ok(None);
+        }
+        let of = specs.iter().map(|lane| lane.weight).sum();
+        let mut index = 0;
+        let mut lanes = Vec::new();
+        for lane in specs {
+            let mut plan = planning::plan(&lane.spec, environment, source)?;
+            plan.load.turns = Some(Turns {
+                of,
+                index,
+                share: lane.weight,
+                calls: 1,
+                seed: plan.seed,
+            });
+            index += lane.weight;
+            lanes.push((lane, plan));
+        }
+        let name = spec.name.clone().unwrap_or_else(|| "lanes".to_owned());
+        Ok(Some(Lanes { name, lanes }))
+    }
+
+    /// Measures all lanes together, and shows what they came to.
+    ///
+    /// # Errors
+    /// Where one of them can't begin, or results can't be kept.
+    pub(crate) fn execute(&self, output: &OutputFlags, session: &Session) -> Result<Exit, Failure> {
+        let dir = output
+            .out()
+            .map_or_else(|| execution::default_dir(&self.name), PathBuf::from);
+        let directory = |lane: &LaneSpec| format!("lane-{}", lane.name);
+        let record = LanesRecord {
+            schema_version: SCHEMA_VERSION,
+            name: self.name.clone(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: Timestamp::now(),
+            lanes: self
+                .lanes
+                .iter()
+                .map(|(lane, _)| LaneRecord {
+                    name: lane.name.clone(),
+                    weight: lane.weight,
+                    run: directory(lane),
+                })
+                .collect(),
+        };
+        let parts: Vec<Part<'_>> = self
+            .lanes
+            .iter()
+            .map(|(lane, plan)| Part {
+                plan,
+                spec: &lane.spec,
+                dir: dir.join(directory(lane)),
+            })
+            .collect();
+        let runs = together::run(&parts, &format!("{} lanes", parts.len()), session)?;
+        record
+            .write(&dir)
+            .map_err(|e| execution::cannot_keep(&e, &dir))?;
+        let page = dir.join(file::REPORT);
+        std::fs::write(&page, report::page(std::slice::from_ref(&dir))?)
+            .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
+        if output.json() {
+            let documents: Vec<_> = runs.iter().map(|run| json::document(run, None)).collect();
+            let text = serde_json::to_string_pretty(&documents).map_err(Failure::error)?;
+            console::result(format_args!("{text}\n"))?;
+        } else {
+            let options = presentation::options();
+            console::result(shown::render(&record, &runs, &options))?;
+            for run in &runs {
+                console::result("\n")?;
+                presentation::show(run, false)?;
+            }
+            console::result(format_args!("\nThe report is {}\n", page.display()))?;
+        }
+        let exits = runs.iter().map(|run: &Run| {
+            let judged = objective::judge_run(run);
+            execution::exit(run, &judged, session)
+        });
+        Ok(exits.max().unwrap_or(Exit::Done))
+    }
+}

@@ -1,0 +1,203 @@
+//! Several loads of one process on one clock, each a thread with a run directory of its own: rungs that
+//! take turns, and lanes. They begin together: each waits, with its connections up, for the others.
+
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::worker::{Established, StopLevel};
+use plimsoll_engine::{Clock, Finished, Observation, Place, RunError, Stop};
+use plimsoll_model::Time;
+use plimsoll_model::plan::{Plan, Reuse, Shard};
+use plimsoll_model::run::Run;
+use plimsoll_model::spec::Spec;
+
+use crate::execution::{self, Session};
+use crate::failure::{Exit, Failure};
+use crate::progress::Series;
+use crate::protocols::Load;
+
+/// How often a load that waits looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How often progress is reported.
+const TELL: Duration = Duration::from_secs(5);
+
+/// From the last one's arrival to the start: far enough ahead that all see it in time.
+const AHEAD: Duration = Duration::from_millis(200);
+
+pub(crate) struct Barrier {
+    /// All loads are on this clock.
+    clock: Clock,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    missing: usize,
+    given_up: bool,
+    start: Option<Time>,
+}
+
+impl Barrier {
+    fn new(loads: usize) -> Barrier {
+        Barrier {
+            clock: Clock::new(),
+            state: Mutex::new(State {
+                missing: loads,
+                given_up: false,
+                start: None,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One of the loads can't begin, so none does.
+    fn give_up(&self) {
+        self.state().given_up = true;
+        self.changed.notify_all();
+    }
+
+    /// Puts `load` on its target from the moment at which all begin.
+    ///
+    /// # Errors
+    /// As the load's own, and [`RunError::Interrupted`] where another one can't begin.
+    pub(crate) fn load(
+        &self,
+        plan: &Plan,
+        load: Load<'_>,
+        stop: &Stop,
+        observe: &mut dyn FnMut(Observation<'_>),
+    ) -> Result<Finished, RunError> {
+        let wanted = match plan.load.reuse {
+            Reuse::Always => u64::from(plan.load.connections),
+            Reuse::Never => 0,
+        };
+        let mut problem = None;
+        let mut start = |established: &Established, _workers| match established
+            .check(&plan.target.url, wanted)
+        {
+            Ok(()) => self.arrive(stop),
+            Err(error) => {
+                problem = Some(error);
+                None
+            }
+        };
+        let place = Place::Shard {
+            shard: Shard::WHOLE,
+            clock: self.clock,
+            start: &mut start,
+        };
+        let ended = load(place, stop, observe);
+        match problem {
+            Some(problem) => Err(problem),
+            None => ended,
+        }
+    }
+
+    fn arrive(&self, stop: &Stop) -> Option<Time> {
+        let mut state = self.state();
+        state.missing = state.missing.saturating_sub(1);
+        if state.missing == 0 {
+            state.start = Some(self.clock.now() + AHEAD);
+            self.changed.notify_all();
+        }
+        loop {
+            if state.start.is_some() || state.given_up || stop.level() != StopLevel::Run {
+                return state.start.filter(|_| !state.given_up);
+            }
+            let waited = self.changed.wait_timeout(state, LOOK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// One of the loads.
+pub(crate) struct Part<'a> {
+    pub(crate) plan: &'a Plan,
+    /// What the plan was resolved from.
+    pub(crate) spec: &'a Spec,
+    /// Of its run.
+    pub(crate) dir: PathBuf,
+}
+
+impl Part<'_> {
+    fn carry_out(&self, session: &Session, barrier: &Barrier) -> Result<Run, Failure> {
+        let mut guard = GivesUp {
+            barrier,
+            begun: false,
+        };
+        let spec = self.spec.filled_in(self.plan);
+        let toml = spec.to_toml().map_err(Failure::error)?;
+        let run = execution::carry_out_together(self.plan, &toml, &self.dir, session, barrier)?;
+        guard.begun = true;
+        Ok(run)
+    }
+}
+
+/// Tells the others when the thread of one load fails, by an error or by a panic.
+struct GivesUp<'a> {
+    barrier: &'a Barrier,
+    begun: bool,
+}
+
+impl Drop for GivesUp<'_> {
+    fn drop(&mut self) {
+        if !self.begun {
+            self.barrier.give_up();
+        }
+    }
+}
+
+/// A run of each, all begun at one moment. `what`: they all, for who watches.
+///
+/// # Errors
+/// Where one of them could not begin, or its run can't be kept.
+pub(crate) fn run(parts: &[Part<'_>], what: &str, session: &Session) -> Result<Vec<Run>, Failure> {
+    let barrier = &Barrier::new(parts.len());
+    let series = Series::new(session.progress);
+    let stages = parts.iter().flat_map(|part| &part.plan.load.stages);
+    let all: Duration = stages.filter_map(|stage| stage.duration).sum();
+    let lasts = all / u32::try_from(parts.len()).unwrap_or(1).max(1);
+    let outcomes: Vec<Result<Run, Failure>> = thread::scope(|scope| {
+        let threads: Vec<_> = parts
+            .iter()
+            .map(|part| scope.spawn(move || part.carry_out(session, barrier)))
+            .collect();
+        let (clock, mut told) = (Clock::new(), TELL);
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            thread::sleep(LOOK);
+            if Duration::from_nanos(clock.now().0) >= told && told < lasts {
+                series.tell(format_args!(
+                    "{} s of {} s: {what}",
+                    told.as_secs(),
+                    lasts.as_secs(),
+                ));
+                told += TELL;
+            }
+        }
+        let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        ended
+            .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let mut runs = Vec::new();
+    let mut failures = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Ok(run) => runs.push(run),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    // Where one could not begin, the others were only interrupted.
+    failures.sort_by_key(|failure| failure.exit() == Exit::Interrupted);
+    match failures.into_iter().next() {
+        None => Ok(runs),
+        Some(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,111 @@
+//! Plans with lanes: several kinds of calls, of several protocols, on one schedule.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::run::Run;
+use support::{Place, told};
+
+fn plan(place: &Place, target: &str, rest: &str) {
+    let text = format!(
+        "name = \"a shop\"\ntarget = \"{target}\"\n\
+         [call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = {{ json = \"[0.1]\" }}\n\
+         [load]\nrate = \"200/s\"\nduration = \"3s\"\n{rest}"
+    );
+    std::fs::write(place.path("plan.toml"), text).unwrap();
+}
+
+/// Arrivals are dealt by weight, and not one of the schedule is lost or sent twice; the lanes have
+/// protocols, connections and objectives of their own.
+#[test]
+fn lanes_share_one_schedule_by_their_weights() {
+    let place = Place::new();
+    place.certificates();
+    let score = place.serve(&["score", "--delay", "0s"]);
+    let bolt = place.serve(&["bolt"]);
+    plan(
+        &place,
+        &score.plaintext(),
+        &format!(
+            "[lanes.browse]\nweight = 7\n\
+             [lanes.checkout]\nweight = 2\nload.connections = 3\nobjective.p50 = \"< 1us\"\n\
+             [lanes.rpc]\ntarget = \"sofa://127.0.0.1:{}\"\ncall.bolt = {{ service = \"com.example.Echo:1.0\", method = \"echoStr\", arguments = '[\"hello\"]' }}\n",
+            bolt.port
+        ),
+    );
+    let output = place.run(&["run", "plan.toml", "--out", "shop"]);
+    let out = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(99), "{out}\n{}", told(&output));
+    let record = LanesRecord::load(&place.path("shop")).unwrap();
+    let runs: Vec<Run> = record
+        .runs(&place.path("shop"))
+        .iter()
+        .map(|dir| Run::load(dir).unwrap())
+        .collect();
+    let due: Vec<u64> = runs.iter().map(|run| run.summary.total.due).collect();
+    assert_eq!(due, [420, 120, 60], "{out}");
+    let protocols: Vec<&str> = runs
+        .iter()
+        .filter_map(|run| run.header.protocol.as_deref())
+        .collect();
+    assert_eq!(protocols, ["grpc", "grpc", "bolt"]);
+    assert!(
+        runs.iter().all(|run| run.summary.total.errors == 0),
+        "{out}"
+    );
+    assert_eq!(runs[1].summary.total.connections_open_max, 3);
+    for words in ["all lanes", "browse", "600 calls were due", "FAIL"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    // Any report of the directory is one of its lanes.
+    let again = place.expect(0, &["report", "shop"]);
+    assert!(again.contains("600 calls were due"), "{again}");
+    let page = place.read("shop/report.html");
+    assert!(page.contains("checkout") && page.contains("rpc"));
+    let junit = place.expect(0, &["report", "shop", "--junit", "-"]);
+    assert!(junit.contains("checkout"), "{junit}");
+}
+
+#[test]
+fn a_lane_that_is_wrong_is_named_with_its_key() {
+    let place = Place::new();
+    for (lanes, words) in [
+        (
+            "[lanes.a]\nload.rate = \"5/s\"\n[lanes.b]\n",
+            "lanes.a.load.rate",
+        ),
+        ("[lanes.a]\n", "2 to 16"),
+        (
+            "[lanes.a]\nload.conections = 5\n[lanes.b]\n",
+            "lanes.a.load.conections",
+        ),
+    ] {
+        plan(&place, "grpc://127.0.0.1:1", lanes);
+        let output = place.run(&["run", "plan.toml"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(told(&output).contains(words), "{}", told(&output));
+    }
+    plan(&place, "grpc://127.0.0.1:1", "[lanes.a]\n[lanes.b]\n");
+    let output = place.run(&["find", "plan.toml"]);
+    assert!(
+        told(&output).contains("only `plimsoll run` carries lanes out"),
+        "{}",
+        told(&output)
+    );
+}
+
+#[test]
+fn one_lane_without_a_target_ends_them_all() {
+    let place = Place::new();
+    let score = place.serve(&["score", "--delay", "0s"]);
+    plan(
+        &place,
+        &score.plaintext(),
+        "[lanes.a]\n[lanes.b]\ntarget = \"grpc://127.0.0.1:1\"\n",
+    );
+    let output = place.run(&["run", "plan.toml", "--out", "shop"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(told(&output).contains("127.0.0.1:1"), "{}", told(&output));
+}
