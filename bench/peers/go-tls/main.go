@@ -51,7 +51,7 @@ func main() {
 	key := flag.String("key", "", "its key, PEM")
 	chain := flag.Int("chain", 0, "send the last certificate so many times more")
 	size := flag.Int("pieces", 0, "bytes of a write; 0: any")
-	curve := flag.String("curve", "x25519", "x25519 or p384: the only key exchange there is")
+	curve := flag.String("curve", "x25519", "x25519, p256, p384 or x25519mlkem768: the only key exchange there is")
 	end := flag.String("end", "whole", "how an answer ends: whole, or in its middle: close_notify, fin, reset or corrupt")
 	flag.Parse()
 
@@ -64,14 +64,17 @@ func main() {
 		identity.Certificate = append(identity.Certificate, last)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS13}
-	switch *curve {
-	case "x25519":
-		config.CurvePreferences = []tls.CurveID{tls.X25519}
-	case "p384":
-		config.CurvePreferences = []tls.CurveID{tls.CurveP384}
-	default:
-		log.Fatalf("-curve %s: expected x25519 or p384", *curve)
+	curves := map[string]tls.CurveID{
+		"x25519":         tls.X25519,
+		"p256":           tls.CurveP256,
+		"p384":           tls.CurveP384,
+		"x25519mlkem768": tls.X25519MLKEM768,
 	}
+	only, known := curves[*curve]
+	if !known {
+		log.Fatalf("-curve %s: expected x25519, p256, p384 or x25519mlkem768", *curve)
+	}
+	config.CurvePreferences = []tls.CurveID{only}
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
 		log.Fatalf("-listen %s: %v", *listen, err)

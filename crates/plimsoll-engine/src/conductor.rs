@@ -649,7 +649,10 @@ impl Conductor<'_, '_> {
     fn take(&mut self, from: WorkerInterval, used_ns: u64) {
         // Workers are numbered over all processes.
         let worker = (from.worker / self.shard.of) as usize;
-        self.negotiated = self.negotiated.take().or(from.negotiated);
+        self.negotiated = match (self.negotiated.take(), from.negotiated) {
+            (Some(known), Some(more)) => Some(known.with(more)),
+            (known, more) => known.or(more),
+        };
         let pending = self.intervals.part(worker, u64::from(from.index));
         pending.merged.merge(&from.recorded);
         pending.end_ns = pending.end_ns.max(from.end_ns);

@@ -10,22 +10,25 @@ use plimsoll_model::Outcome;
 use plimsoll_model::plan::{
     self, ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan,
 };
-use plimsoll_model::run::NegotiatedTls;
+use plimsoll_model::run::CertificateTaken;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{ResolvesClientCert, Resumption, UnbufferedClientConnection};
+use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, HandshakeKind,
-    InvalidMessage, PeerIncompatible, PeerMisbehaved, ProtocolVersion, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, InvalidMessage,
+    PeerIncompatible, PeerMisbehaved, SignatureScheme,
 };
 
+mod agreed;
 mod bare;
 mod chain;
 mod der;
 pub mod files;
 mod handshake;
+mod hybrid;
 mod lean;
 pub mod limits;
 pub mod record;
@@ -36,6 +39,7 @@ pub mod trust;
 pub mod validity;
 mod version_1;
 
+use agreed::noted_signature;
 use bare::{BareError, BareSession};
 use chain::CheckedOnce;
 use files::{FileError, Named};
@@ -45,6 +49,7 @@ use record::RecordError;
 use secrets::Heard;
 use trust::{Anchors, Learned, ServerCheck, Trust};
 
+pub use agreed::{Agreement, Chain, KeyKind, Tally};
 pub use lean::{ServerSession, ServerSessions, SessionError};
 
 use crate::tickets::Tickets;
@@ -141,6 +146,9 @@ impl TlsClient {
         };
         config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
         config.resumption = Resumption::disabled();
+        // What a chain costs is to be seen: it is compressed (RFC 8879) only where that is asked for.
+        config.cert_compressors = Vec::new();
+        config.cert_decompressors = Vec::new();
         config.enable_early_data = plan.early_data;
         config.enable_secret_extraction = plan.records == RecordLayer::Own;
         if plan.lacks_name(target) {
@@ -194,6 +202,11 @@ impl TlsClient {
             }
             (None, _) => (classify_connect(error), format!("tls: {error}")),
         }
+    }
+
+    /// What was out of the ordinary about servers' certificates that were taken.
+    pub(crate) fn certificates_taken(&self) -> Vec<CertificateTaken> {
+        self.learned.taken()
     }
 
     /// A server asked for a client certificate, and there was none to show.
@@ -252,14 +265,15 @@ impl TlsClient {
         Ok(TlsSession {
             link,
             retried: false,
+            signature: None,
             has_identity: self.has_identity,
             learned: Arc::clone(&self.learned),
         })
     }
 }
 
-/// The TLS library's provider with the suites and groups of a plan, in its order; all of
-/// the library's own where the plan names none.
+/// The TLS library's provider with the suites and groups of a plan, in its order; where the plan
+/// names none, the library's suites, and [`Group::DEFAULT`].
 pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {
@@ -274,17 +288,23 @@ pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
             })
             .collect();
     }
-    if !groups.is_empty() {
-        provider.kx_groups = groups
-            .iter()
-            .map(|group| match group {
-                Group::X25519 => aws_lc_rs::kx_group::X25519,
-                Group::Secp256r1 => aws_lc_rs::kx_group::SECP256R1,
-                Group::Secp384r1 => aws_lc_rs::kx_group::SECP384R1,
-                Group::X25519Mlkem768 => aws_lc_rs::kx_group::X25519MLKEM768,
-            })
-            .collect();
-    }
+    let groups = match groups {
+        [] => &Group::DEFAULT,
+        asked => asked,
+    };
+    provider.kx_groups = groups
+        .iter()
+        .map(|group| match group {
+            Group::X25519Mlkem768 => kx_group::X25519MLKEM768,
+            Group::Secp256r1Mlkem768 => kx_group::SECP256R1MLKEM768,
+            Group::Secp384r1Mlkem1024 => hybrid::SECP384R1MLKEM1024,
+            Group::Mlkem768 => kx_group::MLKEM768,
+            Group::Mlkem1024 => kx_group::MLKEM1024,
+            Group::X25519 => kx_group::X25519,
+            Group::Secp256r1 => kx_group::SECP256R1,
+            Group::Secp384r1 => kx_group::SECP384R1,
+        })
+        .collect();
     provider
 }
 
@@ -308,6 +328,8 @@ pub(crate) struct TlsSession {
     link: Link,
     /// There was a HelloRetryRequest, where it is the library that knows.
     retried: bool,
+    /// By which the server proved its identity, likewise.
+    signature: Option<SignatureScheme>,
     has_identity: bool,
     learned: Arc<Learned>,
 }
@@ -340,46 +362,16 @@ impl TlsSession {
         }
     }
 
-    /// Whether the handshake was resumed; meaningful once it is over.
-    pub(crate) fn resumed(&self) -> bool {
-        match &self.link {
-            Link::Library(connection) => {
-                connection.handshake_kind() == Some(HandshakeKind::Resumed)
-            }
-            own => own.agreed().is_some_and(|agreed| agreed.resumed),
-        }
-    }
-
-    /// Whether the server asked for another `ClientHello` (HelloRetryRequest, RFC 8446
-    /// §4.1.4); meaningful once the handshake is over.
-    pub(crate) fn retried(&self) -> bool {
-        self.retried || self.link.agreed().is_some_and(|agreed| agreed.retried)
-    }
-
     /// What the handshake agreed on; meaningful once it is over.
-    pub(crate) fn negotiated(&self) -> NegotiatedTls {
-        let (version, suite, group) = match &self.link {
-            Link::Library(connection) => (
-                connection.protocol_version(),
-                connection.negotiated_cipher_suite(),
-                connection
-                    .negotiated_key_exchange_group()
-                    .map(|group| group.name()),
-            ),
-            own => match own.agreed() {
-                Some(agreed) => (Some(ProtocolVersion::TLSv1_3), agreed.suite, agreed.group),
-                None => (None, None, None),
+    pub(crate) fn agreement(&self) -> Agreement {
+        match &self.link {
+            Link::Library(connection) => Agreement {
+                retried: self.retried,
+                signature: self.signature,
+                early_data: connection.is_early_data_accepted(),
+                ..Agreement::of(connection)
             },
-        };
-        let name = |what: Option<String>| what.unwrap_or_else(|| "unknown".to_owned());
-        NegotiatedTls {
-            version: name(version.map(|v| format!("{v:?}"))),
-            suite: name(suite.map(|suite| {
-                // The library marks its TLS 1.3 suites; the registry's names have no mark.
-                format!("{:?}", suite.suite()).replace("TLS13_", "TLS_")
-            })),
-            group: group.map(|group| format!("{group:?}")),
-            certificate: self.learned.taken(),
+            own => own.agreed().map(|agreed| agreed.on).unwrap_or_default(),
         }
     }
 
@@ -489,8 +481,12 @@ impl TlsSession {
                 ));
             }
         }
+        let shaking = connection.is_handshaking();
         let state = connection.process_new_packets();
-        self.retried |= handshake::is_retried(connection.handshake_kind());
+        if shaking {
+            self.retried |= handshake::is_retried(connection.handshake_kind());
+            self.signature = noted_signature().or(self.signature);
+        }
         match state {
             Ok(state) => Ok(state.peer_has_closed()),
             Err(e) => Err(told(&e, self.has_identity, &self.learned)),
@@ -633,10 +629,12 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
     let outcome = match error {
         rustls::Error::InvalidCertificate(problem) => match problem {
             CertificateError::UnknownIssuer => Outcome::TlsUnknownCa,
-            CertificateError::Expired
-            | CertificateError::ExpiredContext { .. }
-            | CertificateError::NotValidYet
-            | CertificateError::NotValidYetContext { .. } => Outcome::TlsCertificateExpired,
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                Outcome::TlsCertificateExpired
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                Outcome::TlsCertificateNotYetValid
+            }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 Outcome::TlsNameMismatch
             }

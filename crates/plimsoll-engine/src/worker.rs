@@ -25,7 +25,7 @@ use crate::driver::{Event, Protocol};
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
 use crate::racing::Races;
-use crate::tls::TlsClient;
+use crate::tls::{Tally, TlsClient};
 
 mod calls;
 mod connection;
@@ -205,7 +205,7 @@ pub struct Worker<P: Protocol, N: Network> {
     due: u64,
     open_connections: u32,
     established: Established,
-    negotiated: Option<NegotiatedTls>,
+    handshakes: Tally,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,7 +289,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             due: 0,
             open_connections: 0,
             established: Established::default(),
-            negotiated: None,
+            handshakes: Tally::default(),
             share,
         }
     }
@@ -548,6 +548,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
+    /// What the TLS handshakes agreed on.
+    fn negotiated(&mut self) -> Option<NegotiatedTls> {
+        let taken = self.tls.as_ref().map(TlsClient::certificates_taken);
+        self.handshakes.take(taken.unwrap_or_default())
+    }
+
     /// After a panic: hands over what was recorded. Tables may be half changed, so what is
     /// in flight is what was due and has no end in any record.
     fn abandon(&mut self, control: &mut impl Control) {
@@ -560,7 +566,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             worker: self.share.index,
             index: over.index,
             last: true,
-            negotiated: self.negotiated.take(),
+            negotiated: self.negotiated(),
             end_ns: over.end_ns,
             recorded,
             in_flight: self.intervals.unsettled(),
@@ -579,7 +585,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             worker: self.share.index,
             index: over.index,
             last,
-            negotiated: if last { self.negotiated.take() } else { None },
+            negotiated: if last { self.negotiated() } else { None },
             end_ns: over.end_ns,
             recorded,
             in_flight: self.calls.len() as u64,

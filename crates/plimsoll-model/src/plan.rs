@@ -195,23 +195,66 @@ impl Suite {
     }
 }
 
-/// Key-exchange groups (RFC 8446, 4.2.7; X25519MLKEM768: draft-ietf-tls-ecdhe-mlkem).
+/// Key-exchange groups (RFC 8446 §4.2.7; hybrids: draft-ietf-tls-ecdhe-mlkem; ML-KEM alone:
+/// draft-ietf-tls-mlkem).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
+    X25519Mlkem768,
+    Secp256r1Mlkem768,
+    Secp384r1Mlkem1024,
+    Mlkem768,
+    Mlkem1024,
     X25519,
     Secp256r1,
     Secp384r1,
-    X25519Mlkem768,
 }
 
 impl Group {
+    pub const ALL: [Group; 8] = [
+        Group::X25519Mlkem768,
+        Group::Secp256r1Mlkem768,
+        Group::Secp384r1Mlkem1024,
+        Group::Mlkem768,
+        Group::Mlkem1024,
+        Group::X25519,
+        Group::Secp256r1,
+        Group::Secp384r1,
+    ];
+
+    /// What is offered where nothing is asked for, as browsers, OpenSSL 3.5 and Go 1.24 do: the
+    /// hybrid first, whose classical part has a key share of its own.
+    pub const DEFAULT: [Group; 4] = [
+        Group::X25519Mlkem768,
+        Group::X25519,
+        Group::Secp256r1,
+        Group::Secp384r1,
+    ];
+
     /// As the IANA registry writes it.
     pub const fn name(self) -> &'static str {
         match self {
+            Group::X25519Mlkem768 => "X25519MLKEM768",
+            Group::Secp256r1Mlkem768 => "SecP256r1MLKEM768",
+            Group::Secp384r1Mlkem1024 => "SecP384r1MLKEM1024",
+            Group::Mlkem768 => "MLKEM768",
+            Group::Mlkem1024 => "MLKEM1024",
             Group::X25519 => "X25519",
             Group::Secp256r1 => "secp256r1",
             Group::Secp384r1 => "secp384r1",
-            Group::X25519Mlkem768 => "X25519MLKEM768",
+        }
+    }
+
+    /// Its number in the IANA registry.
+    pub const fn code(self) -> u16 {
+        match self {
+            Group::X25519Mlkem768 => 0x11ec,
+            Group::Secp256r1Mlkem768 => 0x11eb,
+            Group::Secp384r1Mlkem1024 => 0x11ed,
+            Group::Mlkem768 => 0x0201,
+            Group::Mlkem1024 => 0x0202,
+            Group::X25519 => 0x001d,
+            Group::Secp256r1 => 0x0017,
+            Group::Secp384r1 => 0x0018,
         }
     }
 }

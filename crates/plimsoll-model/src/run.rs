@@ -20,7 +20,7 @@ mod writer;
 
 pub use directory::Run;
 pub use error::RunError;
-pub use header::{CertificateTaken, Machine, NegotiatedTls, RunHeader, Source};
+pub use header::{CertificateTaken, Handshakes, Machine, NegotiatedTls, RunHeader, Source};
 pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use machine::{MachineUse, OtherProcess};

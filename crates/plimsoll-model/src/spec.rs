@@ -178,7 +178,8 @@ pub struct TlsSpec {
     pub server_name: Option<String>,
     /// Cipher suites by their RFC 8446 names. Default: all three.
     pub suites: Option<Vec<String>>,
-    /// Key-exchange groups, the preferred one first. Default X25519, secp256r1, secp384r1.
+    /// Key-exchange groups, the preferred one first. Default X25519MLKEM768, X25519, secp256r1,
+    /// secp384r1.
     pub groups: Option<Vec<String>>,
     /// Resume sessions from tickets. Default false: every handshake is a full one.
     pub resume: Option<bool>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
 use plimsoll_model::record::{Interval, RequestRecord, StageRecord};
 use plimsoll_model::run::header::{
-    CertificateTaken, Loop, Machine, NegotiatedTls, PlannedStage, Security,
+    CertificateTaken, Handshakes, Loop, Machine, NegotiatedTls, PlannedStage, Security,
 };
 use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
@@ -44,6 +44,19 @@ fn header() -> RunHeader {
             suite: "TLS_AES_256_GCM_SHA384".to_owned(),
             group: Some("X25519".to_owned()),
             certificate: vec![CertificateTaken::CommonName],
+            handshakes: vec![Handshakes {
+                count: 3,
+                version: "TLSv1_3".to_owned(),
+                suite: "TLS_AES_256_GCM_SHA384".to_owned(),
+                group: Some("X25519".to_owned()),
+                signature: Some("mldsa65".to_owned()),
+                certificate: Some("ml-dsa-65".to_owned()),
+                chain: Some(2),
+                chain_bytes: Some(11_062),
+                resumed: true,
+                retried: true,
+                early_data: true,
+            }],
         }),
         load_loop: Some(Loop::Open),
         arrivals: Some("constant".to_owned()),

@@ -71,6 +71,7 @@ pub fn runs(views: &[View]) -> String {
         (measures::streams(views))
         (measures::sessions(views))
         (tables::addresses(views))
+        (tables::handshakes(views))
         (tables::errors(views))
         (tables::given_up(views))
         (phases::section(views))

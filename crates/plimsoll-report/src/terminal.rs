@@ -322,6 +322,12 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         }
         row(out, "links", &text, options);
     }
+    let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
+    for (i, alike) in handshakes.enumerate() {
+        let name = if i == 0 { "handshakes" } else { "" };
+        let text = format!("{}: {}", count(alike.count), alike.sentence());
+        row(out, name, &text, options);
+    }
     let c = &run.summary.count_check;
     let mut sum = format!(
         "{} due = {} ok + {}",

@@ -25,6 +25,9 @@ pub(crate) fn on_no_connection(outcome: Outcome, url: &str) -> &'static str {
         Outcome::TlsCertificateExpired => {
             "renew the server's certificate; if it is valid, this machine's clock is wrong"
         }
+        Outcome::TlsCertificateNotYetValid => {
+            "wait until the server's certificate begins; if it has begun, this machine's clock is wrong"
+        }
         Outcome::TlsNameMismatch => {
             "use a host name that the certificate is for in the URL, or give it with --server-name (tls.server_name)"
         }

@@ -23,6 +23,7 @@ use crate::fault;
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
 use crate::racing::Races;
+use crate::tls::{Tally, TlsClient};
 use crate::worker::{Control, Intervals, Share, StopLevel, WorkerInterval};
 
 mod connection;
@@ -110,7 +111,7 @@ pub struct ScriptWorker<C: Scripts, N: Network> {
     open_connections: u32,
     intervals: Intervals,
     pauses: Pauses,
-    negotiated: Option<NegotiatedTls>,
+    handshakes: Tally,
 }
 
 impl<C: Scripts, N: Network> ScriptWorker<C, N> {
@@ -156,7 +157,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             open_connections: 0,
             intervals: Intervals::none_yet(),
             pauses: Pauses::new(),
-            negotiated: None,
+            handshakes: Tally::default(),
             share,
         }
     }
@@ -410,6 +411,14 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.free.push(index);
     }
 
+    /// What the TLS handshakes agreed on.
+    fn negotiated(&mut self) -> Option<NegotiatedTls> {
+        let clients = (0..LINKS).filter_map(|link| self.scripts.tls(Link(link as u8)));
+        let mut taken: Vec<_> = clients.flat_map(TlsClient::certificates_taken).collect();
+        taken.dedup();
+        self.handshakes.take(taken)
+    }
+
     /// After a panic: hands over what was recorded, as [`crate::worker::Worker`] does.
     fn abandon(&mut self, control: &mut impl Control) {
         let now = self.network.now();
@@ -420,7 +429,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             worker: self.share.index,
             index: over.index,
             last: true,
-            negotiated: self.negotiated.take(),
+            negotiated: self.negotiated(),
             end_ns: over.end_ns,
             recorded,
             in_flight: self.intervals.unsettled(),
@@ -439,7 +448,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             worker: self.share.index,
             index: over.index,
             last,
-            negotiated: if last { self.negotiated.take() } else { None },
+            negotiated: if last { self.negotiated() } else { None },
             end_ns: over.end_ns,
             recorded,
             in_flight: self.in_flight,

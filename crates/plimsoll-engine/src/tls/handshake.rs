@@ -11,10 +11,10 @@ use rustls::kernel::KernelConnection;
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, InsufficientSizeError, UnbufferedStatus};
 use rustls::{
-    CommonState, ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind, NamedGroup,
-    SupportedCipherSuite,
+    CommonState, ConnectionTrafficSecrets, ExtractedSecrets, HandshakeKind, SignatureScheme,
 };
 
+use super::agreed::{Agreement, noted_signature};
 use super::record::{Cipher, Key, RecordError};
 
 /// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
@@ -73,11 +73,7 @@ impl End for UnbufferedServerConnection {
 /// What a handshake agreed on.
 #[derive(Clone, Debug)]
 pub(super) struct Agreed {
-    pub(super) resumed: bool,
-    /// There was a HelloRetryRequest (RFC 8446 §4.1.4).
-    pub(super) retried: bool,
-    pub(super) suite: Option<SupportedCipherSuite>,
-    pub(super) group: Option<NamedGroup>,
+    pub(super) on: Agreement,
     pub(super) alpn: Option<Box<[u8]>>,
 }
 
@@ -100,6 +96,8 @@ pub(super) struct Handshake<E> {
     /// given and not discarded are the beginnings of a message.
     given: usize,
     retried: bool,
+    /// By which the peer proved its identity.
+    signature: Option<SignatureScheme>,
     output: Vec<u8>,
     written: usize,
 }
@@ -111,6 +109,7 @@ impl<E: End> Handshake<E> {
             input: Vec::new(),
             given: 0,
             retried: false,
+            signature: None,
             output: Vec::new(),
             written: 0,
         }
@@ -136,12 +135,11 @@ impl<E: End> Handshake<E> {
     pub(super) fn finish(self) -> Result<Over<E>, rustls::Error> {
         let common = self.connection.common();
         let agreed = Agreed {
-            resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
-            retried: self.retried,
-            suite: common.negotiated_cipher_suite(),
-            group: common
-                .negotiated_key_exchange_group()
-                .map(|group| group.name()),
+            on: Agreement {
+                retried: self.retried,
+                signature: self.signature,
+                ..Agreement::of(common)
+            },
             alpn: common.alpn_protocol().map(Box::from),
         };
         let (secrets, kernel) = self.connection.into_kernel()?;
@@ -221,6 +219,7 @@ impl<E: End> Handshake<E> {
                 Err(e) => Err(e),
             };
             *taken += discard;
+            self.signature = noted_signature().or(self.signature);
             let common = self.connection.common();
             // A resumed handshake shows it only until the server's second answer.
             self.retried |= is_retried(common.handshake_kind());

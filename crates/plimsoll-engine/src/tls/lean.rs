@@ -14,6 +14,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{ClientConfig, ServerConfig};
 
+use super::agreed::Agreement;
 use super::bare::BareError;
 use super::handshake::{Agreed, End, Handshake, Over};
 use super::record::{AtRest, Failure, RecordError, Records};
@@ -279,15 +280,20 @@ impl ServerSession {
         self.0.is_handshaking()
     }
 
+    /// What the handshake agreed on; `None` until it is over, and at rest.
+    pub fn agreement(&self) -> Option<Agreement> {
+        self.0.agreed().map(|agreed| agreed.on)
+    }
+
     /// Whether the handshake was resumed; `None` until it is over, and at rest.
     pub fn resumed(&self) -> Option<bool> {
-        self.0.agreed().map(|agreed| agreed.resumed)
+        self.agreement().map(|agreed| agreed.resumed)
     }
 
     /// Whether the client was asked for another `ClientHello` (HelloRetryRequest); `None` until
     /// the handshake is over, and at rest.
     pub fn retried(&self) -> Option<bool> {
-        self.0.agreed().map(|agreed| agreed.retried)
+        self.agreement().map(|agreed| agreed.retried)
     }
 
     /// Take what arrived, in place, and hand on what it holds. `Ok(true)`: the peer said

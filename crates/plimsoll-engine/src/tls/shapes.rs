@@ -316,7 +316,10 @@ impl Side for Ours {
     }
 
     fn kind(&self) -> (bool, bool) {
-        (self.0.resumed(), self.0.retried())
+        {
+            let agreed = self.0.agreement();
+            (agreed.resumed, agreed.retried)
+        }
     }
 }
 

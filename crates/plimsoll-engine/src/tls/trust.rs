@@ -25,6 +25,7 @@ use rustls::{
 };
 use x509_parser::prelude::X509Certificate;
 
+use super::agreed::note_signature;
 use super::files::{self, FileError, Named};
 use super::validity::{not_after, now};
 use super::version_1::{
@@ -431,6 +432,7 @@ impl ServerCertVerifier for ServerCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        note_signature(signature.scheme);
         verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
@@ -444,6 +446,7 @@ impl ServerCertVerifier for ServerCheck {
             Trust::Anchors(anchors) => anchors.holds(certificate),
             Trust::Pinned(_) | Trust::Unchecked => true,
         };
+        note_signature(signature.scheme);
         check_held(message, certificate, signature, &self.algorithms, bare)
     }
 
@@ -534,6 +537,7 @@ impl ClientCertVerifier for ClientCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        note_signature(signature.scheme);
         verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
@@ -544,6 +548,7 @@ impl ClientCertVerifier for ClientCheck {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let bare = self.anchors.holds(certificate);
+        note_signature(signature.scheme);
         check_held(message, certificate, signature, &self.algorithms, bare)
     }
 

@@ -269,8 +269,8 @@ impl<D: Driver, S> Connection<D, S> {
                 ),
             });
         }
-        self.phases.resumed = session.resumed();
-        self.phases.retried = session.retried();
+        let agreement = session.agreement();
+        (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
         let handshake_ns = self.lap(now);
         match self.early {
             Early::Sent(sealed) => {

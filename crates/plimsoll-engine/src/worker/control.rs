@@ -22,7 +22,7 @@ pub struct WorkerInterval {
     pub index: u32,
     /// The last one of this worker.
     pub last: bool,
-    /// What this worker's first TLS handshake agreed on; told with the last interval.
+    /// What this worker's TLS handshakes agreed on; told with the last interval.
     pub negotiated: Option<NegotiatedTls>,
     /// When the interval ended, from the load's start. Nanoseconds.
     pub end_ns: u64,

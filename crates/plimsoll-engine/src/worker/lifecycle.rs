@@ -547,12 +547,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        if let Some(session) = &connection.tls
-            && self.negotiated.is_none()
-        {
-            let negotiated = session.negotiated();
-            tracing::debug!(?negotiated, "tls handshake");
-            self.negotiated = Some(negotiated);
+        if let Some(session) = &connection.tls {
+            let agreement = session.agreement();
+            if self.handshakes.add(agreement) {
+                tracing::debug!(?agreement, "tls handshake");
+            }
         }
         let (phases, place) = (connection.phases, connection.place);
         let stage = connection.role.stage().unwrap_or(self.stage);

@@ -72,6 +72,8 @@ impl Tls {
         let renewal = Renewal::read(&self.cert, &self.key, provider)?;
         let mut config = builder.with_cert_resolver(renewal.resolver());
         config.alpn_protocols = vec![b"h2".to_vec()];
+        config.cert_compressors = Vec::new();
+        config.cert_decompressors = Vec::new();
         if let Some(seed) = tickets {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.ticketer = Arc::new(SharedTickets::new(seed));

@@ -270,6 +270,9 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, Bad> {
         .with_client_cert_verifier(Arc::new(check))
         .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    // Certificates go as they are: compressing them (RFC 8879) is for links that are long.
+    config.cert_compressors = Vec::new();
+    config.cert_decompressors = Vec::new();
     Ok(Made {
         config: Config::Server(Arc::new(config)),
         not_after,
@@ -298,6 +301,9 @@ fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, Bad> {
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    // Certificates go as they are: compressing them (RFC 8879) is for links that are long.
+    config.cert_compressors = Vec::new();
+    config.cert_decompressors = Vec::new();
     Ok(Made {
         config: Config::Client(Arc::new(config)),
         not_after,

@@ -137,6 +137,42 @@ fn codes(title: &str, note: &str, rows: &[CodeRow]) -> Markup {
     section(title, note, &table)
 }
 
+/// What the TLS handshakes agreed on.
+pub(super) fn handshakes(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let rows: Vec<_> = views
+        .iter()
+        .flat_map(|view| {
+            let tls = view.run.header.tls.iter();
+            let handshakes = tls.flat_map(|tls| &tls.handshakes);
+            handshakes.map(move |alike| (named(view, several, &alike.version), alike))
+        })
+        .collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let table = html! {
+        div.scroll { table {
+            thead { tr {
+                th scope="col" { "version" } th scope="col" { "connections" } th.text scope="col" { "suite" } th.text scope="col" { "group" }
+                th.text scope="col" { "certificate" } th scope="col" { "chain" } th.text scope="col" { "signature" } th.text scope="col" { "handshake" }
+            } }
+            tbody { @for (name, h) in &rows {
+                tr {
+                    th scope="row" { (name) } td { (count(h.count)) } td.text { (h.suite) } td.text { (dash(h.group.clone())) }
+                    td.text { (dash(h.certificate.clone())) } td { (dash(h.chain_bytes.map(bytes))) } td.text { (dash(h.signature.clone())) }
+                    td.text { (h.life()) }
+                }
+            } }
+        } }
+    };
+    section(
+        "TLS handshakes",
+        "All connections by what their handshakes agreed on, the warm-up's too.",
+        &table,
+    )
+}
+
 /// What became of calls and connections at each of a name's addresses.
 pub(super) fn addresses(views: &[View]) -> Markup {
     let several = views.len() > 1;

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::run::header::{Loop, Machine, NegotiatedTls, PlannedStage, Security};
+use plimsoll_model::run::header::{
+    Handshakes, Loop, Machine, NegotiatedTls, PlannedStage, Security,
+};
 use plimsoll_model::run::{Ending, IntervalRecord, Resources, Run, RunHeader, RunWriter, Source};
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 
@@ -66,6 +68,17 @@ impl Fixture {
                     suite: "TLS_AES_256_GCM_SHA384".to_owned(),
                     group: Some("X25519".to_owned()),
                     certificate: Vec::new(),
+                    handshakes: vec![Handshakes {
+                        count: 1,
+                        version: "TLSv1_3".to_owned(),
+                        suite: "TLS_AES_256_GCM_SHA384".to_owned(),
+                        group: Some("X25519".to_owned()),
+                        signature: Some("mldsa65".to_owned()),
+                        certificate: Some("ml-dsa-65".to_owned()),
+                        chain: Some(2),
+                        chain_bytes: Some(11_062),
+                        ..Handshakes::default()
+                    }],
                 }),
                 load_loop: Some(Loop::Open),
                 arrivals: Some("constant".to_owned()),

@@ -105,7 +105,8 @@ pub(crate) fn run(
     let (established, workers) = crew.muster(plan, stop)?;
     crew.begin(workers, &established);
     crew.hear_out(stop)?;
-    let negotiated = crew.members.iter_mut().find_map(|m| m.negotiated.take());
+    let negotiated = crew.members.iter_mut().filter_map(|m| m.negotiated.take());
+    let negotiated = negotiated.reduce(NegotiatedTls::with);
     Ok(Finished {
         interrupted: stop.level() != StopLevel::Run,
         workers,

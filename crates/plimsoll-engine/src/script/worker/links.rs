@@ -135,9 +135,9 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         connection.state = State::Up;
         let place = connection.place;
         let took = now.since(connection.began);
-        let negotiated = connection.tls.as_ref().map(|tls| tls.negotiated());
-        if self.negotiated.is_none() {
-            self.negotiated = negotiated;
+        let agreement = connection.tls.as_ref().map(|tls| tls.agreement());
+        if let Some(agreement) = agreement {
+            self.handshakes.add(agreement);
         }
         self.connecting -= 1;
         let stage = self.stage;

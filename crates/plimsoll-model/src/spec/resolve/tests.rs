@@ -217,7 +217,7 @@ fn the_defaults_are_those_documented() {
                 Suite::Aes256GcmSha384,
                 Suite::Chacha20Poly1305Sha256
             ],
-            groups: vec![Group::X25519, Group::Secp256r1, Group::Secp384r1],
+            groups: Group::DEFAULT.to_vec(),
             resume: false,
             early_data: false,
             records: RecordLayer::Own,

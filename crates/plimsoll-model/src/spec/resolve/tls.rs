@@ -14,14 +14,14 @@ pub(in crate::spec) const SUITES: [(&str, Suite); 3] = {
     ]
 };
 
-pub(in crate::spec) const GROUPS: [(&str, Group); 4] = {
-    use Group::{Secp256r1, Secp384r1, X25519, X25519Mlkem768};
-    [
-        (X25519.name(), X25519),
-        (Secp256r1.name(), Secp256r1),
-        (Secp384r1.name(), Secp384r1),
-        (X25519Mlkem768.name(), X25519Mlkem768),
-    ]
+pub(in crate::spec) const GROUPS: [(&str, Group); Group::ALL.len()] = {
+    let mut named = [("", Group::X25519); Group::ALL.len()];
+    let mut i = 0;
+    while i < named.len() {
+        named[i] = (Group::ALL[i].name(), Group::ALL[i]);
+        i += 1;
+    }
+    named
 };
 
 /// A cipher suite by its name, in any case.
@@ -95,10 +95,6 @@ fn named<T: Copy>(name: &str, known: &[(&'static str, T)]) -> Result<T, String> 
             }
         })
 }
-
-/// The post-quantum group is not among them: it changes what a handshake costs, so it is
-/// asked for by name.
-const DEFAULT_GROUPS: [Group; 3] = [Group::X25519, Group::Secp256r1, Group::Secp384r1];
 
 impl Problems {
     pub(super) fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
@@ -178,7 +174,7 @@ impl Problems {
             identity,
             server_name: spec.server_name,
             suites: suites.unwrap_or_else(|| SUITES.iter().map(|(_, suite)| *suite).collect()),
-            groups: groups.unwrap_or_else(|| DEFAULT_GROUPS.to_vec()),
+            groups: groups.unwrap_or_else(|| Group::DEFAULT.to_vec()),
             resume: spec.resume.unwrap_or(false),
             early_data,
             records,

@@ -1,0 +1,310 @@
+//! What a handshake agreed on, counted over all connections.
+//!
+//! A worker keeps a [`Tally`]: a short list, since a run has a handful of kinds of handshakes. It
+//! becomes text once, at the end. The library does not keep which signature a peer proved its
+//! identity with: the certificate checks note it, on the thread that the handshake goes on on, and
+//! whoever gave the library its bytes takes the note.
+
+use std::cell::Cell;
+
+use plimsoll_model::plan::Group;
+use plimsoll_model::run::{CertificateTaken, Handshakes, NegotiatedTls};
+use rustls::pki_types::CertificateDer;
+use rustls::{
+    CipherSuite, CommonState, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme,
+};
+
+use super::der::{SEQUENCE, element, take};
+
+thread_local! {
+    static PROVED: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
+}
+
+/// A peer proved with `scheme` that it holds its key.
+pub(super) fn note_signature(scheme: SignatureScheme) {
+    PROVED.set(Some(scheme));
+}
+
+/// Takes the note of the handshake that was just worked on.
+pub(super) fn noted_signature() -> Option<SignatureScheme> {
+    PROVED.take()
+}
+
+/// What one handshake agreed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Agreement {
+    pub version: Option<ProtocolVersion>,
+    pub suite: Option<CipherSuite>,
+    pub group: Option<NamedGroup>,
+    /// By which the peer proved that it holds its certificate's key.
+    pub signature: Option<SignatureScheme>,
+    /// What the peer showed in this handshake.
+    pub chain: Option<Chain>,
+    pub resumed: bool,
+    pub retried: bool,
+    pub early_data: bool,
+}
+
+impl Agreement {
+    /// What the library knows once the handshake is over.
+    pub fn of(common: &CommonState) -> Agreement {
+        let kind = common.handshake_kind();
+        let resumed = kind == Some(HandshakeKind::Resumed);
+        Agreement {
+            version: common.protocol_version(),
+            suite: common.negotiated_cipher_suite().map(|suite| suite.suite()),
+            group: common
+                .negotiated_key_exchange_group()
+                .map(|group| group.name()),
+            signature: None,
+            // In a resumed session it is that of the first one: none was sent.
+            chain: common
+                .peer_certificates()
+                .filter(|_| !resumed)
+                .and_then(Chain::of),
+            resumed,
+            retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
+            early_data: false,
+        }
+    }
+}
+
+/// A chain of certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Of the first.
+    pub key: KeyKind,
+    pub certificates: u32,
+    /// All certificates (DER).
+    pub bytes: u32,
+}
+
+impl Chain {
+    pub fn of(certificates: &[CertificateDer<'_>]) -> Option<Chain> {
+        let bytes: usize = certificates.iter().map(|c| c.len()).sum();
+        Some(Chain {
+            key: KeyKind::of(certificates.first()?),
+            certificates: u32::try_from(certificates.len()).unwrap_or(u32::MAX),
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+        })
+    }
+}
+
+/// The kind of a certificate's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// Bits of the modulus.
+    Rsa(u32),
+    EcdsaP256,
+    EcdsaP384,
+    EcdsaP521,
+    Ed25519,
+    MlDsa44,
+    MlDsa65,
+    MlDsa87,
+    Other,
+}
+
+impl KeyKind {
+    /// Of a certificate (DER), by its `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7).
+    pub fn of(certificate: &[u8]) -> KeyKind {
+        KeyKind::read(certificate).unwrap_or(KeyKind::Other)
+    }
+
+    fn read(certificate: &[u8]) -> Option<KeyKind> {
+        const VERSION: u8 = 0xa0;
+        const OBJECT_IDENTIFIER: u8 = 0x06;
+        const BIT_STRING: u8 = 0x03;
+        const INTEGER: u8 = 0x02;
+        let (certificate, _) = take(certificate, SEQUENCE)?;
+        let (mut body, _) = take(certificate, SEQUENCE)?;
+        if body.first() == Some(&VERSION) {
+            body = element(body)?.2;
+        }
+        // Serial number, signature's algorithm, issuer, validity and subject.
+        for _ in 0..5 {
+            body = element(body)?.2;
+        }
+        let (info, _) = take(body, SEQUENCE)?;
+        let (algorithm, key) = take(info, SEQUENCE)?;
+        let (name, parameters) = take(algorithm, OBJECT_IDENTIFIER)?;
+        Some(match name {
+            [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01] => {
+                let (bits, _) = take(key, BIT_STRING)?;
+                let (key, _) = take(bits.get(1..)?, SEQUENCE)?;
+                let (modulus, _) = take(key, INTEGER)?;
+                let first = modulus.iter().position(|byte| *byte != 0)?;
+                let whole = u32::try_from(modulus.len() - first).ok()?;
+                KeyKind::Rsa(whole * 8 - modulus[first].leading_zeros())
+            }
+            [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01] => {
+                match take(parameters, OBJECT_IDENTIFIER)?.0 {
+                    [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07] => KeyKind::EcdsaP256,
+                    [0x2b, 0x81, 0x04, 0x00, 0x22] => KeyKind::EcdsaP384,
+                    [0x2b, 0x81, 0x04, 0x00, 0x23] => KeyKind::EcdsaP521,
+                    _ => KeyKind::Other,
+                }
+            }
+            [0x2b, 0x65, 0x70] => KeyKind::Ed25519,
+            // RFC 9881.
+            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, which] => match which {
+                17 => KeyKind::MlDsa44,
+                18 => KeyKind::MlDsa65,
+                19 => KeyKind::MlDsa87,
+                _ => KeyKind::Other,
+            },
+            _ => KeyKind::Other,
+        })
+    }
+
+    /// As `plimsoll certs --algorithm` names it.
+    pub fn name(self) -> String {
+        match self {
+            KeyKind::Rsa(bits) => return format!("rsa-{bits}"),
+            KeyKind::EcdsaP256 => "ecdsa-p256",
+            KeyKind::EcdsaP384 => "ecdsa-p384",
+            KeyKind::EcdsaP521 => "ecdsa-p521",
+            KeyKind::Ed25519 => "ed25519",
+            KeyKind::MlDsa44 => "ml-dsa-44",
+            KeyKind::MlDsa65 => "ml-dsa-65",
+            KeyKind::MlDsa87 => "ml-dsa-87",
+            KeyKind::Other => "other",
+        }
+        .to_owned()
+    }
+}
+
+/// Handshakes by what they agreed on.
+#[derive(Clone, Debug, Default)]
+pub struct Tally(Vec<(Agreement, u64)>);
+
+impl Tally {
+    /// Whether it is the first of its kind.
+    pub fn add(&mut self, agreement: Agreement) -> bool {
+        match self.0.iter_mut().find(|(known, _)| *known == agreement) {
+            Some((_, count)) => {
+                *count += 1;
+                false
+            }
+            None => {
+                self.0.push((agreement, 1));
+                true
+            }
+        }
+    }
+
+    /// What was agreed on so far, and what was out of the ordinary about certificates; `None`
+    /// where there was no handshake. Begins anew.
+    pub fn take(&mut self, certificate: Vec<CertificateTaken>) -> Option<NegotiatedTls> {
+        let counted = std::mem::take(&mut self.0);
+        let handshakes = counted.iter().map(|(one, count)| told(one, *count));
+        let first = handshakes.clone().next()?;
+        let negotiated = NegotiatedTls {
+            version: first.version,
+            suite: first.suite,
+            group: first.group,
+            certificate,
+            handshakes: handshakes.collect(),
+        };
+        // In its order.
+        Some(negotiated.with(NegotiatedTls::default()))
+    }
+}
+
+fn told(agreed: &Agreement, count: u64) -> Handshakes {
+    let unknown = || "unknown".to_owned();
+    Handshakes {
+        count,
+        version: agreed.version.map_or_else(unknown, |v| format!("{v:?}")),
+        // The library marks its TLS 1.3 suites; the registry's names have no mark.
+        suite: agreed
+            .suite
+            .map_or_else(unknown, |s| format!("{s:?}").replace("TLS13_", "TLS_")),
+        group: agreed.group.map(group_name),
+        signature: agreed.signature.map(|scheme| match scheme {
+            // As the registry writes them.
+            SignatureScheme::ML_DSA_44 => "mldsa44".to_owned(),
+            SignatureScheme::ML_DSA_65 => "mldsa65".to_owned(),
+            SignatureScheme::ML_DSA_87 => "mldsa87".to_owned(),
+            SignatureScheme::RSA_PSS_SHA256 => "rsa_pss_rsae_sha256".to_owned(),
+            SignatureScheme::RSA_PSS_SHA384 => "rsa_pss_rsae_sha384".to_owned(),
+            SignatureScheme::RSA_PSS_SHA512 => "rsa_pss_rsae_sha512".to_owned(),
+            SignatureScheme::ECDSA_NISTP256_SHA256 => "ecdsa_secp256r1_sha256".to_owned(),
+            SignatureScheme::ECDSA_NISTP384_SHA384 => "ecdsa_secp384r1_sha384".to_owned(),
+            SignatureScheme::ECDSA_NISTP521_SHA512 => "ecdsa_secp521r1_sha512".to_owned(),
+            other => format!("{other:?}").to_ascii_lowercase(),
+        }),
+        certificate: agreed.chain.map(|chain| chain.key.name()),
+        chain: agreed.chain.map(|chain| chain.certificates),
+        chain_bytes: agreed.chain.map(|chain| u64::from(chain.bytes)),
+        resumed: agreed.resumed,
+        retried: agreed.retried,
+        early_data: agreed.early_data,
+    }
+}
+
+/// The registry's name; the library's where the registry has one that we do not know.
+fn group_name(group: NamedGroup) -> String {
+    let code = u16::from(group);
+    let known = Group::ALL.iter().find(|known| known.code() == code);
+    known.map_or_else(|| format!("{group:?}"), |known| known.name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, SignatureAlgorithm};
+
+    fn certificate(algorithm: &'static SignatureAlgorithm) -> CertificateDer<'static> {
+        let key = KeyPair::generate_for(algorithm).unwrap();
+        let made = CertificateParams::new(["a.test".to_owned()]).unwrap();
+        made.self_signed(&key).unwrap().der().clone()
+    }
+
+    #[test]
+    fn keys_are_known_by_their_kind() {
+        for (algorithm, kind) in [
+            (&rcgen::PKCS_ECDSA_P256_SHA256, "ecdsa-p256"),
+            (&rcgen::PKCS_ECDSA_P384_SHA384, "ecdsa-p384"),
+            (&rcgen::PKCS_ECDSA_P521_SHA512, "ecdsa-p521"),
+            (&rcgen::PKCS_ED25519, "ed25519"),
+            (&rcgen::PKCS_RSA_SHA256, "rsa-2048"),
+            (&rcgen::PKCS_ML_DSA_44, "ml-dsa-44"),
+            (&rcgen::PKCS_ML_DSA_65, "ml-dsa-65"),
+            (&rcgen::PKCS_ML_DSA_87, "ml-dsa-87"),
+        ] {
+            let der = certificate(algorithm);
+            assert_eq!(KeyKind::of(&der).name(), kind);
+            for length in 0..der.len() / 2 {
+                assert_eq!(KeyKind::of(&der[..length]), KeyKind::Other);
+            }
+        }
+    }
+
+    #[test]
+    fn handshakes_are_counted_by_what_they_agreed_on() {
+        let one = Agreement {
+            version: Some(ProtocolVersion::TLSv1_3),
+            suite: Some(CipherSuite::TLS13_AES_128_GCM_SHA256),
+            group: Some(NamedGroup::from(0x11ed)),
+            ..Agreement::default()
+        };
+        let mut tally = Tally::default();
+        tally.add(one);
+        for _ in 0..2 {
+            tally.add(Agreement {
+                resumed: true,
+                ..one
+            });
+        }
+        let negotiated = tally.take(Vec::new()).unwrap();
+        assert_eq!(negotiated.group.as_deref(), Some("SecP384r1MLKEM1024"));
+        let counts = |n: &NegotiatedTls| -> Vec<(u64, bool)> {
+            n.handshakes.iter().map(|h| (h.count, h.resumed)).collect()
+        };
+        assert_eq!(counts(&negotiated), [(2, true), (1, false)]);
+        let twice = negotiated.clone().with(negotiated);
+        assert_eq!(counts(&twice), [(4, true), (2, false)]);
+        assert!(tally.take(Vec::new()).is_none());
+    }
+}

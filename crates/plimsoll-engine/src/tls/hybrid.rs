@@ -1,0 +1,133 @@
+//! SecP384r1MLKEM1024, which the TLS library lacks, made of the two groups that it has.
+//!
+//! A key share is the classical one followed by ML-KEM's, and so is the shared secret
+//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers it where a plan asks.
+
+use plimsoll_model::plan::Group;
+use rustls::crypto::aws_lc_rs::kx_group::{MLKEM1024, SECP384R1};
+use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SharedSecret, SupportedKxGroup};
+use rustls::ffdhe_groups::FfdheGroup;
+use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
+
+/// An uncompressed point of P-384.
+const CLASSICAL: usize = 97;
+/// A client's encapsulation key, and a server's ciphertext (FIPS 203, table 3).
+const ENCAPSULATION_KEY: usize = 1568;
+const CIPHERTEXT: usize = 1568;
+
+pub(super) static SECP384R1MLKEM1024: &dyn SupportedKxGroup = &Secp384r1Mlkem1024;
+
+#[derive(Debug)]
+struct Secp384r1Mlkem1024;
+
+/// A client's two keys, and their public parts together.
+struct Started {
+    classical: Box<dyn ActiveKeyExchange>,
+    post_quantum: Box<dyn ActiveKeyExchange>,
+    share: Vec<u8>,
+}
+
+fn split(share: &[u8], post_quantum: usize) -> Result<(&[u8], &[u8]), Error> {
+    match share.len() == CLASSICAL + post_quantum {
+        true => Ok(share.split_at(CLASSICAL)),
+        false => Err(PeerMisbehaved::InvalidKeyShare.into()),
+    }
+}
+
+impl SupportedKxGroup for Secp384r1Mlkem1024 {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
+        let (classical, post_quantum) = (SECP384R1.start()?, MLKEM1024.start()?);
+        let share = [classical.pub_key(), post_quantum.pub_key()].concat();
+        Ok(Box::new(Started {
+            classical,
+            post_quantum,
+            share,
+        }))
+    }
+
+    fn start_and_complete(&self, share: &[u8]) -> Result<CompletedKeyExchange, Error> {
+        let (classical, post_quantum) = split(share, ENCAPSULATION_KEY)?;
+        let classical = SECP384R1.start_and_complete(classical)?;
+        let post_quantum = MLKEM1024.start_and_complete(post_quantum)?;
+        Ok(CompletedKeyExchange {
+            group: self.name(),
+            pub_key: [&classical.pub_key[..], &post_quantum.pub_key].concat(),
+            secret: joined(&classical.secret, &post_quantum.secret),
+        })
+    }
+
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        None
+    }
+
+    fn name(&self) -> NamedGroup {
+        NamedGroup::from(Group::Secp384r1Mlkem1024.code())
+    }
+
+    fn usable_for_version(&self, version: ProtocolVersion) -> bool {
+        version == ProtocolVersion::TLSv1_3
+    }
+}
+
+fn joined(classical: &SharedSecret, post_quantum: &SharedSecret) -> SharedSecret {
+    [classical.secret_bytes(), post_quantum.secret_bytes()]
+        .concat()
+        .into()
+}
+
+impl ActiveKeyExchange for Started {
+    fn complete(self: Box<Self>, share: &[u8]) -> Result<SharedSecret, Error> {
+        let (classical, post_quantum) = split(share, CIPHERTEXT)?;
+        let classical = self.classical.complete(classical)?;
+        let post_quantum = self.post_quantum.complete(post_quantum)?;
+        Ok(joined(&classical, &post_quantum))
+    }
+
+    /// Offered beside the whole where P-384 alone is allowed as well.
+    fn hybrid_component(&self) -> Option<(NamedGroup, &[u8])> {
+        Some((self.classical.group(), self.classical.pub_key()))
+    }
+
+    fn complete_hybrid_component(self: Box<Self>, share: &[u8]) -> Result<SharedSecret, Error> {
+        self.classical.complete(share)
+    }
+
+    fn pub_key(&self) -> &[u8] {
+        &self.share
+    }
+
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        None
+    }
+
+    fn group(&self) -> NamedGroup {
+        SECP384R1MLKEM1024.name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_come_to_the_same_secret() {
+        let client = SECP384R1MLKEM1024.start().unwrap();
+        let server = SECP384R1MLKEM1024
+            .start_and_complete(client.pub_key())
+            .unwrap();
+        assert_eq!(server.pub_key.len(), CLASSICAL + CIPHERTEXT);
+        let secret = client.complete(&server.pub_key).unwrap();
+        assert_eq!(secret.secret_bytes(), server.secret.secret_bytes());
+        assert_eq!(secret.secret_bytes().len(), 48 + 32);
+    }
+
+    #[test]
+    fn a_share_of_another_length_is_refused() {
+        for length in [0, CLASSICAL, CLASSICAL + ENCAPSULATION_KEY - 1, 4000] {
+            let share = vec![4; length];
+            assert!(SECP384R1MLKEM1024.start_and_complete(&share).is_err());
+            let client = SECP384R1MLKEM1024.start().unwrap();
+            assert!(client.complete(&share).is_err());
+        }
+    }
+}
