@@ -146,7 +146,7 @@ peers)
     seconds=${2:?"usage: tests/run.sh peers FUZZ_SECONDS"}
     install peers
     # The whole workspace is named so that what `make test` built serves here, too.
-    build --workspace --test tls --test tls_abroad --test fetch --test hold --test peers
+    build --workspace --test tls --test tls_abroad --test fetch --test hold --test identity --test peers
     installed
     # The newer OpenSSL takes the place of the system's.
     PATH=$PWD/.peers/newer:$PATH run

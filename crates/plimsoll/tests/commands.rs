@@ -149,6 +149,12 @@ fn ready_plans_run() {
                 ],
                 50,
             ),
+            // One rung of it; a small ladder is in identity.rs.
+            "identity" => (
+                score.tls(),
+                &["--ca", "certs/ca.crt", "--rate", "20/s", "--calls", "6"],
+                6,
+            ),
             "score-cold" => (score.tls(), &["--rate", "20/s", "--calls", "6"], 6),
             // Their size is their point: here from two processes each.
             "fleet-20000" | "fleet-100000" => (

@@ -8,15 +8,15 @@ mod support;
 
 use std::fmt::Write;
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
 use support::nginx::Nginx;
 use support::openssl::{openssl, s_server};
-use support::peers::{peer, succeeds};
-use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, Server, output, text};
+use support::peers::{go_tls, succeeds};
+use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, output, text};
 
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -206,15 +206,6 @@ fn nginx_sends_long_chains_and_requests_and_wants_another_group() {
     }
 }
 
-fn go(place: &Place, flags: &[&str]) -> Server {
-    let mut command = Command::new(peer("bin/go-tls"));
-    command
-        .args(["-cert", "certs/server.crt", "-key", "certs/server.key"])
-        .args(flags)
-        .current_dir(place.path(""));
-    Server::start(&mut command)
-}
-
 #[test]
 fn go_sends_its_handshakes_in_small_pieces_and_wants_another_group() {
     let place = place();
@@ -224,7 +215,7 @@ fn go_sends_its_handshakes_in_small_pieces_and_wants_another_group() {
         (&["-chain", "60", "-pieces", "1000"][..], false),
         (&["-pieces", "100", "-curve", "p384"], true),
     ] {
-        let server = go(&place, flags);
+        let server = go_tls(&place, flags);
         let url = format!("https://localhost:{}/", server.port);
         for records in ["own", "library"] {
             let load = ["--size", "4MiB", "--mode", "new", "--calls", "3"];
@@ -246,7 +237,7 @@ fn what_go_says_in_mid_body_is_heard_long_before_the_deadline() {
         ("reset", "RESET"),
         ("corrupt", "TLS_FAILED"),
     ] {
-        let server = go(&place, &["-end", end]);
+        let server = go_tls(&place, &["-end", end]);
         let url = format!("https://localhost:{}/", server.port);
         for records in ["own", "library"] {
             for mode in ["new", "reused"] {

@@ -40,7 +40,8 @@ pub struct LadderSpec {
     /// own where it has them. Default: one, with none. Every combination of the other axes is a rung
     /// of each.
     pub rungs: Option<Vec<BTreeMap<String, Value>>>,
-    /// `tls`, `connection`, `suite`, `group`, `size`, `network`, `via`, or a plan's key with dots.
+    /// `tls`, `connection`, `suite`, `group`, `certificate`, `size`, `network`, `via`, or a plan's key
+    /// with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
 }
@@ -82,6 +83,9 @@ pub struct RungSpec {
     pub secured: Secured,
     pub network: Network,
     pub via: Via,
+    /// The kind of both ends' certificates, where the ladder makes them: as `certs --algorithm`
+    /// names it. `None`: the usual one.
+    pub certificate: Option<String>,
     /// The words after `plimsoll serve`, where this rung has other ones than the ladder.
     pub serve: Option<Vec<String>>,
     pub spec: Spec,
@@ -89,11 +93,12 @@ pub struct RungSpec {
 
 /// More would take hours, and nobody could read them.
 const MOST_RUNGS: usize = 64;
-const AXES: [&str; 7] = [
+const AXES: [&str; 8] = [
     "tls",
     "connection",
     "suite",
     "group",
+    "certificate",
     "size",
     "network",
     "via",
@@ -123,6 +128,7 @@ impl Spec {
             secured,
             network: Network::Localhost,
             via: Via::Direct,
+            certificate: None,
             serve: None,
             spec: plain,
         };
@@ -173,6 +179,25 @@ impl Spec {
                 "a rung with `serve` in a ladder without: its other rungs have servers of ours, too",
             )
             .help("write serve = [\"score\"] or the like in [ladder], for the rungs that do not say"));
+        }
+        if let Some(rung) = rungs.iter().find(|r| {
+            r.certificate.is_some() && (ladder.serve.is_none() || r.secured == Secured::Off)
+        }) {
+            let problem = match rung.secured {
+                Secured::Off => Problem::new(
+                    "ladder.certificate",
+                    format!(
+                        "rung \"{}\" is plaintext, and shows no certificate",
+                        rung.name
+                    ),
+                )
+                .help("write tls = \"server\" or \"mutual\", or a target with a secured scheme"),
+                _ => Problem::new(
+                    "ladder.certificate",
+                    "certificates are made for a server that the ladder starts: write serve = [\"score\"] or the like",
+                ),
+            };
+            return Err(problem);
         }
         if ladder.serve.is_none() && rungs.iter().any(|r| r.network == Network::Namespaces) {
             return Err(Problem::new(
@@ -311,6 +336,7 @@ impl RungSpec {
             }
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
+            "certificate" => rung.certificate = Some(text.clone()),
             "size" => spec.fetch_size(&text).map_err(|message| {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")
             })?,
@@ -320,7 +346,7 @@ impl RungSpec {
                     match suggest(path, &AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, suite, group, size, network, via, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, suite, group, certificate, size, network, via, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;

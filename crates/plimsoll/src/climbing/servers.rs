@@ -19,7 +19,8 @@ use crate::failure::Failure;
 /// What runs for a climb. Dropped, it ends: the servers, then their namespace.
 #[derive(Default)]
 pub(super) struct Servers {
-    set: Option<CertificateSet>,
+    /// Certificates, by the kind that rungs ask for.
+    sets: BTreeMap<Option<String>, CertificateSet>,
     running: Vec<Server>,
     /// Each rung's place in `running`.
     by_rung: Vec<usize>,
@@ -38,6 +39,8 @@ struct Server {
     address: String,
     network: Network,
     secured: Secured,
+    /// Of its certificate.
+    kind: Option<String>,
 }
 
 impl Server {
@@ -68,27 +71,28 @@ pub(super) fn start(
         ..Servers::default()
     };
     servers.make_networks(rungs)?;
-    let mut started: BTreeMap<(Network, Secured, Vec<String>, usize), usize> = BTreeMap::new();
+    type Key = (Network, Secured, Option<String>, Vec<String>, usize);
+    let mut started: BTreeMap<Key, usize> = BTreeMap::new();
     for (nth, rung) in rungs.iter_mut().enumerate() {
-        if rung.secured != Secured::Off && servers.set.is_none() {
-            let inside = servers.namespace.as_ref();
-            let options = Options {
-                names: inside
-                    .map(|n| n.address().to_string())
-                    .into_iter()
-                    .collect(),
-                ..Options::default()
-            };
-            let made = make_certificates(&dir.join("certs"), &options);
-            servers.set = Some(made.map_err(Failure::error)?);
+        let kind = rung.certificate.clone();
+        if rung.secured != Secured::Off && !servers.sets.contains_key(&kind) {
+            let set = servers.certify(kind.as_deref(), dir)?;
+            servers.sets.insert(kind.clone(), set);
         }
         let words = rung.serve.as_deref().unwrap_or(words);
         let nth = if own { nth } else { 0 };
-        let key = (rung.network, rung.secured, words.to_vec(), nth);
+        let key = (
+            rung.network,
+            rung.secured,
+            kind.clone(),
+            words.to_vec(),
+            nth,
+        );
         let place = match started.get(&key) {
             Some(known) => *known,
             None => {
-                let server = servers.launch(words, rung.network, rung.secured, None)?;
+                let server =
+                    servers.launch(words, rung.network, rung.secured, kind.clone(), None)?;
                 servers.running.push(server);
                 started.insert(key, servers.running.len() - 1);
                 servers.running.len() - 1
@@ -104,7 +108,9 @@ pub(super) fn start(
             pid: Some(pid),
             ..WatchSpec::default()
         });
-        if let (Some(set), Secured::Server | Secured::Mutual) = (&servers.set, rung.secured) {
+        if let (Some(set), Secured::Server | Secured::Mutual) =
+            (servers.sets.get(&kind), rung.secured)
+        {
             let tls = rung.spec.tls.get_or_insert_default();
             tls.ca = Some(set.ca_cert.clone());
             (tls.pin, tls.insecure) = (None, None);
@@ -117,6 +123,23 @@ pub(super) fn start(
 }
 
 impl Servers {
+    /// Makes certificates of a kind, in a folder of its own.
+    fn certify(&self, kind: Option<&str>, dir: &Path) -> Result<CertificateSet, Failure> {
+        let address = self.namespace.as_ref().map(|n| n.address().to_string());
+        let mut options = Options {
+            names: address.into_iter().collect(),
+            ..Options::default()
+        };
+        let mut folder = dir.join("certs");
+        if let Some(kind) = kind {
+            options.algorithm = kind
+                .parse()
+                .map_err(|e| Failure::error(format_args!("ladder.certificate: {e}")))?;
+            folder = folder.join(options.algorithm.name());
+        }
+        make_certificates(&folder, &options).map_err(Failure::error)
+    }
+
     /// Makes the networks that rungs are measured through.
     fn make_networks(&mut self, rungs: &mut Vec<RungSpec>) -> Result<(), Failure> {
         let is_inside = |rung: &RungSpec| rung.network == Network::Namespaces;
@@ -167,8 +190,8 @@ impl Servers {
         let old = &mut self.running[place];
         old.end();
         let (words, address) = (old.words.clone(), old.address.clone());
-        let (network, secured) = (old.network, old.secured);
-        let server = self.launch(&words, network, secured, Some(&address))?;
+        let (network, secured, kind) = (old.network, old.secured, old.kind.clone());
+        let server = self.launch(&words, network, secured, kind, Some(&address))?;
         let pid = server.child.id();
         self.running[place] = server;
         Ok(Watched::pid(pid)
@@ -187,6 +210,7 @@ impl Servers {
         words: &[String],
         network: Network,
         secured: Secured,
+        kind: Option<String>,
         again: Option<&str>,
     ) -> Result<Server, Failure> {
         let program = std::env::current_exe().map_err(|e| {
@@ -208,7 +232,7 @@ impl Servers {
             .arg("--json")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        if let (Some(set), Secured::Server | Secured::Mutual) = (&self.set, secured) {
+        if let (Some(set), Secured::Server | Secured::Mutual) = (self.sets.get(&kind), secured) {
             command.arg("--tls-cert").arg(&set.server_cert);
             command.arg("--tls-key").arg(&set.server_key);
             if secured == Secured::Mutual {
@@ -227,6 +251,7 @@ impl Servers {
             address: String::new(),
             network,
             secured,
+            kind,
         };
         let mut line = String::new();
         if let Some(stdout) = server.child.stdout.take() {

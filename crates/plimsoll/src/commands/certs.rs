@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_stack::certificates::{Algorithm, Options, Validity, make_certificates};
+use plimsoll_model::units::Period;
+use plimsoll_stack::certificates::{Algorithm, Leaf, Options, Validity, make_certificates};
 
 use crate::arguments::{Json, boolish};
 use crate::console;
@@ -25,13 +26,55 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_NAME", value_name = "NAME")]
     name: Vec<String>,
 
-    /// The keys: ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072 or rsa-4096.
+    /// So many more names, made up: a large certificate, at most 2000.
+    #[arg(
+        long,
+        env = "PLIMSOLL_NAMES",
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    names: u32,
+
+    /// The keys: ed25519, ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ml-dsa-44, ml-dsa-65
+    /// or ml-dsa-87.
     #[arg(long, env = "PLIMSOLL_ALGORITHM", default_value = "ecdsa-p256")]
     algorithm: Algorithm,
+
+    /// The client's key, where it is another: one of the same [default: --algorithm].
+    #[arg(long, env = "PLIMSOLL_CLIENT_ALGORITHM", value_name = "ALGORITHM")]
+    client_algorithm: Option<Algorithm>,
+
+    /// So many certificates between the CA and those of server and client, which both send along.
+    #[arg(
+        long,
+        env = "PLIMSOLL_INTERMEDIATES",
+        value_name = "N",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    intermediates: u32,
 
     /// How many days they are valid.
     #[arg(long, env = "PLIMSOLL_DAYS", default_value_t = 365)]
     days: u32,
+
+    /// How long they are valid, in place of --days: "90s", "1h".
+    #[arg(
+        long,
+        env = "PLIMSOLL_VALID_FOR",
+        value_name = "TIME",
+        conflicts_with = "days"
+    )]
+    valid_for: Option<Period>,
+
+    /// Write ca.crl as well, the list of what is revoked.
+    #[arg(long, env = "PLIMSOLL_CRL", value_parser = boolish())]
+    crl: bool,
+
+    /// Revoke a certificate in ca.crl: server or client; may be given again.
+    #[arg(long, env = "PLIMSOLL_REVOKE", value_name = "WHICH")]
+    revoke: Vec<Leaf>,
 
     /// Overwrite files that are there.
     #[arg(long, env = "PLIMSOLL_FORCE", value_parser = boolish())]
@@ -44,14 +87,21 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     let options = Options {
         names: arguments.name.clone(),
+        more_names: arguments.names,
         algorithm: arguments.algorithm,
-        validity: Validity::Days(arguments.days),
+        client_algorithm: arguments.client_algorithm,
+        intermediates: arguments.intermediates,
+        revoked: (arguments.crl || !arguments.revoke.is_empty()).then(|| arguments.revoke.clone()),
+        validity: match arguments.valid_for {
+            Some(time) => Validity::For(time.0),
+            None => Validity::Days(arguments.days),
+        },
         force: arguments.force,
     };
     let set = make_certificates(&arguments.dir, &options).map_err(Failure::error)?;
     if arguments.json.json {
         let files: Vec<_> = set
-            .paths()
+            .files(&options)
             .iter()
             .map(|p| p.display().to_string())
             .collect();

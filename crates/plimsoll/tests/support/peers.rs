@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use super::{Place, output, text};
+use super::{Place, Server, output, text};
 
 /// No peer here has a reason to take longer.
 pub(crate) const LONGEST: Duration = Duration::from_secs(30);
@@ -35,6 +35,16 @@ pub(crate) fn tool(name: &str) -> Command {
         "{name} is missing: run `make setup`, which installs the peers that these tests talk to"
     );
     Command::new(name)
+}
+
+/// Go's own TLS server, with the certificate of the place.
+pub(crate) fn go_tls(place: &Place, flags: &[&str]) -> Server {
+    let mut command = Command::new(peer("bin/go-tls"));
+    command
+        .args(["-cert", "certs/server.crt", "-key", "certs/server.key"])
+        .args(flags)
+        .current_dir(place.path(""));
+    Server::start(&mut command)
 }
 
 /// A script of `tests/peers`, in the environment that has grpcio.
