@@ -40,6 +40,8 @@ TESTS = {
     "plimsoll-model": ["plimsoll-model unit", "plimsoll-model search", "plimsoll-model search_queue"],
     "plimsoll-engine": ["plimsoll-engine unit", "plimsoll-engine simulation", "plimsoll-protocols simulation",
                         "plimsoll-protocols session_simulation", "plimsoll-protocols hold_simulation"],
+    "plimsoll-wire": ["plimsoll-wire unit", "plimsoll-protocols unit", "plimsoll-protocols grpc_driver",
+                      "plimsoll-protocols session_simulation"],
     "plimsoll-protocols": ["plimsoll-protocols unit", "plimsoll-protocols simulation",
                            "plimsoll-protocols grpc_driver", "plimsoll-protocols session_simulation",
                            "plimsoll-protocols bolt_vectors"],
@@ -54,11 +56,11 @@ CORE = [
     "crates/plimsoll-engine/src/script/worker/users.rs",
     "crates/plimsoll-engine/src/tls/{bare,handshake,lean,limits,record,secrets,trust}.rs",
     "crates/plimsoll-engine/src/tls/record/rest.rs",
-    "crates/plimsoll-protocols/src/grpc/h2/{deframe,frame}.rs",
-    "crates/plimsoll-protocols/src/grpc/hpack/{decoder,huffman,integer,table}.rs",
+    "crates/plimsoll-wire/src/http2/{deframe,frame}.rs",
+    "crates/plimsoll-wire/src/hpack/{decoder,huffman,integer,table}.rs",
     "crates/plimsoll-protocols/src/bolt/{frame,header,sofa}.rs",
     "crates/plimsoll-protocols/src/bolt/hessian/decode.rs",
-    "crates/plimsoll-protocols/src/session/websocket/{frame,reader}.rs",
+    "crates/plimsoll-wire/src/websocket/{frame,reader}.rs",
 ]
 
 CPU_LIMIT_S, CPU_FACTOR = 40, 5

@@ -8,7 +8,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
-use plimsoll_protocols::grpc::h2::{self, ErrorCode, Frame};
+use plimsoll_wire::http2::{self, ErrorCode, Frame};
 
 fuzz_target!(|data: &[u8]| {
     let Some(([choices, step], bytes)) = data.split_first_chunk::<2>() else {
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         message: vec![1; if bit(0) { 70_000 } else { 9 }],
         status: if bit(1) { 5 } else { 0 },
         max_concurrent_streams: bit(2).then_some(2),
-        stream_window: if bit(3) { 10 } else { h2::MAX_WINDOW },
+        stream_window: if bit(3) { 10 } else { http2::MAX_WINDOW },
         reset_every: bit(4).then_some((3, ErrorCode::CANCEL)),
         goaway_after: bit(5).then_some(4),
         hold: bit(6),
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     let (mut out, mut held) = (Vec::new(), Vec::new());
     connection.open(&mut out);
     connection
-        .receive(h2::PREFACE, &mut out, &mut held)
+        .receive(http2::PREFACE, &mut out, &mut held)
         .expect("the preface is good");
     for piece in bytes.chunks(usize::from(*step).max(1)) {
         if connection.receive(piece, &mut out, &mut held).is_err() {
@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut sent = &out[..];
-    while let Some((head, payload)) = h2::split(&mut sent, 16_384).expect("frames within limits") {
+    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits") {
         Frame::parse(head, payload).expect("only good frames are sent");
     }
     assert!(sent.is_empty(), "only whole frames are sent");

@@ -8,7 +8,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_protocols::grpc::HeadReader;
-use plimsoll_protocols::grpc::hpack::{Decoder, Encoder, huffman_decode, huffman_encode};
+use plimsoll_wire::hpack::{Decoder, Encoder, huffman_decode, huffman_encode};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&size, mut rest)) = data.split_first() else {

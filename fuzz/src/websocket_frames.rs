@@ -5,7 +5,8 @@
 use std::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::session::websocket::{Message, Reader, Role, Violation};
+
+use plimsoll_wire::websocket::{Message, Reader, Role, Violation};
 
 const MOST: usize = 512;
 

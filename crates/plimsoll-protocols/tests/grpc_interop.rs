@@ -37,10 +37,10 @@ use std::time::{Duration, Instant};
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol};
 use plimsoll_model::plan::{Compression, GrpcCall, MethodKind, Pace, StreamPlan};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::grpc::h2::{self, Frame, HeaderBlock, kind};
-use plimsoll_protocols::grpc::hpack::Decoder;
 use plimsoll_protocols::grpc::schema::Schema;
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_wire::hpack::Decoder;
+use plimsoll_wire::http2::{self, Frame, HeaderBlock, kind};
 use serde_json::{Value, json};
 
 /// Far more than anything takes: a virtual machine starts among what is waited for.
@@ -189,7 +189,7 @@ impl Witness {
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
         let mut input = &pending[..];
-        while let Some((head, payload)) = h2::split(&mut input, 1 << 14).unwrap() {
+        while let Some((head, payload)) = http2::split(&mut input, 1 << 14).unwrap() {
             match Frame::parse(head, payload).unwrap() {
                 Frame::Data { data, .. } => answer.body.extend_from_slice(data),
                 Frame::Headers {
@@ -373,8 +373,8 @@ impl Interop {
 }
 
 fn has_reset(out: &[u8]) -> bool {
-    let mut input = out.strip_prefix(h2::PREFACE).unwrap_or(out);
-    while let Some((head, _)) = h2::split(&mut input, 1 << 14).unwrap() {
+    let mut input = out.strip_prefix(http2::PREFACE).unwrap_or(out);
+    while let Some((head, _)) = http2::split(&mut input, 1 << 14).unwrap() {
         if head.kind() == kind::RST_STREAM {
             return true;
         }

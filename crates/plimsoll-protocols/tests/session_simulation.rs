@@ -20,10 +20,8 @@ use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::session::websocket::{
-    Message, Opcode, Reader, Role, accept_key, put_frame,
-};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
+use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, accept_key, put_frame};
 
 const SEEDS: u64 = 200;
 const TOKENS: u64 = 18;

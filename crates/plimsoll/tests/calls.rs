@@ -8,10 +8,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use plimsoll_protocols::grpc::h2::{self, flags, kind, write};
-use plimsoll_protocols::grpc::hpack::Encoder;
 use serde_json::Value;
 use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, told};
+
+use plimsoll_wire::hpack::Encoder;
+use plimsoll_wire::http2::{self, flags, kind, write};
 
 /// How often each error happened.
 fn errors(run: &Value) -> Vec<(&str, u64)> {
@@ -258,8 +259,8 @@ fn serve(mut stream: TcpStream, answer: impl Fn(u32) -> Vec<u8>) {
             return;
         };
         pending.extend_from_slice(&buffer[..n]);
-        let mut input = pending.strip_prefix(h2::PREFACE).unwrap_or(&pending);
-        while let Ok(Some((head, _))) = h2::split(&mut input, 1 << 14) {
+        let mut input = pending.strip_prefix(http2::PREFACE).unwrap_or(&pending);
+        while let Ok(Some((head, _))) = http2::split(&mut input, 1 << 14) {
             match head.kind() {
                 kind::SETTINGS if !head.has(flags::ACK) => write::settings_ack(&mut out),
                 kind::DATA if head.has(flags::END_STREAM) => {

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_protocols::bolt::{Form, Frame};
-use plimsoll_protocols::grpc::h2::{self, kind, write};
-use plimsoll_protocols::session::websocket::{self, Opcode};
+use plimsoll_wire::http2::{self, kind, write};
+use plimsoll_wire::websocket::{self, Opcode};
 use support::{Place, SCORE, Server, wait};
 
 /// Bytes of a flood, where everything is taken.
@@ -51,7 +51,7 @@ fn settings() -> Vec<u8> {
 
 /// Of HTTP/2, from a client or a server.
 fn http2(from_client: bool) -> [Flood; 2] {
-    let preface: &[u8] = if from_client { h2::PREFACE } else { b"" };
+    let preface: &[u8] = if from_client { http2::PREFACE } else { b"" };
     let greeting = [preface, &settings()].concat();
     [
         Flood {
@@ -460,7 +460,7 @@ fn connections_that_end_young_are_few_and_told_of() {
     thread::spawn(move || {
         let greeting = settings();
         let mut goaway = Vec::new();
-        write::goaway(&mut goaway, 0, h2::ErrorCode::NO_ERROR, b"");
+        write::goaway(&mut goaway, 0, http2::ErrorCode::NO_ERROR, b"");
         for mut stream in listener.incoming().flatten() {
             let _ = stream.write_all(&[&greeting[..], &goaway].concat());
             let _ = tell.send(());

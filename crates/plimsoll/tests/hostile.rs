@@ -19,8 +19,8 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
-use plimsoll_protocols::grpc::h2::ErrorCode;
 use plimsoll_stack::certificates::{Options, Validity, make_certificates};
+use plimsoll_wire::http2::ErrorCode;
 use serde_json::Value;
 use support::{
     CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output, text, told,

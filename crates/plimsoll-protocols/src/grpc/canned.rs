@@ -26,8 +26,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use self::connection::CannedConnection;
-use super::h2::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation, write};
-use super::hpack::Encoder;
+use plimsoll_wire::hpack::Encoder;
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation, write};
+
 use super::request::stream_id_places;
 
 /// What the server answers, and how it treats its clients.
@@ -120,7 +121,7 @@ struct Prepared {
     ids: Box<[u32]>,
 }
 
-/// A field list's header blocks: see [`super::hpack::Encoder`].
+/// A field list's header blocks: see [`plimsoll_wire::hpack::Encoder`].
 #[derive(Debug)]
 struct Blocks {
     first: Vec<u8>,

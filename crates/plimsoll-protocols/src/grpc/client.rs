@@ -18,6 +18,7 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::worker::classify_connect;
 use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
+use plimsoll_wire::http2::FrameHead;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -29,7 +30,6 @@ use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response
 
 use super::dial::dial;
 use super::driver::{closed, not_http2};
-use super::h2::FrameHead;
 
 /// Why a server can't be asked.
 #[derive(Debug, thiserror::Error)]

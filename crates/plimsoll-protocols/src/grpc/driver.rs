@@ -3,7 +3,7 @@
 //! Invariants: every call started and not cancelled ends in exactly one
 //! [`Event::Done`]; nothing is sent beyond the server's windows, its frame size and its
 //! stream limit; a connection keeps no bytes but a partial frame and a partial header
-//! block. What calls mean is in `unary`, what bytes mean in `h2` and `hpack`; here is
+//! block. What calls mean is in `unary`, what bytes mean in [`plimsoll_wire`]; here is
 //! what a connection allows: this file starts and sends, `answers` takes what servers
 //! answer, `whole` the usual answer in one step, `packed` what comes compressed, `messages` knows calls with several messages,
 //! `varying` those that differ from call to call, `control` everything else. Called by the
@@ -28,16 +28,16 @@ use plimsoll_engine::driver::{
     CallId, Done, Driver, Event, Exchanged, MOST_UNSENT, Protocol, ProtocolError, Tracer,
 };
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::hpack::{BlockChoice, PeerTable};
+use plimsoll_wire::http2::{
+    self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, setting, write,
+};
 
 pub(super) use self::control::{closed, not_http2};
 use self::messages::end_exchange;
 use super::decodable::Decodable;
 use super::exchange::{self, Exchanges};
-use super::h2::{
-    self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, setting, write,
-};
 use super::head::{self, HeadReader};
-use super::hpack::{BlockChoice, PeerTable};
 use super::packing::Unpackers;
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::streams::{State, Stream, Streams};
@@ -164,7 +164,7 @@ impl GrpcDriver {
             peer_max_streams: u32::MAX,
             peer_table: PeerTable::default(),
             next_id: 1,
-            last_stream: h2::MAX_STREAM_ID,
+            last_stream: http2::MAX_STREAM_ID,
             last_reset: 0,
             unacknowledged: 0,
             details_told: 0,
@@ -195,7 +195,7 @@ impl GrpcDriver {
     /// Stream ids that are left.
     #[inline]
     fn ids_left(&self) -> u32 {
-        (h2::MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
+        (http2::MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
     }
 
     /// A request that does not go out as the prepared bytes: the connection's first, one that
@@ -298,7 +298,7 @@ impl GrpcDriver {
 
 impl Driver for GrpcDriver {
     fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
-        out.extend_from_slice(h2::PREFACE);
+        out.extend_from_slice(http2::PREFACE);
         let settings = [
             (setting::ENABLE_PUSH, 0),
             (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW),
@@ -576,7 +576,7 @@ mod tests {
             .receive(&bytes, Time(0), &mut out, &mut events)
             .unwrap();
         // RFC 9113, 5.1.1: the last id is 2^31-1, and none is used again.
-        driver.next_id = h2::MAX_STREAM_ID - 2;
+        driver.next_id = http2::MAX_STREAM_ID - 2;
         for left in [2, 1] {
             assert_eq!((driver.capacity(), driver.is_draining()), (left, false));
             driver.start(CallId(left as u32), 0, Time(1), &mut out);
@@ -584,12 +584,12 @@ mod tests {
         assert_eq!((driver.capacity(), driver.is_draining()), (0, true));
         // The calls in flight still end well, on the highest id there is.
         bytes.clear();
-        for id in [h2::MAX_STREAM_ID - 2, h2::MAX_STREAM_ID] {
-            let head = super::super::hpack::Encoder::encode_plain([
+        for id in [http2::MAX_STREAM_ID - 2, http2::MAX_STREAM_ID] {
+            let head = plimsoll_wire::hpack::Encoder::encode_plain([
                 (":status", "200"),
                 ("content-type", "application/grpc"),
             ]);
-            let trailers = super::super::hpack::Encoder::encode_plain([("grpc-status", "0")]);
+            let trailers = plimsoll_wire::hpack::Encoder::encode_plain([("grpc-status", "0")]);
             write::header_block(&mut bytes, id, &head, false);
             write::data(&mut bytes, id, &[0, 0, 0, 0, 0], false);
             write::header_block(&mut bytes, id, &trailers, true);

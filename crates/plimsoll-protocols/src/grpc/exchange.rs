@@ -13,8 +13,8 @@ use std::time::Duration;
 use plimsoll_engine::driver::CallId;
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Compression, MethodKind, Pace, StreamPlan};
+use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
-use super::h2::DEFAULT_MAX_FRAME;
 use super::message::write_message;
 use super::rendered::{Rendered, Renderer};
 

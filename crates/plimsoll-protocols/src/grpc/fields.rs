@@ -2,8 +2,7 @@
 //! that change no table (RFC 7541, 6.2.2), so that the block before them stays the same bytes.
 
 use plimsoll_model::template::{MetadataField, Variation, VaryingMetadata};
-
-use super::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
+use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 
 /// The fields of every call, made ready.
 #[derive(Debug)]
@@ -55,8 +54,8 @@ impl VaryingFields {
 mod tests {
     use plimsoll_model::template::{Order, Template};
 
-    use super::super::hpack::Decoder;
     use super::*;
+    use plimsoll_wire::hpack::Decoder;
 
     fn fields(typed: &[(&str, &str)]) -> VaryingFields {
         let mut slots = 0;

@@ -4,7 +4,7 @@
 //! one that does. A server's blocks soon are such, and repeat: the last few are
 //! remembered with their result and recognised by comparing bytes.
 
-use super::hpack::{DEFAULT_TABLE_SIZE, Decoder, Field, HpackError};
+use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, Field, HpackError};
 
 /// Field lists over this many bytes are refused (RFC 9113, 6.5.2); told to the server.
 pub const MAX_HEADER_LIST: u32 = 64 * 1024;
@@ -388,8 +388,8 @@ fn cleaned(bytes: &[u8], is_unfit: impl Fn(char) -> bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hpack::Encoder;
     use super::*;
+    use plimsoll_wire::hpack::Encoder;
 
     fn read(fields: &[(&str, &str)]) -> (Head, Texts) {
         let block = Encoder::encode_plain(fields.iter().copied());

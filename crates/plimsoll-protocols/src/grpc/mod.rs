@@ -12,9 +12,7 @@ mod dial;
 mod driver;
 mod exchange;
 mod fields;
-pub mod h2;
 mod head;
-pub mod hpack;
 mod message;
 mod packing;
 #[cfg(feature = "schema")]

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use plimsoll_model::plan::Compression;
 use plimsoll_model::template::Varying;
+use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
-use super::h2::DEFAULT_MAX_FRAME;
 use super::message::write_message;
 
 /// What makes messages, at one time.

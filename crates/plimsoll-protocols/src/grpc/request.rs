@@ -7,12 +7,12 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Compression, GrpcCall, Shapes};
 use plimsoll_model::template::Varying;
+use plimsoll_wire::hpack::Encoder;
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, kind, write};
 use thiserror::Error;
 
 use super::exchange::Script;
 use super::fields::VaryingFields;
-use super::h2::{DEFAULT_MAX_FRAME, kind, write};
-use super::hpack::Encoder;
 use super::message::{PREFIX_LEN, write_message};
 use super::timeout::timeout_value;
 
@@ -134,7 +134,7 @@ impl Prepared {
             .map(|(name, value)| name.len() + value.len() + 32)
             .sum::<usize>()
             + varying_fields.as_ref().map_or(0, VaryingFields::most);
-        if size > super::h2::MAX_HEADER_BLOCK {
+        if size > plimsoll_wire::http2::MAX_HEADER_BLOCK {
             return Err(RequestError::MetadataTooLarge(size));
         }
 
@@ -238,7 +238,7 @@ pub(super) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
             kind::DATA | kind::HEADERS | kind::CONTINUATION
         ));
         places.push(at as u32 + 5);
-        at += 9 + super::h2::FrameHead::parse(head).length() as usize;
+        at += 9 + plimsoll_wire::http2::FrameHead::parse(head).length() as usize;
     }
     places.into()
 }

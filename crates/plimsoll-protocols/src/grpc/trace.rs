@@ -7,10 +7,10 @@
 use std::fmt::Write as _;
 
 use plimsoll_engine::driver::{Direction, Tracer};
+use plimsoll_wire::hpack::Decoder;
+use plimsoll_wire::http2::{self, Frame, FrameHead, HeaderBlock, flags, kind, setting};
 
-use super::h2::{self, Frame, FrameHead, HeaderBlock, flags, kind, setting};
 use super::head::printable;
-use super::hpack::Decoder;
 
 /// The largest frame there is (RFC 9113, 4.2): limits are the driver's to enforce.
 const MAX_FRAME: u32 = (1 << 24) - 1;
@@ -63,18 +63,18 @@ impl Half {
         let mut pending = std::mem::take(&mut self.pending);
         let mut rest = &pending[..];
         if !self.began && arrow == '>' {
-            if rest.len() < h2::PREFACE.len() && h2::PREFACE.starts_with(rest) {
+            if rest.len() < http2::PREFACE.len() && http2::PREFACE.starts_with(rest) {
                 self.pending = pending;
                 return;
             }
-            if let Some(after) = rest.strip_prefix(h2::PREFACE) {
+            if let Some(after) = rest.strip_prefix(http2::PREFACE) {
                 lines.push(format!("{arrow} connection preface"));
                 rest = after;
             }
         }
         self.began = true;
         loop {
-            match h2::split(&mut rest, MAX_FRAME) {
+            match http2::split(&mut rest, MAX_FRAME) {
                 Ok(Some((head, payload))) => lines.push(self.line(arrow, head, payload)),
                 Ok(None) => break,
                 Err(violation) => {
@@ -223,13 +223,13 @@ fn is_secret(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::h2::{ErrorCode, write};
-    use super::super::hpack::Encoder;
     use super::*;
+    use plimsoll_wire::hpack::Encoder;
+    use plimsoll_wire::http2::{ErrorCode, write};
 
     #[test]
     fn a_line_a_frame_in_any_split_and_no_secrets() {
-        let mut bytes = h2::PREFACE.to_vec();
+        let mut bytes = http2::PREFACE.to_vec();
         write::settings(
             &mut bytes,
             &[(setting::INITIAL_WINDOW_SIZE, 70_000), (0x99, 1)],

@@ -5,10 +5,10 @@
 use std::io;
 
 use plimsoll_model::Outcome as O;
+use plimsoll_wire::hpack::Encoder;
+use plimsoll_wire::http2::{ErrorCode, flags, kind, setting, write};
 
 use super::{Behaviour, Peer};
-use crate::grpc::h2::{ErrorCode, flags, kind, setting, write};
-use crate::grpc::hpack::Encoder;
 
 const PREFACE: usize = 24;
 

@@ -6,9 +6,9 @@
 use std::io;
 
 use plimsoll_model::Outcome as O;
+use plimsoll_wire::websocket::{Opcode, accept_key, put_frame, put_masked};
 
 use super::{Behaviour, Peer};
-use crate::session::websocket::{Opcode, accept_key, put_frame, put_masked};
 
 /// What a connection does at each of the steps of a session; the others go well.
 #[derive(Clone, Copy)]

@@ -20,10 +20,10 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::measure::Count;
 use plimsoll_model::plan::{Goodput, QueryText, Target};
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
 
 use super::account::Account;
 use super::http::AnswerReader;
-use super::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
 
 mod api;
 mod queries;

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::websocket::accept_key;
+use plimsoll_wire::websocket::accept_key;
 
 const MOST_HEAD: usize = 32 * 1024;
 const MOST_BODY: usize = 1 << 20;

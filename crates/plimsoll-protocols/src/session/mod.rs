@@ -3,6 +3,5 @@
 mod account;
 mod driver;
 pub mod http;
-pub mod websocket;
 
 pub use driver::{Session, SessionOptions, Sessions};

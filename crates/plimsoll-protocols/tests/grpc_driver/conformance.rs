@@ -2,7 +2,7 @@
 //! answer with the error code that RFC 9113 names.
 
 use plimsoll_model::Outcome;
-use plimsoll_protocols::grpc::h2::{ErrorCode, flags, kind, write};
+use plimsoll_wire::http2::{ErrorCode, flags, kind, write};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 //! is owed is told from what was asked for.
 
 use plimsoll_engine::driver::MOST_UNSENT;
-use plimsoll_protocols::grpc::h2::{MAX_WINDOW, flags, kind, setting};
+use plimsoll_wire::http2::{MAX_WINDOW, flags, kind, setting};
 
 use super::*;
 

@@ -15,9 +15,9 @@ mod whole;
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::plan::GrpcCall;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::grpc::h2::{self, ErrorCode, Frame, FrameHead, write};
-use plimsoll_protocols::grpc::hpack::Encoder;
 use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
+use plimsoll_wire::hpack::Encoder;
+use plimsoll_wire::http2::{self, ErrorCode, Frame, FrameHead, write};
 
 /// A protocol whose request message has `size` bytes.
 fn protocol(size: usize) -> GrpcProtocol {
@@ -102,9 +102,9 @@ impl Client {
     /// The frames sent since the last time, after the preface.
     fn sent(&mut self) -> Vec<Sent> {
         let out = std::mem::take(&mut self.out);
-        let mut input = out.strip_prefix(h2::PREFACE).unwrap_or(&out);
+        let mut input = out.strip_prefix(http2::PREFACE).unwrap_or(&out);
         let mut frames = Vec::new();
-        while let Some((head, payload)) = h2::split(&mut input, 16_384).unwrap() {
+        while let Some((head, payload)) = http2::split(&mut input, 16_384).unwrap() {
             Frame::parse(head, payload).unwrap();
             frames.push((head, payload.to_vec()));
         }

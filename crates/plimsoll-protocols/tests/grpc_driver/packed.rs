@@ -4,7 +4,7 @@ use std::io::Write;
 
 use flate2::write::{GzDecoder, GzEncoder};
 use plimsoll_model::plan::Compression;
-use plimsoll_protocols::grpc::h2::kind;
+use plimsoll_wire::http2::kind;
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn a_request_is_packed_once_and_says_so() {
         .find(|(head, _)| head.kind() == kind::HEADERS)
         .unwrap();
     let mut fields = Vec::new();
-    plimsoll_protocols::grpc::hpack::Decoder::new(4096, 1 << 16)
+    plimsoll_wire::hpack::Decoder::new(4096, 1 << 16)
         .decode(block, |field| {
             fields.push((field.name.to_vec(), field.value.to_vec()));
         })

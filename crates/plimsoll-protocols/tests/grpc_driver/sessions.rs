@@ -1,7 +1,7 @@
 //! Whole conversations with a server that keeps the rules.
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
-use plimsoll_protocols::grpc::h2::{flags, kind, setting};
+use plimsoll_wire::http2::{flags, kind, setting};
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn converse(
 #[test]
 fn the_greeting_says_what_we_take() {
     let mut client = Client::new(4);
-    assert!(client.out.starts_with(h2::PREFACE));
+    assert!(client.out.starts_with(http2::PREFACE));
     assert!(!client.driver.is_ready());
     assert_eq!(client.driver.capacity(), 0);
     let sent = client.sent();
@@ -109,7 +109,7 @@ fn a_server_with_a_small_table_is_respected() {
 #[test]
 fn the_table_may_shrink_and_grow_in_mid_flight() {
     let mut client = Client::with_calls(4, &[], 2);
-    let mut decoder = plimsoll_protocols::grpc::hpack::Decoder::new(4096, 1 << 16);
+    let mut decoder = plimsoll_wire::hpack::Decoder::new(4096, 1 << 16);
     let mut paths = |client: &mut Client| {
         let mut paths = 0;
         for (head, payload) in client.sent() {
@@ -158,7 +158,7 @@ fn a_call_that_has_waited_tells_what_is_left_of_its_deadline() {
     };
     let mut client = Client::of(&GrpcProtocol::new(&request).unwrap());
     client.greet(&[]);
-    let mut decoder = plimsoll_protocols::grpc::hpack::Decoder::new(4096, 1 << 16);
+    let mut decoder = plimsoll_wire::hpack::Decoder::new(4096, 1 << 16);
     let mut told = |waited_ms: &[u64], settings: &[(u16, u32)]| {
         let mut bytes = Vec::new();
         write::settings(&mut bytes, settings);
@@ -587,7 +587,7 @@ fn the_servers_limit_is_respected_and_may_change() {
 fn a_graceful_goaway_lets_calls_end() {
     let mut client = Client::with_calls(4, &[], 3);
     let mut goaway = Vec::new();
-    write::goaway(&mut goaway, h2::MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
+    write::goaway(&mut goaway, http2::MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
     client.receive(&goaway).unwrap();
     assert!(client.driver.is_draining());
     assert_eq!((client.driver.capacity(), client.ended().len()), (0, 0));

@@ -7,8 +7,8 @@ use plimsoll_model::plan::{MethodKind, Pace, StreamPlan};
 use plimsoll_model::template::{
     MetadataField, Moment, Order, Render, Template, Variation, Varying, VaryingMetadata,
 };
-use plimsoll_protocols::grpc::h2::{kind, setting};
-use plimsoll_protocols::grpc::hpack::Decoder;
+use plimsoll_wire::hpack::Decoder;
+use plimsoll_wire::http2::{kind, setting};
 
 use super::*;
 
@@ -57,7 +57,7 @@ fn received(frames: &[Sent], stream: u32) -> (Vec<u8>, usize) {
     for (head, payload) in frames {
         if head.kind() == kind::DATA && head.stream() == stream {
             bytes.extend_from_slice(payload);
-            ends += usize::from(head.has(h2::flags::END_STREAM));
+            ends += usize::from(head.has(http2::flags::END_STREAM));
         }
     }
     (bytes, ends)
@@ -145,8 +145,8 @@ fn field_of(decoder: &mut Decoder, frames: &[Sent], name: &str) -> Vec<(u32, Str
             continue;
         }
         block.extend_from_slice(payload);
-        if head.has(h2::flags::END_HEADERS) {
-            let mut visit = |field: plimsoll_protocols::grpc::hpack::Field<'_>| {
+        if head.has(http2::flags::END_HEADERS) {
+            let mut visit = |field: plimsoll_wire::hpack::Field<'_>| {
                 if field.name == name.as_bytes() {
                     let value = String::from_utf8(field.value.to_vec()).unwrap();
                     found.push((head.stream(), value));

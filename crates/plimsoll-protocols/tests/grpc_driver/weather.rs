@@ -1,7 +1,7 @@
 //! Random servers that keep the rules, random splits, and bytes without any sense.
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
-use plimsoll_protocols::grpc::h2::setting;
+use plimsoll_wire::http2::setting;
 use proptest::prelude::*;
 
 use super::*;
@@ -173,7 +173,7 @@ proptest! {
                     let stream = link.held.remove(at % link.held.len());
                     link.server.complete(stream, &mut link.to_client);
                 }
-                Deed::Ping => link.to_client.extend(frame(h2::kind::PING, 0, 0, &[1; 8])),
+                Deed::Ping => link.to_client.extend(frame(http2::kind::PING, 0, 0, &[1; 8])),
                 Deed::TableSize(size) if size <= options.header_table_size => {
                     let settings = [(setting::HEADER_TABLE_SIZE, size)];
                     link.server.send_settings(&settings, &mut link.to_client);

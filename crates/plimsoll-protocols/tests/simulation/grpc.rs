@@ -10,8 +10,8 @@ use plimsoll_model::record::Interval;
 use plimsoll_model::template::{Moment, Order, Render, Variation, Varying};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
-use plimsoll_protocols::grpc::h2::ErrorCode;
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
+use plimsoll_wire::http2::ErrorCode;
 
 use super::{START, choose, every_seed, load, run};
 

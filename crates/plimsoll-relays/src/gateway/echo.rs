@@ -2,10 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use plimsoll_protocols::session::websocket::{
-    Message, Opcode, Reader, Role, close_payload, put_frame,
-};
 use tokio::time::timeout;
+
+use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, close_payload, put_frame};
 
 use super::request::Upgrade;
 use super::stream::Stream;

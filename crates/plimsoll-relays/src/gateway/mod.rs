@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use plimsoll_engine::fault;
 use plimsoll_protocols::serving::{Bound, Listener, Peer, ServeError};
-use plimsoll_protocols::session::websocket::code;
+use plimsoll_wire::websocket::code;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 

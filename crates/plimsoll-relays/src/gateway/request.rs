@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use plimsoll_protocols::serving::Peer;
-use plimsoll_protocols::session::websocket::{Deflate, accept_key, is_client_key};
+use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
 
 use super::stream::Stream;
 use crate::metrics::CONTENT_TYPE;

@@ -16,10 +16,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_protocols::session::websocket::{
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use plimsoll_wire::websocket::{
     Deflate, Message, Opcode, Reader, Role, close_payload, code, put_frame,
 };
-use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use super::delivery::{Delivery, Verdict};
 use super::mailbox::Mailbox;

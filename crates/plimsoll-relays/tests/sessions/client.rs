@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use plimsoll_protocols::session::websocket::{Message, Opcode, Reader, Role, put_masked};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+
+use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, put_masked};
 
 /// Nothing in these tests takes longer than this.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);

@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_protocols::session::http::answer_to_upgrade;
-use plimsoll_protocols::session::websocket::{
+use plimsoll_relays::bus::Bus;
+use plimsoll_relays::gateway::GatewayOptions;
+use plimsoll_wire::websocket::{
     FrameHead, Message, Opcode, Reader, Role, accept_key, client_key, close_payload, put_frame,
     put_masked,
 };
-use plimsoll_relays::bus::Bus;
-use plimsoll_relays::gateway::GatewayOptions;
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -384,7 +384,7 @@ fn frames(bytes: &[u8], from_server: bool) -> Option<Vec<(u8, Vec<u8>)>> {
         let end = begin + head.length as usize;
         let mut payload = bytes.get(begin..end)?.to_vec();
         if let Some(mask) = head.mask {
-            plimsoll_protocols::session::websocket::apply_mask(&mut payload, mask);
+            plimsoll_wire::websocket::apply_mask(&mut payload, mask);
         }
         frames.push((bytes[at], payload));
         at = end;

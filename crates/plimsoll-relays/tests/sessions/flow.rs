@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll_protocols::session::websocket::{Opcode, put_masked};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
+use plimsoll_wire::websocket::{Opcode, put_masked};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

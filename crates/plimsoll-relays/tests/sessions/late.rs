@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_protocols::session::websocket::Opcode;
 use plimsoll_relays::bus::{Bus, Part};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 use plimsoll_relays::token::Signer;
+use plimsoll_wire::websocket::Opcode;
 
 use crate::client::{Came, Client, LIMIT, http, numbers};
 use crate::redis::Server;

@@ -13,10 +13,10 @@ use plimsoll_model::plan::{
     Watch,
 };
 use plimsoll_model::record::StageRecord;
-use plimsoll_protocols::session::websocket::{Opcode, accept_key, put_frame};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
+use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,8 +1,8 @@
 //! Bad tokens, bad upgrades, bad frames: each its status or its close code.
 
-use plimsoll_protocols::session::websocket::Opcode;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::token::Signer;
+use plimsoll_wire::websocket::Opcode;
 use tokio::io::AsyncWriteExt;
 
 use crate::client::{Client, http, upgrade};
@@ -139,7 +139,7 @@ async fn frames_that_break_the_protocol_get_their_close_code() {
     let (session, token) = stack.session().await;
     let masked = |opcode, payload: &[u8]| {
         let mut out = Vec::new();
-        plimsoll_protocols::session::websocket::put_masked(&mut out, opcode, [1, 2, 3, 4], payload);
+        plimsoll_wire::websocket::put_masked(&mut out, opcode, [1, 2, 3, 4], payload);
         out
     };
     let mut reserved = masked(Opcode::Text, b"{}");

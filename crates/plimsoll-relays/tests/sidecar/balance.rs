@@ -161,12 +161,9 @@ fn a_grpc_upstream_that_does_not_read_holds_calls_up_and_fails_none() {
     eventually("all calls are there", || {
         relay.counter("r", "requests_total") == Some(CALLERS as u64)
     });
-    let window = (
-        plimsoll_protocols::grpc::h2::setting::INITIAL_WINDOW_SIZE,
-        1 << 20,
-    );
+    let window = (plimsoll_wire::http2::setting::INITIAL_WINDOW_SIZE, 1 << 20);
     let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[window]);
-    service.say(|out| plimsoll_protocols::grpc::h2::write::window_update(out, 0, 1 << 30));
+    service.say(|out| plimsoll_wire::http2::write::window_update(out, 0, 1 << 30));
     let (mut bytes, mut ended) = (0, 0);
     while ended < CALLERS {
         if let Came::Data { stream, data, end } = service.next() {

@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use plimsoll_protocols::grpc::h2::{ErrorCode, setting, write};
-use plimsoll_protocols::grpc::hpack::Encoder;
+use plimsoll_wire::hpack::Encoder;
+use plimsoll_wire::http2::{ErrorCode, setting, write};
 
 use super::http2_peer::{Came, Http2Peer};
 use super::{eventually, route, sidecar};

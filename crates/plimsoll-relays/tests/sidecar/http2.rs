@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use plimsoll_protocols::grpc::check::{CASES, EchoCheck, run};
 use plimsoll_protocols::grpc::client::{Connection, Server};
-use plimsoll_protocols::grpc::h2::{ErrorCode, kind, setting, write};
 use plimsoll_protocols::grpc::target::echo;
 use plimsoll_protocols::serving::{Listen, runtime};
+use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
 use super::http2_peer::{Came, Http2Peer};
 use super::{certificates, eventually, files, route, sidecar};

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use plimsoll_protocols::grpc::h2::{Frame, PREFACE, flags, kind, split, write};
-use plimsoll_protocols::grpc::hpack::{Decoder, Encoder};
+use plimsoll_wire::hpack::{Decoder, Encoder};
+use plimsoll_wire::http2::{Frame, PREFACE, flags, kind, split, write};
 
 /// A frame that came.
 #[derive(Clone, Debug, PartialEq, Eq)]

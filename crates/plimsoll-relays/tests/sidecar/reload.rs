@@ -4,8 +4,8 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::grpc::h2::ErrorCode;
 use plimsoll_relays::sidecar::{Config, Sidecar};
+use plimsoll_wire::http2::ErrorCode;
 
 use super::http2_peer::{Came, Http2Peer};
 use super::{Client, Form, Frame, Status, admin_page, echo_server, eventually, request, sidecar};

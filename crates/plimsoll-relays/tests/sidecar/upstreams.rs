@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
-use plimsoll_protocols::grpc::h2::{ErrorCode, write};
+use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Came, Http2Peer};
 use super::{Client, Form, admin_page, echo_server, eventually, request, sidecar};

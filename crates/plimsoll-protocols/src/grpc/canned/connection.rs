@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use super::{Blocks, CannedError, Prepared};
-use crate::grpc::MAX_HEADER_LIST;
-use crate::grpc::h2::{
+use plimsoll_wire::hpack::{BlockChoice, Decoder, PeerTable};
+use plimsoll_wire::http2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW,
     Settings, Violation, flags, kind, setting, write,
 };
-use crate::grpc::hpack::{BlockChoice, Decoder, PeerTable};
+
+use super::{Blocks, CannedError, Prepared};
+use crate::grpc::MAX_HEADER_LIST;
 use crate::grpc::message::{MessageError, MessageReader, Sink};
 
 /// Streams that are open at once where no limit is set. One that is refused may be tried
@@ -177,7 +178,7 @@ impl CannedConnection {
     /// Announces that a GOAWAY will follow, as a server does that wants no request to be
     /// lost (RFC 9113, 6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
-        write::goaway(out, h2::MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
+        write::goaway(out, http2::MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
     }
 
     /// Changes settings in mid-flight. The caller keeps to what the client has seen:
@@ -213,8 +214,8 @@ impl CannedConnection {
         held: &mut Vec<u32>,
     ) -> Result<(), Violation> {
         let mut input = bytes;
-        if self.preface_seen < h2::PREFACE.len() {
-            let expected = &h2::PREFACE[self.preface_seen..];
+        if self.preface_seen < http2::PREFACE.len() {
+            let expected = &http2::PREFACE[self.preface_seen..];
             let (preface, rest) = input.split_at(expected.len().min(input.len()));
             if !expected.starts_with(preface) {
                 return Err(broken("no connection preface"));
@@ -224,16 +225,16 @@ impl CannedConnection {
         }
         if !self.partial.is_empty() {
             let mut partial = std::mem::take(&mut self.partial);
-            if !h2::complete(&mut partial, &mut input, DEFAULT_MAX_FRAME)? {
+            if !http2::complete(&mut partial, &mut input, DEFAULT_MAX_FRAME)? {
                 self.partial = partial;
                 return Ok(());
             }
             let mut whole = &partial[..];
-            if let Some((head, payload)) = h2::split(&mut whole, DEFAULT_MAX_FRAME)? {
+            if let Some((head, payload)) = http2::split(&mut whole, DEFAULT_MAX_FRAME)? {
                 self.mended_frame(head, payload, out, held)?;
             }
         }
-        let rest = h2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
+        let rest = http2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
             self.frame(head, payload, out, held)
         })?;
         self.partial.extend_from_slice(rest);

@@ -2,16 +2,16 @@
 
 use plimsoll_engine::driver::Event;
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::hpack::HpackError;
+use plimsoll_wire::http2::{
+    self, DEFAULT_MAX_FRAME, ErrorCode, Frame, FrameHead, Violation, flags, kind, write,
+};
 
 use super::messages::end_exchange;
 use super::packed::{note_encoding, read_data};
 use super::{GrpcDriver, KEPT_PARTIAL, Stage, WINDOW_STEP, done};
 use crate::grpc::exchange;
-use crate::grpc::h2::{
-    self, DEFAULT_MAX_FRAME, ErrorCode, Frame, FrameHead, Violation, flags, kind, write,
-};
 use crate::grpc::head::Encoding;
-use crate::grpc::hpack::HpackError;
 use crate::grpc::streams::State;
 use crate::grpc::unary::{Failure, Step, bad_message};
 
@@ -29,12 +29,12 @@ impl GrpcDriver {
     ) -> Result<(), Violation> {
         if !self.partial.is_empty() {
             let mut partial = std::mem::take(&mut self.partial);
-            if !h2::complete(&mut partial, &mut input, DEFAULT_MAX_FRAME)? {
+            if !http2::complete(&mut partial, &mut input, DEFAULT_MAX_FRAME)? {
                 self.partial = partial;
                 return Ok(());
             }
             let mut whole = &partial[..];
-            if let Some((head, payload)) = h2::split(&mut whole, DEFAULT_MAX_FRAME)? {
+            if let Some((head, payload)) = http2::split(&mut whole, DEFAULT_MAX_FRAME)? {
                 self.mended_frame(head, payload, now, out, events)?;
             }
             if partial.capacity() <= KEPT_PARTIAL {
@@ -44,7 +44,7 @@ impl GrpcDriver {
         }
         loop {
             input = self.whole_answers(input, now, events);
-            let Some((head, payload)) = h2::split(&mut input, DEFAULT_MAX_FRAME)? else {
+            let Some((head, payload)) = http2::split(&mut input, DEFAULT_MAX_FRAME)? else {
                 break;
             };
             self.frame(head, payload, now, out, events)?;

@@ -3,12 +3,12 @@
 
 use plimsoll_engine::driver::{Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
-
-use super::{GrpcDriver, Stage};
-use crate::grpc::h2::{
+use plimsoll_wire::http2::{
     ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW, Settings, Violation, flags, kind,
     setting, write,
 };
+
+use super::{GrpcDriver, Stage};
 use crate::grpc::head::printable;
 use crate::grpc::streams::State;
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{Event, MOST_UNSENT};
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
 use super::{GrpcDriver, WINDOW_STEP, done, exchanged};
 use crate::grpc::exchange::{self, Exchanges};
-use crate::grpc::h2::{ErrorCode, Violation, write};
 use crate::grpc::rendered::Renderer;
 use crate::grpc::request::Prepared;
 use crate::grpc::streams::{State, Stream};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{CallId, MOST_UNSENT};
 use plimsoll_model::Time;
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, flags, kind, write};
 
 use super::{GrpcDriver, send_body};
-use crate::grpc::h2::{DEFAULT_MAX_FRAME, flags, kind, write};
 use crate::grpc::rendered::Renderer;
 use crate::grpc::request::Prepared;
 

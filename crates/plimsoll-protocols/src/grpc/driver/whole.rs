@@ -6,9 +6,9 @@
 
 use plimsoll_engine::driver::{Done, Event};
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind};
 
 use super::{GrpcDriver, Stage};
-use crate::grpc::h2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind};
 use crate::grpc::head::{HeadReader, Usual};
 use crate::grpc::message::PREFIX_LEN;
 

@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 use plimsoll_engine::script::Turn;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::websocket::{
+    Message, Opcode, Reader, Role, Violation, client_key, close_payload, code, put_masked,
+};
 
 use super::{Request, SOCKET, Session, Socket};
 use crate::session::http::Head;
-use crate::session::websocket::{
-    Message, Opcode, Reader, Role, Violation, client_key, close_payload, code, put_masked,
-};
 
 impl Session {
     pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {

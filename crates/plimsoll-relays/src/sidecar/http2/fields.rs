@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 use plimsoll_protocols::grpc::MAX_HEADER_LIST;
-use plimsoll_protocols::grpc::hpack::{Decoder, Field, HpackError, ListEncoder};
 use plimsoll_protocols::grpc::{field_problem, timeout_from_value};
+use plimsoll_wire::hpack::{Decoder, Field, HpackError, ListEncoder};
 
 /// Blocks remembered, on either side.
 const REMEMBERED: usize = 4;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_protocols::grpc::h2::DEFAULT_MAX_FRAME;
+use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
 use super::{Fields, Session};
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use plimsoll_protocols::grpc::h2::{
+use plimsoll_wire::http2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock,
     MAX_STREAM_ID, PREFACE, Settings, Violation, flags, kind, setting, write,
 };
@@ -315,7 +315,7 @@ impl Session {
             *input = &input[seen..];
             self.greeting_seen = true;
         }
-        while let Some((head, payload)) = h2::split(input, DEFAULT_MAX_FRAME)? {
+        while let Some((head, payload)) = http2::split(input, DEFAULT_MAX_FRAME)? {
             match self.frame(head, payload, out) {
                 Ok(None) => {}
                 Ok(event) => return Ok(event),

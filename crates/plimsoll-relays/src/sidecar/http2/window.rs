@@ -1,6 +1,6 @@
 //! Flow control windows (RFC 9113, 6.9).
 
-use plimsoll_protocols::grpc::h2::{ErrorCode, MAX_WINDOW, Violation};
+use plimsoll_wire::http2::{ErrorCode, MAX_WINDOW, Violation};
 
 /// What the peer may still send here. Bytes.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,7 @@ mod links;
 use std::collections::VecDeque;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::grpc::h2::Violation;
+use plimsoll_wire::http2::Violation;
 
 use super::super::count;
 use super::super::http2::{End, Event, Session, Side, Way};

@@ -15,6 +15,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use plimsoll_engine::{defect, fault};
+use plimsoll_wire::http2::ErrorCode;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustls::{ServerConfig, ServerConnection};
@@ -22,7 +23,6 @@ use tokio::time::Instant;
 
 use super::Counters;
 use crate::grpc::canned::{Canned, CannedConnection};
-use crate::grpc::h2::ErrorCode;
 
 /// What the poller says when the mailbox has something. Connections are numbered from 0.
 const MAIL: u64 = u64::MAX;

@@ -1,4 +1,4 @@
-use plimsoll_protocols::grpc::hpack::Encoder;
+use plimsoll_wire::hpack::Encoder;
 
 use super::super::Verdict;
 use super::*;

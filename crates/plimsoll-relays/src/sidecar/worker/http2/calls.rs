@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::grpc::h2::{ErrorCode, Violation};
+use plimsoll_wire::http2::{ErrorCode, Violation};
 
 use super::super::super::count;
 use super::super::super::http2::{End, Exchange, Fields, Queue, Side, Verdict, Way};

@@ -2,7 +2,7 @@
 //! when a connection leaves or is lost.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::grpc::h2::ErrorCode;
+use plimsoll_wire::http2::ErrorCode;
 
 use super::super::super::count;
 use super::super::super::http2::{End, Side, Way};

@@ -2,7 +2,7 @@
 //! opcodes, close codes, sizes, each in every split.
 
 use super::*;
-use crate::session::websocket::{put_frame, put_masked};
+use crate::websocket::{put_frame, put_masked};
 
 const MASK: [u8; 4] = [0xa1, 0x02, 0x33, 0xfe];
 

@@ -1,0 +1,9 @@
+//! The wire formats that several protocols and relays share: HTTP/2 frames, HPACK and
+//! WebSocket.
+//!
+//! Bytes in, messages out, and back: no socket, no task, no clock, and no knowledge of
+//! who calls. Drivers, reference servers, the sidecar and the gateway stand on it.
+
+pub mod hpack;
+pub mod http2;
+pub mod websocket;
