@@ -3,9 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::session::http::{Answer, AnswerReader, NotAnAnswer, answer_to_upgrade};
+use plimsoll_protocols::session::http::{Answer, AnswerReader};
+use plimsoll_wire::http1::Http1Error;
+use plimsoll_wire::websocket::UpgradeAnswer;
 
-fn first(bytes: &[u8], step: usize) -> Result<Option<Answer>, NotAnAnswer> {
+const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+
+fn first(bytes: &[u8], step: usize) -> Result<Option<Answer>, Http1Error> {
     let mut reader = AnswerReader::default();
     for piece in bytes.chunks(step) {
         if let Some(answer) = reader.read(piece)? {
@@ -13,7 +17,7 @@ fn first(bytes: &[u8], step: usize) -> Result<Option<Answer>, NotAnAnswer> {
             return Ok(Some(answer));
         }
     }
-    Ok(None)
+    reader.end()
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -22,14 +26,15 @@ fuzz_target!(|input: &[u8]| {
     };
     let whole = first(bytes, bytes.len().max(1));
     let split = first(bytes, usize::from(*step).max(1));
-    // What is wrong may be seen before the rest has come, and the rest may be wrong too.
-    match (&whole, &split) {
-        (Ok(Some(whole)), _) => assert_eq!(split.as_ref(), Ok(&Some(whole.clone()))),
-        (_, Ok(Some(split))) => panic!("{split:?} in pieces only"),
-        _ => {}
+    assert_eq!(whole.is_ok(), split.is_ok());
+    if let Ok(whole) = whole {
+        assert_eq!(split, Ok(whole));
     }
-    if let Ok(Some((size, problem))) = answer_to_upgrade(bytes, "dGhlIHNhbXBsZSBub25jZQ==") {
-        assert!(size <= bytes.len());
-        assert!(problem.is_some() || bytes.starts_with(b"HTTP/1."));
+    if let Ok(Some(answer)) = UpgradeAnswer::parse(bytes, KEY) {
+        assert!(answer.size <= bytes.len());
+        assert!(answer.problem.is_some() || answer.status == 101);
+        // Not a byte less makes it whole.
+        let less = UpgradeAnswer::parse(&bytes[..answer.size - 1], KEY);
+        assert!(!matches!(less, Ok(Some(_))));
     }
 });

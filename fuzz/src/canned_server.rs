@@ -41,7 +41,8 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut sent = &out[..];
-    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits") {
+    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits")
+    {
         Frame::parse(head, payload).expect("only good frames are sent");
     }
     assert!(sent.is_empty(), "only whole frames are sent");

@@ -101,7 +101,8 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let mut sent = out
         .strip_prefix(http2::PREFACE)
         .expect("the preface comes first");
-    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits") {
+    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits")
+    {
         Frame::parse(head, payload).expect("only good frames are sent");
     }
     assert!(sent.is_empty(), "only whole frames are sent");

@@ -21,6 +21,7 @@ use std::time::Duration;
 pub use balancer::Balancer;
 pub use limits::Limits;
 use plimsoll_model::input;
+use plimsoll_wire::http1::{FieldSpace, ResponseHead, put_request};
 pub use process::{Process, ProcessError};
 use serde::{Deserialize, Serialize};
 
@@ -419,15 +420,23 @@ pub fn ask_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::Re
         return Ok(());
     };
     stream.set_read_timeout(Some(limit))?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut answer = [0u8; 12];
-    stream.read_exact(&mut answer)?;
-    match &answer[9..] {
-        b"200" => Ok(()),
-        status => Err(io::Error::other(format!(
-            "GET {path} was answered {}",
-            String::from_utf8_lossy(status)
-        ))),
+    let mut request = Vec::new();
+    let fields = [("Host", host), ("Connection", "close")];
+    put_request(&mut request, "GET", path, &fields);
+    stream.write_all(&request)?;
+    let (mut answer, mut piece) = (Vec::new(), [0; 1024]);
+    loop {
+        let got = stream.read(&mut piece)?;
+        answer.extend_from_slice(&piece[..got]);
+        let mut space = FieldSpace::new();
+        let head = ResponseHead::parse_final(&answer, &mut space).map_err(io::Error::other)?;
+        return match head.map(|head| head.status) {
+            None if got > 0 => continue,
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(200) => Ok(()),
+            Some(status) => Err(io::Error::other(format!(
+                "GET {path} was answered {status}"
+            ))),
+        };
     }
 }

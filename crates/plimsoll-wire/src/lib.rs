@@ -1,9 +1,10 @@
-//! The wire formats that several protocols and relays share: HTTP/2 frames, HPACK and
-//! WebSocket.
+//! The wire formats that several protocols and relays share: HTTP/1.1, HTTP/2 frames, HPACK
+//! and WebSocket.
 //!
 //! Bytes in, messages out, and back: no socket, no task, no clock, and no knowledge of
 //! who calls. Drivers, reference servers, the sidecar and the gateway stand on it.
 
 pub mod hpack;
+pub mod http1;
 pub mod http2;
 pub mod websocket;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
-
-use super::http1::{Answer, AnswerError, Answers};
+use plimsoll_wire::http1::{Http1Error, Response, Responses, put_request};
 
 /// What to fetch.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +40,16 @@ impl FetchProtocol {
             Some(1) => "close",
             _ => "keep-alive",
         };
-        let request = format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plimsoll\r\nAccept: */*\r\nConnection: {connection}\r\n\r\n",
-            fetch.path, fetch.host
-        );
+        let fields = [
+            ("Host", fetch.host),
+            ("User-Agent", "plimsoll"),
+            ("Accept", "*/*"),
+            ("Connection", connection),
+        ];
+        let mut request = Vec::new();
+        put_request(&mut request, "GET", fetch.path, &fields);
         FetchProtocol(Arc::new(Prepared {
-            request: request.into_bytes(),
+            request,
             path: fetch.path.to_owned(),
             size: fetch.size,
             per_connection: fetch.per_connection.unwrap_or(u32::MAX),
@@ -69,7 +72,7 @@ impl Protocol for FetchProtocol {
             draining: false,
             fetched: 0,
             call: None,
-            answers: Answers::default(),
+            answers: Responses::new(u64::MAX),
         }
     }
 }
@@ -88,11 +91,11 @@ pub struct FetchDriver {
     draining: bool,
     fetched: u32,
     call: Option<InFlight>,
-    answers: Answers,
+    answers: Responses,
 }
 
 impl FetchDriver {
-    fn ended(&mut self, answer: &Answer, events: &mut Vec<Event>) {
+    fn ended(&mut self, answer: &Response, events: &mut Vec<Event>) {
         let Some(InFlight { call, first_byte }) = self.call.take() else {
             return;
         };
@@ -107,7 +110,7 @@ impl FetchDriver {
         }));
     }
 
-    fn judge(&self, answer: &Answer, events: &mut Vec<Event>) -> Outcome {
+    fn judge(&self, answer: &Response, events: &mut Vec<Event>) -> Outcome {
         let (outcome, text) = if answer.status != 200 {
             let text = format!(
                 "{}: {} {}",
@@ -128,11 +131,11 @@ impl FetchDriver {
     }
 }
 
-fn broken(e: &AnswerError) -> ProtocolError {
+fn broken(e: &Http1Error) -> ProtocolError {
     let outcome = match e {
-        AnswerError::Short { .. } | AnswerError::EndedInChunks { .. } => Outcome::BodyLength,
-        AnswerError::EndedInHead => Outcome::ConnectionClosed,
-        AnswerError::Head(_) | AnswerError::HeadTooLong | AnswerError::Switching => {
+        Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
+        Http1Error::EndedInHead => Outcome::ConnectionClosed,
+        Http1Error::Head(_) | Http1Error::HeadTooLong(_) | Http1Error::Switching => {
             Outcome::ProtocolError
         }
         _ => Outcome::BadAnswer,
@@ -200,7 +203,8 @@ impl Driver for FetchDriver {
                     });
                 }
             }
-            let (taken, answer) = self.answers.take(bytes).map_err(|e| broken(&e))?;
+            let taken = self.answers.take(bytes, |_| ());
+            let (taken, answer) = taken.map_err(|e| broken(&e))?;
             bytes = &bytes[taken..];
             if let Some(answer) = answer {
                 self.ended(&answer, events);

@@ -3,7 +3,6 @@
 //! [`FetchProtocol`] is the client side, `target` the file server.
 
 mod driver;
-pub mod http1;
 #[cfg(feature = "targets")]
 pub mod target;
 

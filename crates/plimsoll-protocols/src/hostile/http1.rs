@@ -157,7 +157,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new(
         "http-1xx-flood",
         "100 Continue without end",
-        O::DeadlineExceeded,
+        O::ProtocolError,
         |p| floods(p, b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
     ),
     Behaviour::new("http-1xx", "103 before a good answer", O::Ok, |p| {

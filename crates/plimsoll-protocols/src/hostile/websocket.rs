@@ -6,6 +6,7 @@
 use std::io;
 
 use plimsoll_model::Outcome as O;
+use plimsoll_wire::http1::{FieldSpace, Framing, RequestHead};
 use plimsoll_wire::websocket::{Opcode, accept_key, put_frame, put_masked};
 
 use super::{Behaviour, Peer};
@@ -65,20 +66,16 @@ fn switching(accept: &str) -> String {
 fn session(peer: &mut Peer, acts: Acts) -> io::Result<()> {
     loop {
         let head = peer.take_until(b"\r\n\r\n")?;
-        let head = String::from_utf8_lossy(&head).into_owned();
-        let field = |name: &str| {
-            head.lines().find_map(|line| {
-                let (key, value) = line.split_once(':')?;
-                key.eq_ignore_ascii_case(name).then(|| value.trim())
-            })
-        };
-        let body = field("content-length")
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(0);
-        peer.take(body)?;
-        let path = head.split(' ').nth(1).unwrap_or_default();
-        if let Some(key) = field("sec-websocket-key") {
-            (acts.upgrade)(peer, &accept_key(key.as_bytes()))?;
+        let mut space = FieldSpace::new();
+        let head = RequestHead::parse(&head, head.len(), &mut space);
+        let head = head.map_err(io::Error::other)?;
+        let head = head.ok_or(io::ErrorKind::InvalidData)?;
+        if let Framing::Length(length) = head.body {
+            peer.take(length as usize)?;
+        }
+        let path = head.target;
+        if let Some(key) = head.fields.values("sec-websocket-key").next() {
+            (acts.upgrade)(peer, &accept_key(key))?;
             let session = path.split('?').next().unwrap_or_default();
             peer.await_run(session.rsplit('/').next().unwrap_or_default());
             (acts.stream)(peer)?;

@@ -265,8 +265,7 @@ impl Script for Session {
             self.socket = Socket::Upgrading;
             self.reader = Reader::new(Role::Client, MOST_FRAME);
             self.upgrade = Vec::new();
-            let request = self.upgrade_request();
-            turn.out(SOCKET).extend_from_slice(request.as_bytes());
+            self.put_upgrade(turn.out(SOCKET));
         }
     }
 
@@ -275,9 +274,7 @@ impl Script for Session {
             match self.answer.read(bytes) {
                 Ok(None) => {}
                 Ok(Some(answer)) => self.answered(&answer, now, turn),
-                Err(e) => {
-                    self.api_failed(Outcome::BadAnswer, &e.0, now, turn);
-                }
+                Err(e) => self.api_failed(Outcome::BadAnswer, &e.to_string(), now, turn),
             }
         } else if self.socket == Socket::Upgrading {
             self.upgraded(bytes, now, turn);
@@ -294,9 +291,14 @@ impl Script for Session {
         let closed = self.api == Api::Up && outcome == Outcome::ConnectionClosed;
         self.api = Api::Down;
         let begun = self.answer.has_begun();
+        let ended = self.answer.end();
         self.answer.clear();
         if self.request.is_none() {
             return;
+        }
+        // An answer without a length ends with its connection.
+        if closed && let Ok(Some(answer)) = ended {
+            return self.answered(&answer, now, turn);
         }
         // A kept connection that the server closes just then took no request. After a reset
         // that is not known, and a run must not be asked for twice.

@@ -1,16 +1,16 @@
 //! The HTTP/1.1 request that opens a connection, and the answer that is not 101.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::net::IpAddr;
 
 use plimsoll_protocols::serving::Peer;
+use plimsoll_wire::http1::{FieldSpace, Framing, Http1Error, RequestHead, put_response};
 use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
 
 use super::stream::Stream;
 use crate::metrics::CONTENT_TYPE;
 
 const MOST_HEAD: usize = 16 * 1024;
-const MOST_HEADERS: usize = 64;
 /// The subprotocol by which a browser hands its token over: `bearer, TOKEN`.
 const BEARER: &str = "bearer";
 
@@ -37,8 +37,8 @@ pub(super) struct Request {
     pub(super) path: String,
     query: String,
     headers: Vec<(String, Vec<u8>)>,
-    /// HTTP/1.1 or later.
-    modern: bool,
+    is_1_1: bool,
+    has_body: bool,
     /// What came after the head: a client must not send before it is answered.
     early: bool,
 }
@@ -51,7 +51,7 @@ pub(super) struct Answer {
     /// client sent.
     pub(super) reason: &'static str,
     kind: &'static str,
-    extra: &'static str,
+    extra: &'static [(&'static str, &'static str)],
     body: String,
 }
 
@@ -61,7 +61,7 @@ impl Answer {
             status,
             reason: "",
             kind: "application/json",
-            extra: "",
+            extra: &[],
             body: body.to_owned(),
         }
     }
@@ -71,17 +71,17 @@ impl Answer {
             status: 200,
             reason: "",
             kind: CONTENT_TYPE,
-            extra: "",
+            extra: &[],
             body,
         }
     }
 
     pub(super) fn refusal(status: u16, reason: &'static str, explanation: &str) -> Answer {
-        let extra = match status {
-            401 => "WWW-Authenticate: Bearer\r\n",
-            426 => "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
-            503 => "Retry-After: 1\r\n",
-            _ => "",
+        let extra: &[_] = match status {
+            401 => &[("WWW-Authenticate", "Bearer")],
+            426 => &[("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")],
+            503 => &[("Retry-After", "1")],
+            _ => &[],
         };
         Answer {
             status,
@@ -93,24 +93,14 @@ impl Answer {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let phrase = match self.status {
-            200 => "OK",
-            400 => "Bad Request",
-            401 => "Unauthorized",
-            403 => "Forbidden",
-            404 => "Not Found",
-            405 => "Method Not Allowed",
-            426 => "Upgrade Required",
-            431 => "Request Header Fields Too Large",
-            503 => "Service Unavailable",
-            _ => "",
-        };
-        let (kind, extra, length) = (self.kind, self.extra, self.body.len());
-        format!(
-            "HTTP/1.1 {} {phrase}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{extra}Connection: close\r\n\r\n{}",
-            self.status, self.body
-        )
-        .into_bytes()
+        let length = self.body.len().to_string();
+        let mut fields = vec![("Content-Type", self.kind), ("Content-Length", &*length)];
+        fields.extend(self.extra);
+        fields.push(("Connection", "close"));
+        let mut out = Vec::new();
+        put_response(&mut out, self.status, &fields);
+        out.extend_from_slice(self.body.as_bytes());
+        out
     }
 }
 
@@ -124,20 +114,21 @@ pub(super) struct Upgrade {
 impl Upgrade {
     /// The answer 101.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut text = String::with_capacity(192);
-        text.push_str(
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
-        );
-        // Writing to a string does not fail.
-        let _ = write!(text, "Sec-WebSocket-Accept: {}\r\n", self.accept);
+        let extension = self.deflate.as_ref().map(Deflate::answer);
+        let mut fields = vec![
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", &*self.accept),
+        ];
         if self.bearer {
-            let _ = write!(text, "Sec-WebSocket-Protocol: {BEARER}\r\n");
+            fields.push(("Sec-WebSocket-Protocol", BEARER));
         }
-        if let Some(deflate) = &self.deflate {
-            let _ = write!(text, "Sec-WebSocket-Extensions: {}\r\n", deflate.answer());
+        if let Some(extension) = &extension {
+            fields.push(("Sec-WebSocket-Extensions", extension));
         }
-        text.push_str("\r\n");
-        text.into_bytes()
+        let mut out = Vec::with_capacity(192);
+        put_response(&mut out, 101, &fields);
+        out
     }
 }
 
@@ -147,15 +138,8 @@ impl Request {
         let mut head = Vec::with_capacity(1024);
         let mut piece = [0; 1024];
         loop {
-            if let Some(request) = Request::parse(&head)? {
+            if let Some(request) = Request::parse(&head).map_err(Some)? {
                 return Ok(request);
-            }
-            if head.len() >= MOST_HEAD {
-                return Err(Some(Answer::refusal(
-                    431,
-                    "head_too_large",
-                    "the request's head is over 16 KiB",
-                )));
             }
             match stream.read(&mut piece).await {
                 Ok(0) | Err(_) => return Err(None),
@@ -164,32 +148,29 @@ impl Request {
         }
     }
 
-    fn parse(head: &[u8]) -> Result<Option<Request>, Option<Answer>> {
-        let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
-        let mut parsed = httparse::Request::new(&mut headers);
-        let length = match parsed.parse(head) {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) => return Ok(None),
-            Err(e) => {
-                return Err(Some(Answer::refusal(
-                    400,
-                    "malformed",
-                    &format!("not an HTTP/1.1 request: {e}"),
-                )));
+    fn parse(bytes: &[u8]) -> Result<Option<Request>, Answer> {
+        let mut space = FieldSpace::new();
+        let head = RequestHead::parse(bytes, MOST_HEAD, &mut space).map_err(|e| match e {
+            Http1Error::HeadTooLong(_) => {
+                Answer::refusal(431, "head_too_large", "the request's head is over 16 KiB")
             }
+            e => Answer::refusal(400, "malformed", &e.to_string()),
+        })?;
+        let Some(head) = head else {
+            return Ok(None);
         };
-        let target = parsed.path.unwrap_or_default();
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (path, query) = head.target.split_once('?').unwrap_or((head.target, ""));
         Ok(Some(Request {
-            method: parsed.method.unwrap_or_default().to_owned(),
+            method: head.method.to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
-            modern: parsed.version == Some(1),
-            early: head.len() > length,
-            headers: parsed
-                .headers
+            is_1_1: head.is_1_1,
+            has_body: head.body != Framing::Length(0),
+            early: bytes.len() > head.size,
+            headers: head
+                .fields
                 .iter()
-                .map(|h| (h.name.to_ascii_lowercase(), h.value.to_vec()))
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec()))
                 .collect(),
         }))
     }
@@ -286,7 +267,7 @@ impl Request {
                 "a WebSocket is opened with GET",
             ));
         }
-        if !self.modern || !self.has("connection", "upgrade") || !self.has("upgrade", "websocket") {
+        if !self.is_1_1 || !self.has("connection", "upgrade") || !self.has("upgrade", "websocket") {
             return Err(Answer::refusal(426, "no_upgrade", "this is a WebSocket"));
         }
         // RFC 9112 §3.2; of two names a proxy may have believed the other one.
@@ -294,8 +275,7 @@ impl Request {
             return Err(Answer::refusal(400, "host", "exactly one Host is needed"));
         }
         // What follows would be a body to one, and frames to another.
-        let empty = self.list("content-length").all(|length| length == "0");
-        if self.count("transfer-encoding") > 0 || !empty {
+        if self.has_body {
             return Err(Answer::refusal(400, "body", "an upgrade has no body"));
         }
         if !self.has("sec-websocket-version", "13") {

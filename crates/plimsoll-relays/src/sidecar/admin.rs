@@ -13,6 +13,7 @@ use std::time::Duration;
 use plimsoll_engine::address::socket_address;
 use plimsoll_engine::clock::Clock;
 use plimsoll_engine::{Address, defect};
+use plimsoll_wire::http1::{FieldSpace, RequestHead, put_response};
 use socket2::{Domain, Socket, Type};
 
 use super::SidecarError;
@@ -23,7 +24,6 @@ use crate::metrics::CONTENT_TYPE;
 /// For a request, and for each write of its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_HEAD: usize = 8 << 10;
-const MAX_HEADERS: usize = 64;
 /// How long an upstream may take to take a connection. Whoever asks waits for it.
 const TRIED_FOR: Duration = Duration::from_millis(500);
 
@@ -54,22 +54,23 @@ fn answer(mut stream: TcpStream, metrics: &Metrics, names: &Names, stopping: boo
     };
     let plain = |status, body: &str| (status, "text/plain; charset=utf-8", body.to_owned());
     let (status, kind, body) = match path.as_str() {
-        "/metrics" => ("200 OK", CONTENT_TYPE, metrics.text()),
-        "/ready" if stopping => plain("503 Service Unavailable", "draining\n"),
+        "/metrics" => (200, CONTENT_TYPE, metrics.text()),
+        "/ready" if stopping => plain(503, "draining\n"),
         "/ready" => match without_upstream(metrics, names) {
-            None => plain("200 OK", "ready\n"),
-            Some(route) => plain(
-                "503 Service Unavailable",
-                &format!("route {route}: no upstream can be reached\n"),
-            ),
+            None => plain(200, "ready\n"),
+            Some(route) => plain(503, &format!("route {route}: no upstream can be reached\n")),
         },
-        _ => plain("404 Not Found", "ask for /metrics or /ready\n"),
+        _ => plain(404, "ask for /metrics or /ready\n"),
     };
-    let _ = write!(
-        stream,
-        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
+    let fields = [
+        ("content-type", kind),
+        ("content-length", &*body.len().to_string()),
+        ("connection", "close"),
+    ];
+    let mut out = Vec::new();
+    put_response(&mut out, status, &fields);
+    out.extend_from_slice(body.as_bytes());
+    let _ = stream.write_all(&out);
 }
 
 /// The path of a request whose whole head has come; `None`: it has not, or is none.
@@ -78,7 +79,7 @@ fn read_path(stream: &mut TcpStream) -> Option<String> {
     let end = clock.now() + PATIENCE;
     let mut head = Vec::new();
     let mut piece = [0; 1024];
-    while head.len() < MAX_HEAD {
+    loop {
         let left = end.duration_since(clock.now());
         // A timeout of nothing would be none at all.
         stream
@@ -86,16 +87,14 @@ fn read_path(stream: &mut TcpStream) -> Option<String> {
             .ok()?;
         let got = stream.read(&mut piece).ok().filter(|got| *got > 0)?;
         head.extend_from_slice(&piece[..got]);
-        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut request = httparse::Request::new(&mut headers);
-        if request.parse(&head).ok()?.is_complete() {
-            return request.path.map(str::to_owned);
+        let mut space = FieldSpace::new();
+        if let Some(request) = RequestHead::parse(&head, MAX_HEAD, &mut space).ok()? {
+            return Some(request.target.to_owned());
         }
         if clock.now() >= end {
-            break;
+            return None;
         }
     }
-    None
 }
 
 /// A route that none of its upstreams would take a call from. An upstream is alive when a

@@ -7,12 +7,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_protocols::session::http::answer_to_upgrade;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_wire::websocket::{
-    FrameHead, Message, Opcode, Reader, Role, accept_key, client_key, close_payload, put_frame,
-    put_masked,
+    FrameHead, Message, Opcode, Reader, Role, UpgradeAnswer, accept_key, client_key, close_payload,
+    put_frame, put_masked,
 };
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -406,8 +405,9 @@ async fn the_gateway_meets_every_case() {
             while !head.ends_with(b"\r\n\r\n") {
                 assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
             }
-            let opened = answer_to_upgrade(&head, "dGhlIHNhbXBsZSBub25jZQ==");
-            assert_eq!(opened, Ok(Some((head.len(), None))));
+            let opened = UpgradeAnswer::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==");
+            let opened = opened.unwrap().unwrap();
+            assert_eq!((opened.size, opened.problem), (head.len(), None));
             check(&mut stream, case, piece, true).await;
         }
     }
@@ -439,9 +439,9 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut input = Vec::new();
     let head = loop {
-        if let Some((size, problem)) = answer_to_upgrade(&input, &key).unwrap() {
-            assert_eq!(problem, None);
-            break size;
+        if let Some(opened) = UpgradeAnswer::parse(&input, &key).unwrap() {
+            assert_eq!(opened.problem, None);
+            break opened.size;
         }
         assert_ne!(stream.read_buf(&mut input).await.unwrap(), 0, "{path}");
     };

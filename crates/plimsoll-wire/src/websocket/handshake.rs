@@ -1,8 +1,10 @@
-//! The key of the opening handshake (RFC 6455 §4.2.2).
+//! The opening handshake (RFC 6455 §4): its key, and the answer that a client accepts.
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+
+use crate::http1::{FieldSpace, Http1Error, ResponseHead};
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -28,9 +30,110 @@ pub fn is_client_key(key: &[u8]) -> bool {
             .is_ok_and(|decoded| decoded.len() == 16)
 }
 
+/// The answer to an upgrade.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpgradeAnswer {
+    pub status: u16,
+    /// Bytes of its head; what follows are frames, where there is no problem.
+    pub size: usize,
+    /// Why it opens no WebSocket.
+    pub problem: Option<String>,
+}
+
+impl UpgradeAnswer {
+    /// The answer at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
+    /// `None` until its head is whole.
+    ///
+    /// # Errors
+    /// What is not an HTTP/1.1 answer.
+    pub fn parse(bytes: &[u8], key: &str) -> Result<Option<UpgradeAnswer>, Http1Error> {
+        let mut space = FieldSpace::new();
+        let head = ResponseHead::parse_final(bytes, &mut space)?;
+        Ok(head.map(|head| UpgradeAnswer {
+            status: head.status,
+            size: head.size,
+            problem: problem(&head, key),
+        }))
+    }
+}
+
+/// RFC 6455 §4.1. No extension and no subprotocol is ever offered.
+fn problem(head: &ResponseHead<'_, '_>, key: &str) -> Option<String> {
+    if head.status != 101 {
+        return Some(format!("the answer to the upgrade was {}", head.status));
+    }
+    let fields = head.fields;
+    let problem = if !fields.lists("upgrade", "websocket") {
+        "no Upgrade: websocket"
+    } else if !fields.lists("connection", "upgrade") {
+        "no Connection: Upgrade"
+    } else {
+        let mut accepts = fields.values("sec-websocket-accept");
+        let offered = |name: &'static str| fields.values(name).next().is_some();
+        match (accepts.next(), accepts.next()) {
+            (None, _) => "no Sec-WebSocket-Accept",
+            (Some(accept), None) if accept == accept_key(key.as_bytes()).as_bytes() => {
+                if offered("sec-websocket-extensions") {
+                    "a Sec-WebSocket-Extensions that was not offered"
+                } else if offered("sec-websocket-protocol") {
+                    "a Sec-WebSocket-Protocol that was not offered"
+                } else {
+                    return None;
+                }
+            }
+            _ => "the wrong Sec-WebSocket-Accept",
+        }
+    };
+    Some(format!("the answer to the upgrade has {problem}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_right_answer_opens_a_websocket() {
+        const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
+        let whole = [
+            ("Upgrade", "websocket"),
+            ("Connection", "keep-alive, Upgrade"),
+            ("Sec-WebSocket-Accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+        ];
+        let problem = |status: u16, headers: &[(&str, &str)]| {
+            let lines: String = headers
+                .iter()
+                .map(|(name, value)| format!("{name}: {value}\r\n"))
+                .collect();
+            let text = format!("HTTP/1.1 103 Y\r\n\r\nHTTP/1.1 {status} X\r\n{lines}\r\n");
+            for end in 0..text.len() {
+                let part = UpgradeAnswer::parse(&text.as_bytes()[..end], KEY);
+                assert_eq!(part, Ok(None));
+            }
+            let answer = UpgradeAnswer::parse(text.as_bytes(), KEY).unwrap().unwrap();
+            assert_eq!((answer.status, answer.size), (status, text.len()));
+            answer.problem
+        };
+        assert_eq!(problem(101, &whole), None);
+        assert!(problem(200, &whole).unwrap().ends_with("was 200"));
+        for left_out in 0..whole.len() {
+            let mut headers = whole.to_vec();
+            headers.remove(left_out);
+            let text = problem(101, &headers).unwrap();
+            assert!(text.contains(whole[left_out].0), "{text}");
+        }
+        for (name, value) in [
+            ("Sec-WebSocket-Extensions", "permessage-deflate"),
+            ("Sec-WebSocket-Protocol", "chat"),
+            ("Sec-WebSocket-Accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+        ] {
+            let mut headers = whole.to_vec();
+            headers.push((name, value));
+            assert!(problem(101, &headers).unwrap().contains(name));
+        }
+        let mut wrong = whole;
+        wrong[2].1 = "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=";
+        assert!(problem(101, &wrong).unwrap().contains("wrong"));
+    }
 
     #[test]
     fn example_of_the_rfc() {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use plimsoll_wire::http1::{FieldSpace, Framing, RequestHead, put_response};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
@@ -45,9 +46,10 @@ where
             match parse(&input) {
                 Err(()) => {
                     counters.refused.fetch_add(1, Ordering::Relaxed);
-                    let _ = io
-                        .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                        .await;
+                    let fields = [("Content-Length", "0"), ("Connection", "close")];
+                    output.clear();
+                    put_response(&mut output, 400, &fields);
+                    let _ = io.write_all(&output).await;
                     let _ = io.shutdown().await;
                     return Err(io::Error::other("not a request that this server takes"));
                 }
@@ -96,40 +98,23 @@ where
 
 /// A whole request at the beginning of `input`, and its length.
 fn parse(input: &[u8]) -> Result<Option<(usize, Asked)>, ()> {
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut request = httparse::Request::new(&mut headers);
-    let length = match request.parse(input).map_err(|_| ())? {
-        httparse::Status::Complete(length) => length,
-        httparse::Status::Partial if input.len() < MOST_HEAD => return Ok(None),
-        httparse::Status::Partial => return Err(()),
+    let mut space = FieldSpace::new();
+    let head = RequestHead::parse(input, MOST_HEAD, &mut space).map_err(|_| ())?;
+    let Some(head) = head else {
+        return Ok(None);
     };
-    let mut keep = request.version == Some(1);
-    for header in request.headers.iter() {
-        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
-        if is("connection") {
-            let value = header.value.trim_ascii();
-            if value.eq_ignore_ascii_case(b"close") {
-                keep = false;
-            } else if value.eq_ignore_ascii_case(b"keep-alive") {
-                keep = true;
-            }
-        }
-        // A request with a body is not for this server.
-        if is("transfer-encoding") || (is("content-length") && header.value != b"0") {
-            return Err(());
-        }
+    // A request with a body is not for this server.
+    if head.body != Framing::Length(0) {
+        return Err(());
     }
-    let method = request.method.unwrap_or_default();
-    Ok(Some((
-        length,
-        Asked {
-            path: request.path.unwrap_or_default().to_owned(),
-            too_early: false,
-            refused: !matches!(method, "GET" | "HEAD"),
-            head_only: method == "HEAD",
-            keep,
-        },
-    )))
+    let asked = Asked {
+        path: head.target.to_owned(),
+        too_early: false,
+        refused: !matches!(head.method, "GET" | "HEAD"),
+        head_only: head.method == "HEAD",
+        keep: !head.closes,
+    };
+    Ok(Some((head.size, asked)))
 }
 
 async fn answer<I: AsyncWrite + Unpin>(
@@ -145,25 +130,24 @@ async fn answer<I: AsyncWrite + Unpin>(
         content.find(&asked.path)
     };
     let (status, mut body) = match body {
-        Some(body) => ("200 OK", body),
-        None if asked.too_early => ("425 Too Early", Body::Made(0)),
-        None if asked.refused => ("405 Method Not Allowed", Body::Made(0)),
-        None => ("404 Not Found", Body::Made(0)),
+        Some(body) => (200, body),
+        None if asked.too_early => (425, Body::Made(0)),
+        None if asked.refused => (405, Body::Made(0)),
+        None => (404, Body::Made(0)),
     };
-    let count = if status == "200 OK" {
+    let count = if status == 200 {
         &counters.served
     } else {
         &counters.refused
     };
     count.fetch_add(1, Ordering::Relaxed);
     let connection = if asked.keep { "keep-alive" } else { "close" };
-    output.extend_from_slice(
-        format!(
-            "HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Type: application/octet-stream\r\nConnection: {connection}\r\n\r\n",
-            body.length()
-        )
-        .as_bytes(),
-    );
+    let fields = [
+        ("Content-Length", &*body.length().to_string()),
+        ("Content-Type", "application/octet-stream"),
+        ("Connection", connection),
+    ];
+    put_response(output, status, &fields);
     if asked.head_only {
         io.write_all(output).await?;
         return io.flush().await;

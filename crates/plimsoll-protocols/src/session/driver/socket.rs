@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use plimsoll_engine::script::Turn;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::http1::put_request;
 use plimsoll_wire::websocket::{
-    Message, Opcode, Reader, Role, Violation, client_key, close_payload, code, put_masked,
+    Message, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key, close_payload, code,
+    put_masked,
 };
 
 use super::{Request, SOCKET, Session, Socket};
-use crate::session::http::Head;
 
 impl Session {
     pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {
@@ -19,7 +20,7 @@ impl Session {
         turn.connect(SOCKET);
     }
 
-    pub(super) fn upgrade_request(&mut self) -> String {
+    pub(super) fn put_upgrade(&mut self, out: &mut Vec<u8>) {
         let mut query = String::new();
         if self.lost_at != Time::NEVER {
             query = format!("?after={}", self.account.last);
@@ -34,29 +35,33 @@ impl Session {
         self.nonce[8..].copy_from_slice(&low.to_ne_bytes());
         let key = client_key(&self.nonce);
         let options = &self.options;
-        format!(
-            "GET /{}/ws/{}{query} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\n\
-             Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\
-             Authorization: Bearer {}\r\n\r\n",
-            options.agent, self.session, options.socket_host, self.token
-        )
+        let target = format!("/{}/ws/{}{query}", options.agent, self.session);
+        let fields = [
+            ("Host", &*options.socket_host),
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", &key),
+            ("Authorization", &format!("Bearer {}", self.token)),
+        ];
+        put_request(out, "GET", &target, &fields);
     }
 
     pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
         self.upgrade.extend_from_slice(bytes);
-        let head = match Head::parse(&self.upgrade) {
+        let answer = match UpgradeAnswer::parse(&self.upgrade, &client_key(&self.nonce)) {
             Ok(None) => return,
-            Ok(Some(head)) => head,
+            Ok(Some(answer)) => answer,
             Err(e) => {
-                turn.detail(Outcome::SocketRefused, &e.0);
+                turn.detail(Outcome::SocketRefused, &e.to_string());
                 turn.close(SOCKET);
                 return self.socket_lost(Outcome::SocketRefused, now, turn);
             }
         };
-        if let Some(text) = head.not_a_websocket(&client_key(&self.nonce)) {
-            let denied = matches!(head.status, 401 | 403);
+        if let Some(text) = answer.problem {
+            let denied = matches!(answer.status, 401 | 403);
             // Something else is there, and will be when it is asked again.
-            let elsewhere = matches!(head.status, 404 | 405 | 426) && self.opened_ns == 0;
+            let elsewhere = matches!(answer.status, 404 | 405 | 426) && self.opened_ns == 0;
             let outcome = if denied {
                 Outcome::SocketDenied
             } else {
@@ -86,7 +91,7 @@ impl Session {
             turn.time(TimeMeasure::Reconnect, now.since(self.lost_at));
         }
         let gathered = std::mem::take(&mut self.upgrade);
-        let rest = &gathered[head.size..];
+        let rest = &gathered[answer.size..];
         if self.query.is_none() && self.request.is_none() && self.next_at == Time::NEVER {
             // The first query, or one that waited for the socket.
             self.ask(now, turn);

@@ -1,0 +1,261 @@
+//! The heads of messages, and how the bodies after them are delimited (RFC 9112, 2 to 6).
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, ParserConfig, Status};
+
+use super::{Http1Error, MAX_FIELDS};
+
+/// Where a head's fields are put, so that reading one allocates nothing.
+pub struct FieldSpace<'b>([MaybeUninit<Header<'b>>; MAX_FIELDS]);
+
+impl FieldSpace<'_> {
+    pub fn new() -> Self {
+        FieldSpace([const { MaybeUninit::uninit() }; MAX_FIELDS])
+    }
+}
+
+impl Default for FieldSpace<'_> {
+    fn default() -> Self {
+        FieldSpace::new()
+    }
+}
+
+/// How a body is delimited (RFC 9112, 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// By its length. Bytes.
+    Length(u64),
+    Chunked,
+    /// By the end of the connection. Answers only.
+    UntilClose,
+}
+
+/// The fields of a head, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'h, 'b>(&'h [Header<'b>]);
+
+impl<'h, 'b> Fields<'h, 'b> {
+    /// Names as they were written, and values without the blanks around them.
+    pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> + 'h {
+        let fields = self.0.iter();
+        fields.map(|field| (field.name, field.value.trim_ascii()))
+    }
+
+    /// The values of every field of this name.
+    pub fn values(self, name: &'h str) -> impl Iterator<Item = &'b [u8]> + 'h {
+        self.iter()
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    /// Whether a field of this name lists `token` (RFC 9110, 5.6.1).
+    pub fn lists(self, name: &'h str, token: &str) -> bool {
+        self.values(name).any(|value| lists(value, token))
+    }
+}
+
+fn lists(value: &[u8], token: &str) -> bool {
+    items(value).any(|item| item.eq_ignore_ascii_case(token.as_bytes()))
+}
+
+fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|b| *b == b',').map(<[u8]>::trim_ascii)
+}
+
+/// A request's head.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'h, 'b> {
+    pub method: &'b str,
+    /// The request target, as it was sent (RFC 9112, 3.2).
+    pub target: &'b str,
+    /// HTTP/1.1, and not 1.0.
+    pub is_1_1: bool,
+    /// Bytes of the head.
+    pub size: usize,
+    pub body: Framing,
+    /// The client wants no further answer over this connection (RFC 9112, 9.3).
+    pub closes: bool,
+    pub fields: Fields<'h, 'b>,
+}
+
+impl<'h, 'b> RequestHead<'h, 'b> {
+    /// The head at the beginning of `bytes`; `None` until it is whole. `max`: its size at most.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that it is over `max` bytes.
+    pub fn parse(
+        bytes: &'b [u8],
+        max: usize,
+        space: &'h mut FieldSpace<'b>,
+    ) -> Result<Option<RequestHead<'h, 'b>>, Http1Error> {
+        let mut parsed = httparse::Request::new(&mut []);
+        let status = ParserConfig::default().parse_request_with_uninit_headers(
+            &mut parsed,
+            bytes,
+            &mut space.0,
+        );
+        let Some(size) = whole(status, bytes.len(), max)? else {
+            return Ok(None);
+        };
+        let is_1_1 = parsed.version == Some(1);
+        let general = General::of(parsed.headers, is_1_1)?;
+        Ok(Some(RequestHead {
+            method: parsed.method.unwrap_or_default(),
+            target: parsed.path.unwrap_or_default(),
+            is_1_1,
+            size,
+            body: general.framing.unwrap_or(Framing::Length(0)),
+            closes: general.closes,
+            fields: Fields(parsed.headers),
+        }))
+    }
+}
+
+/// An answer's head.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseHead<'h, 'b> {
+    pub status: u16,
+    pub reason: &'b str,
+    /// Bytes of the head.
+    pub size: usize,
+    /// Of an answer to another method than HEAD.
+    pub body: Framing,
+    /// The server closes the connection behind this answer (RFC 9112, 9.3).
+    pub closes: bool,
+    pub fields: Fields<'h, 'b>,
+}
+
+impl<'h, 'b> ResponseHead<'h, 'b> {
+    /// The head at the beginning of `bytes`; `None` until it is whole.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that it is over [`super::MAX_HEAD`] bytes.
+    pub fn parse(
+        bytes: &'b [u8],
+        space: &'h mut FieldSpace<'b>,
+    ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
+        let mut parsed = httparse::Response::new(&mut []);
+        let status = ParserConfig::default().parse_response_with_uninit_headers(
+            &mut parsed,
+            bytes,
+            &mut space.0,
+        );
+        let Some(size) = whole(status, bytes.len(), super::MAX_HEAD)? else {
+            return Ok(None);
+        };
+        let general = General::of(parsed.headers, parsed.version == Some(1))?;
+        let status = parsed.code.unwrap_or(0);
+        let body = match (status, general.framing) {
+            (100..200 | 204 | 304, _) => Framing::Length(0),
+            (_, framing) => framing.unwrap_or(Framing::UntilClose),
+        };
+        Ok(Some(ResponseHead {
+            status,
+            reason: parsed.reason.unwrap_or_default(),
+            size,
+            body,
+            closes: general.closes || body == Framing::UntilClose,
+            fields: Fields(parsed.headers),
+        }))
+    }
+
+    /// [`ResponseHead::parse`] of the head that counts: interim ones before it are skipped, and
+    /// are part of its size.
+    ///
+    /// # Errors
+    /// What is wrong with one of them, or that they are over [`super::MAX_HEAD`] bytes.
+    pub fn parse_final(
+        bytes: &'b [u8],
+        space: &'h mut FieldSpace<'b>,
+    ) -> Result<Option<ResponseHead<'h, 'b>>, Http1Error> {
+        let mut before = 0;
+        while let Some(head) = ResponseHead::parse(&bytes[before..], &mut FieldSpace::new())? {
+            if !head.is_interim() {
+                let head = ResponseHead::parse(&bytes[before..], space)?;
+                return Ok(head.map(|head| ResponseHead {
+                    size: before + head.size,
+                    ..head
+                }));
+            }
+            before += head.size;
+            if before > super::MAX_HEAD {
+                return Err(Http1Error::HeadTooLong(super::MAX_HEAD));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Another head follows, which counts (RFC 9110, 15.2). Not so behind 101: what follows
+    /// there is another protocol.
+    pub fn is_interim(&self) -> bool {
+        matches!(self.status, 100 | 102..200)
+    }
+}
+
+fn whole(
+    parsed: httparse::Result<usize>,
+    seen: usize,
+    max: usize,
+) -> Result<Option<usize>, Http1Error> {
+    match parsed.map_err(Http1Error::Head)? {
+        Status::Complete(size) if size <= max => Ok(Some(size)),
+        Status::Partial if seen <= max => Ok(None),
+        _ => Err(Http1Error::HeadTooLong(max)),
+    }
+}
+
+/// What the fields say of the message itself.
+struct General {
+    framing: Option<Framing>,
+    closes: bool,
+}
+
+impl General {
+    fn of(fields: &[Header<'_>], is_1_1: bool) -> Result<General, Http1Error> {
+        let (mut length, mut chunked) = (None, false);
+        let (mut close, mut keep) = (false, is_1_1);
+        for Header { name, value } in fields {
+            if name.eq_ignore_ascii_case("content-length") {
+                for item in items(value) {
+                    let bytes = number(item)?;
+                    match length.replace(bytes) {
+                        Some(other) if other != bytes => {
+                            return Err(Http1Error::TwoLengths(other, bytes));
+                        }
+                        _ => {}
+                    }
+                }
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                // Twice chunked is a coding that nobody may send (RFC 9112, 6.1).
+                if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                    let coding = String::from_utf8_lossy(value.trim_ascii()).into_owned();
+                    return Err(Http1Error::TransferCoding(coding));
+                }
+                chunked = true;
+            } else if name.eq_ignore_ascii_case("connection") {
+                close |= lists(value, "close");
+                keep |= lists(value, "keep-alive");
+            }
+        }
+        let framing = match (length, chunked) {
+            (Some(_), true) => return Err(Http1Error::LengthAndCoding),
+            (None, true) if !is_1_1 => return Err(Http1Error::OldCoding),
+            (None, true) => Some(Framing::Chunked),
+            (Some(bytes), false) => Some(Framing::Length(bytes)),
+            (None, false) => None,
+        };
+        Ok(General {
+            framing,
+            closes: close || !keep,
+        })
+    }
+}
+
+/// Digits and nothing else.
+fn number(digits: &[u8]) -> Result<u64, Http1Error> {
+    let text = std::str::from_utf8(digits).unwrap_or_default();
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_number);
+    number.ok_or_else(|| Http1Error::ContentLength(String::from_utf8_lossy(digits).into_owned()))
+}

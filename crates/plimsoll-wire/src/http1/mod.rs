@@ -1,0 +1,63 @@
+//! HTTP/1.1 messages (RFC 9112) in any split: one reader of heads, one of bodies, one writer.
+//!
+//! The reader is strict, since two that understand a message differently can be played off
+//! against each other (RFC 9112, 11.2): a length beside a transfer coding, lengths that differ,
+//! codings other than one `chunked`, folded lines and bare CR are errors, and everything is
+//! bounded. It is lenient in one place only: a line of a head may end in a bare LF (2.2).
+//!
+//! [`Responses`] is for clients; a server reads a [`RequestHead`]. Whoever wants only the head
+//! of an answer reads a [`ResponseHead`].
+
+mod body;
+mod head;
+mod responses;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use body::Body;
+pub use head::{FieldSpace, Fields, Framing, RequestHead, ResponseHead};
+pub use responses::{Response, Responses};
+pub use write::{put_request, put_response};
+
+/// The largest head of an answer, the interim answers before it included, and the largest
+/// trailers. Bytes.
+pub const MAX_HEAD: usize = 64 * 1024;
+
+/// Fields of a head, at most.
+pub const MAX_FIELDS: usize = 128;
+
+/// Why a message can't be read. The connection is of no more use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Http1Error {
+    #[error("not HTTP/1.1: {0}")]
+    Head(httparse::Error),
+    #[error("the head is longer than {0} bytes")]
+    HeadTooLong(usize),
+    #[error("the trailers are longer than {MAX_HEAD} bytes")]
+    TrailersTooLong,
+    #[error("{0:?} is no Content-Length")]
+    ContentLength(String),
+    #[error("two different lengths: {0} and {1}")]
+    TwoLengths(u64, u64),
+    #[error("101, and no other protocol was asked for (RFC 9110, 15.2.2)")]
+    Switching,
+    #[error("transfer coding {0:?} is not known; chunked is")]
+    TransferCoding(String),
+    #[error("a transfer coding in HTTP/1.0, which has none (RFC 9112, 6.1)")]
+    OldCoding,
+    #[error("both Content-Length and Transfer-Encoding, which nobody may send")]
+    LengthAndCoding,
+    #[error("a malformed chunk of the body")]
+    Chunk,
+    #[error("a malformed trailer")]
+    Trailer,
+    #[error("a body of more than {0} bytes")]
+    BodyTooLong(u64),
+    #[error("the body ended after {seen} of {promised} bytes")]
+    Short { seen: u64, promised: u64 },
+    #[error("the connection ended within the head")]
+    EndedInHead,
+    #[error("the connection ended within a chunked body, after {seen} bytes")]
+    EndedInChunks { seen: u64 },
+}

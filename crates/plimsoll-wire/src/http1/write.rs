@@ -1,0 +1,49 @@
+//! Heads of messages, written (RFC 9112, 3 to 5).
+
+/// Appends a request's head.
+pub fn put_request(out: &mut Vec<u8>, method: &str, target: &str, fields: &[(&str, &str)]) {
+    put(out, &[method, " ", target, " HTTP/1.1\r\n"], fields);
+}
+
+/// Appends an answer's head.
+pub fn put_response(out: &mut Vec<u8>, status: u16, fields: &[(&str, &str)]) {
+    let line = [
+        "HTTP/1.1 ",
+        &status.to_string(),
+        " ",
+        reason(status),
+        "\r\n",
+    ];
+    put(out, &line, fields);
+}
+
+fn put(out: &mut Vec<u8>, line: &[&str], fields: &[(&str, &str)]) {
+    for part in line {
+        out.extend_from_slice(part.as_bytes());
+    }
+    for (name, value) in fields {
+        debug_assert!(!value.contains(['\r', '\n', '\0']), "{name}: {value:?}");
+        for part in [name, ": ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The reason phrases of the statuses that our servers answer with (RFC 9110, 15).
+fn reason(status: u16) -> &'static str {
+    match status {
+        101 => "Switching Protocols",
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        425 => "Too Early",
+        426 => "Upgrade Required",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "",
+    }
+}

@@ -1,0 +1,74 @@
+//! Any bytes as HTTP/1.1 answers and as requests, whole and in pieces: no panic, nothing over
+//! the limits, and the same messages and the same verdict whatever the split.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_wire::http1::{
+    Body, FieldSpace, Framing, Http1Error, RequestHead, Response, Responses,
+};
+
+const MAX_BODY: u64 = 4096;
+const MAX_HEAD: usize = 512;
+
+/// The answers with their bodies.
+type Answers = Vec<(Response, Vec<u8>)>;
+
+fn answers(bytes: &[u8], step: usize) -> (Answers, Result<Option<Response>, Http1Error>) {
+    let mut responses = Responses::new(MAX_BODY);
+    let (mut found, mut body) = (Vec::new(), Vec::new());
+    for mut piece in bytes.chunks(step) {
+        while !piece.is_empty() {
+            match responses.take(piece, |data| body.extend_from_slice(data)) {
+                Ok((taken, response)) => {
+                    assert!(taken > 0 && taken <= piece.len());
+                    assert!(body.len() as u64 <= MAX_BODY);
+                    found.extend(response.map(|whole| (whole, std::mem::take(&mut body))));
+                    piece = &piece[taken..];
+                }
+                Err(e) => return (found, Err(e)),
+            }
+        }
+    }
+    (found, responses.end())
+}
+
+/// The first request's line and fields, with its body as far as it is there.
+fn request(bytes: &[u8], step: usize) -> Option<(String, Result<Vec<u8>, Http1Error>)> {
+    let mut end = 0;
+    loop {
+        end = (end + step).min(bytes.len());
+        let mut space = FieldSpace::new();
+        let head = match RequestHead::parse(&bytes[..end], MAX_HEAD, &mut space) {
+            Ok(Some(head)) => head,
+            Ok(None) if end < bytes.len() => continue,
+            _ => return None,
+        };
+        assert!(head.size <= MAX_HEAD.min(end) && head.body != Framing::UntilClose);
+        let text = format!("{head:?}");
+        let body = Body::new(head.body, MAX_BODY).and_then(|mut body| {
+            let mut read = Vec::new();
+            for piece in bytes[head.size..].chunks(step) {
+                body.take(piece, &mut |data| read.extend_from_slice(data))?;
+            }
+            body.end().map(|()| read)
+        });
+        return Some((text, body));
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((step, bytes)) = input.split_first() else {
+        return;
+    };
+    let (length, step) = (bytes.len().max(1), usize::from(*step).max(1));
+    let (whole, split) = (answers(bytes, length), answers(bytes, step));
+    assert_eq!(whole.0, split.0);
+    assert_eq!(whole.1.is_ok(), split.1.is_ok());
+
+    let (whole, split) = (request(bytes, length), request(bytes, step));
+    if let (Some(whole), Some(split)) = (&whole, &split) {
+        assert_eq!(whole.0, split.0);
+        assert_eq!(whole.1.is_ok(), split.1.is_ok());
+    }
+    assert_eq!(whole.is_some(), split.is_some());
+});

@@ -1,0 +1,70 @@
+//! Any bytes as a compressed WebSocket message (RFC 7692): no panic, no message over the
+//! limit, and the same verdict however it is cut into fragments. And compressed, whatever the
+//! window, they come back as they were.
+#![no_main]
+
+use std::ops::ControlFlow;
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_wire::websocket::{Deflate, Message, Opcode, Reader, Role, Violation, put_frame};
+
+const MOST: usize = 64 * 1024;
+
+fn read(frames: &[u8], most: usize) -> Result<Option<Vec<u8>>, Violation> {
+    let mut message = None;
+    let mut reader = Reader::new(Role::Client, most).with_deflate(true);
+    reader.read(frames, |read| {
+        let Message::Binary(bytes) = read else {
+            panic!("{read:?}")
+        };
+        assert!(bytes.len() <= most);
+        message = Some(bytes.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok(message)
+}
+
+/// A compressed message of `payload`, in fragments of `step` bytes.
+fn message(payload: &[u8], step: usize) -> Vec<u8> {
+    const FIN: u8 = 0x80;
+    const RSV1: u8 = 0x40;
+    let mut frames = Vec::new();
+    let mut rest = payload;
+    loop {
+        let (piece, after) = rest.split_at(rest.len().min(step));
+        let head = frames.len();
+        let is_first = head == 0;
+        let opcode = if is_first {
+            Opcode::Binary
+        } else {
+            Opcode::Continuation
+        };
+        put_frame(&mut frames, opcode, piece);
+        if is_first {
+            frames[head] |= RSV1;
+        }
+        if after.is_empty() {
+            return frames;
+        }
+        frames[head] &= !FIN;
+        rest = after;
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&how, payload)) = input.split_first() else {
+        return;
+    };
+    let whole = read(&message(payload, payload.len().max(1)), MOST);
+    let split = read(&message(payload, usize::from(how).max(1)), MOST);
+    assert_eq!(whole, split);
+    if let Err(violation) = whole {
+        assert!(matches!(violation.code, 1007 | 1009));
+    }
+
+    let offer = format!("permessage-deflate; server_max_window_bits={}", 8 + how % 8);
+    let deflate = Deflate::agreed([&*offer]).expect("a good offer");
+    let mut sent = Vec::new();
+    deflate.put(&mut sent, Opcode::Binary, payload);
+    assert_eq!(read(&sent, payload.len()), Ok(Some(payload.to_vec())));
+});
