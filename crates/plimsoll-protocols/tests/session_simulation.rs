@@ -78,6 +78,8 @@ enum Fault {
     Nothing,
     /// The API closes each connection as soon as it is up.
     Leaves,
+    /// The API answers as HTTP/1.0 did: an answer ends with its connection.
+    Unframed,
     /// The upgrade is answered with 503.
     Refused,
     /// Opened, and closed at once with 1012.
@@ -132,10 +134,13 @@ impl Stack {
             ["", "session", _, "close"] => r#"{"closed":true}"#.to_owned(),
             _ => panic!("a request for {path}"),
         };
-        format!(
-            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
+        match self.fault {
+            Fault::Unframed => format!("HTTP/1.0 200 OK\r\n\r\n{body}"),
+            _ => format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+        }
     }
 
     /// Sends a socket what is due, and kills it by chance.
@@ -220,6 +225,9 @@ impl Server for Stack {
         if text.starts_with("POST") {
             let answer = self.answer(&text, now);
             actions.push(Action::Send(answer.into_bytes()));
+            if self.fault == Fault::Unframed {
+                actions.push(Action::Close);
+            }
             return;
         }
         if self.fault == Fault::Refused {
@@ -250,7 +258,7 @@ impl Server for Stack {
             );
         }
         match self.fault {
-            Fault::Nothing | Fault::Refused | Fault::Leaves => {}
+            Fault::Nothing | Fault::Unframed | Fault::Refused | Fault::Leaves => {}
             Fault::Garbage => put_frame(&mut out, Opcode::Text, b"nonsense"),
             Fault::Binary => put_frame(&mut out, Opcode::Binary, b"x"),
             Fault::Restarts => put_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
@@ -275,7 +283,7 @@ impl Server for Stack {
         // Looks for what is due every so often: a run may begin at any time.
         let after = match self.fault {
             Fault::Flood => FLOOD_LASTS,
-            Fault::Nothing => LOOK_EVERY,
+            Fault::Nothing | Fault::Unframed => LOOK_EVERY,
             // Nothing more is said.
             _ => return,
         };
@@ -581,6 +589,20 @@ fn an_api_that_leaves_as_soon_as_it_is_reached_is_closed_and_not_late() {
         assert_eq!(
             outcomes.of(Outcome::ConnectionClosed) + outcomes.of(Outcome::SessionBroken),
             record.due,
+            "seed {seed}: {outcomes:?}"
+        );
+    }
+}
+
+#[test]
+fn answers_that_end_with_their_connection_are_as_good_as_others() {
+    for seed in 0..10 {
+        let seen = simulate_with(seed, false, Fault::Unframed);
+        let outcomes = &seen.record.outcomes;
+        assert!(seen.record.due > 0);
+        assert_eq!(
+            outcomes.of(Outcome::Ok),
+            seen.record.due,
             "seed {seed}: {outcomes:?}"
         );
     }
