@@ -15,8 +15,8 @@ use plimsoll_model::run::header::{
 };
 use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
-    Ending, IntervalRecord, KernelMemory, MemoryReading, Moment, ProcessMemory, Resources, Run,
-    RunHeader, RunWriter, Source, State, Summary, Totals,
+    Ending, IntervalRecord, KernelMemory, MachineUse, MemoryReading, Moment, OtherProcess,
+    ProcessMemory, Resources, Run, RunHeader, RunWriter, Source, State, Summary, Totals,
 };
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 use serde_json::Value;
@@ -180,6 +180,16 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         busiest_worker_ratio: 0.2,
         client: Some(used),
         server: Some(used),
+        machine: Some(MachineUse {
+            cores: 2,
+            stolen_us: 10,
+            waited_us: 20,
+            busiest: Some(OtherProcess {
+                name: "rustc".to_owned(),
+                pid: 7,
+                cpu_us: 900_000,
+            }),
+        }),
         details: taken.details,
         ..IntervalRecord::default()
     };

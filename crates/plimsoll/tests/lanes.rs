@@ -31,7 +31,7 @@ fn lanes_share_one_schedule_by_their_weights() {
         &format!(
             "[lanes.browse]\nweight = 7\n\
              [lanes.checkout]\nweight = 2\nload.connections = 3\nobjective.p50 = \"< 1us\"\n\
-             [lanes.rpc]\ntarget = \"sofa://127.0.0.1:{}\"\ncall.bolt = {{ service = \"com.example.Echo:1.0\", method = \"echoStr\", arguments = '[\"hello\"]' }}\n",
+             [lanes.rpc]\ntarget = \"sofa://127.0.0.1:{}\"\ncall.bolt = {{ service = \"com.alipay.test.TestService:1.0\", method = \"echoStr\", arguments = '[\"hello\"]' }}\n",
             bolt.port
         ),
     );
