@@ -37,7 +37,7 @@ pub(super) use self::control::{closed, not_http2};
 use self::messages::end_exchange;
 use super::decodable::Decodable;
 use super::exchange::{self, Exchanges};
-use super::head::{self, HeadReader};
+use super::head::HeadReader;
 use super::packing::Unpackers;
 use super::request::{GrpcRequest, Prepared, RequestError};
 use super::streams::{State, Stream, Streams};
@@ -302,7 +302,7 @@ impl Driver for GrpcDriver {
         let settings = [
             (setting::ENABLE_PUSH, 0),
             (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW),
-            (setting::MAX_HEADER_LIST_SIZE, head::MAX_HEADER_LIST),
+            (setting::MAX_HEADER_LIST_SIZE, http2::MAX_HEADER_LIST),
         ];
         write::settings(out, &settings);
         write::window_update(out, 0, MAX_WINDOW - DEFAULT_WINDOW);

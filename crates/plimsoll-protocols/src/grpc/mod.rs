@@ -31,7 +31,7 @@ mod trace;
 mod unary;
 
 pub use driver::{GrpcDriver, GrpcProtocol};
-pub use head::{ContentType, Encoding, Head, HeadReader, MAX_HEADER_LIST, Texts, field_problem};
+pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};
 pub use timeout::timeout_from_value;

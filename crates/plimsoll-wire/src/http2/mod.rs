@@ -6,11 +6,13 @@
 mod block;
 mod code;
 mod deframe;
+mod field;
 mod frame;
 
 pub use block::HeaderBlock;
 pub use code::ErrorCode;
 pub use deframe::{complete, each, split};
+pub use field::field_problem;
 pub use frame::{Frame, FrameHead, Settings, flags, kind, setting, write};
 
 use std::fmt;
@@ -30,6 +32,9 @@ pub const DEFAULT_MAX_FRAME: u32 = 16_384;
 
 /// The largest stream id (RFC 9113, 5.1.1).
 pub const MAX_STREAM_ID: u32 = 0x7fff_ffff;
+
+/// Field lists over this many bytes are refused (RFC 9113, 6.5.2); announced to the server.
+pub const MAX_HEADER_LIST: u32 = 64 * 1024;
 
 /// A header block over this many bytes ends the connection.
 pub const MAX_HEADER_BLOCK: usize = 64 * 1024;

@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use plimsoll_wire::hpack::{BlockChoice, Decoder, PeerTable};
 use plimsoll_wire::http2::{
-    self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW,
-    Settings, Violation, flags, kind, setting, write,
+    self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, Frame, FrameHead, HeaderBlock,
+    MAX_HEADER_LIST, MAX_WINDOW, Settings, Violation, flags, kind, setting, write,
 };
 
 use super::{Blocks, CannedError, Prepared};
-use crate::grpc::MAX_HEADER_LIST;
 use crate::grpc::message::{MessageError, MessageReader, Sink};
 
 /// Streams that are open at once where no limit is set. One that is refused may be tried

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
-use plimsoll_protocols::grpc::MAX_HEADER_LIST;
-use plimsoll_protocols::grpc::{field_problem, timeout_from_value};
+use plimsoll_protocols::grpc::timeout_from_value;
 use plimsoll_wire::hpack::{Decoder, Field, HpackError, ListEncoder};
+use plimsoll_wire::http2::{MAX_HEADER_LIST, field_problem};
 
 /// Blocks remembered, on either side.
 const REMEMBERED: usize = 4;
