@@ -143,6 +143,7 @@ impl Decoder {
         self.table.heap_bytes()
     }
 
+    #[inline]
     fn indexed(&self, index: u32) -> Result<(&[u8], &[u8]), HpackError> {
         let bad = HpackError::BadIndex(index);
         let place = (index as usize).checked_sub(1).ok_or(bad)?;
@@ -154,6 +155,7 @@ impl Decoder {
 }
 
 /// Reads a string literal (RFC 7541, 5.2); `text` holds it if it is Huffman coded.
+#[inline]
 fn string<'a>(
     block: &'a [u8],
     at: &mut usize,

@@ -76,6 +76,7 @@ impl DynamicTable {
     }
 
     /// The entry at `index`, 0 being the newest.
+    #[inline]
     pub(super) fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let entry = self.entries.get(index)?;
         let start = entry.start as usize;

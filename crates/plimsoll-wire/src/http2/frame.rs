@@ -477,6 +477,7 @@ pub mod write {
     }
 
     /// `stream` 0: the connection's window.
+    #[inline]
     pub fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
         head(out, 4, kind::WINDOW_UPDATE, 0, stream);
         out.extend_from_slice(&increment.to_be_bytes());
