@@ -14,7 +14,7 @@ use std::time::Duration;
 use plimsoll_model::plan::{Plan, Reuse, Shard, Target};
 use plimsoll_model::record::{Interval, RequestRecord};
 use plimsoll_model::run::merge::InStep;
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
+use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ShardFigures};
 use plimsoll_model::{Outcome, Time};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -74,6 +74,9 @@ pub enum RunError {
     /// A thread of the load, or whoever watches it, panicked.
     #[error("an error in plimsoll: {0}; please report it with the run directory")]
     Defect(Defect),
+    /// Shards of several machines did not come together, or one of them failed.
+    #[error("{0}")]
+    Shards(String),
     /// One of the processes that share a load failed.
     #[error("process {} of {of}: {problem}", index + 1)]
     Shard {
@@ -100,6 +103,8 @@ pub enum Observation<'a> {
     Started { workers: u32, connections: u64 },
     /// A second of the run is over. The calls it ended, one by one, where the plan keeps them.
     Interval(&'a IntervalRecord, &'a [RequestRecord]),
+    /// The load is over: what each of its shards did, where it had some.
+    Shards(&'a [ShardFigures]),
 }
 
 /// How a run ended.

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod memory;
 pub mod merge;
 pub mod plan_text;
+pub mod shards;
 pub mod summary;
 mod writer;
 
@@ -25,6 +26,7 @@ pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, Resources};
 pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
+pub use shards::{ShardFigures, ShardState, ShardTotals};
 pub use summary::{StageSummary, Summary, TimesSummary, Totals};
 pub use writer::{Ending, RunWriter, Unkept};
 

@@ -10,6 +10,7 @@
 mod binary;
 mod bolt;
 mod fetch;
+mod files;
 mod find;
 mod given;
 mod hold;

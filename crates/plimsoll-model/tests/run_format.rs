@@ -16,7 +16,8 @@ use plimsoll_model::run::header::{
 use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
     Ending, IntervalRecord, KernelMemory, MachineUse, MemoryReading, Moment, OtherProcess,
-    ProcessMemory, Resources, Run, RunHeader, RunWriter, Source, State, Summary, Totals,
+    ProcessMemory, Resources, Run, RunHeader, RunWriter, ShardTotals, Source, State, Summary,
+    Totals,
 };
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 use serde_json::Value;
@@ -73,6 +74,7 @@ fn header() -> RunHeader {
         started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
         machine: Some(Machine::default()),
         processes: Some(2),
+        shards: Vec::new(),
         notes: vec!["two processes: one has too few descriptors".to_owned()],
         live_view_cpu_us: Some(3_200),
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
@@ -347,7 +349,14 @@ fn documented(page: &str, name: &str) -> BTreeSet<String> {
 #[test]
 fn the_contract_page_lists_exactly_the_keys_that_are_written() {
     let parent = tempfile::tempdir().unwrap();
-    let (writer, dir) = write(parent.path(), 4);
+    let (mut writer, dir) = write(parent.path(), 4);
+    let mut totals = ShardTotals::default();
+    totals.add(writer.header(), &second(2).0);
+    let mut figures = totals.figures(writer.header(), 0);
+    figures.reason = Some("killed".to_owned());
+    figures.limits = vec!["late".to_owned()];
+    (figures.clock_offset_us, figures.clock_uncertainty_us) = (Some(-3), Some(5));
+    writer.shards(vec![figures]);
     writer.finish(Ending::complete()).unwrap();
     let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-format.md");
     let page = fs::read_to_string(page_path).unwrap();
@@ -460,4 +469,34 @@ fn connections_that_are_not_reused_are_a_problem() {
     // Each was replaced once: the target was started again.
     assert_eq!(problem(4, 8, 10), None);
     assert_eq!(problem(4, 4, 1_000_000), None);
+}
+
+/// Each shard's figures are those of its part, and one at its limit makes the whole invalid.
+#[test]
+fn a_shard_at_its_limit_makes_the_run_invalid_and_is_named() {
+    let parent = tempfile::tempdir().unwrap();
+    let (mut writer, _) = write(parent.path(), 4);
+    let header = writer.header().clone();
+    let figures = |shard, ratio| {
+        let mut totals = ShardTotals::default();
+        let mut busy = second(2).0;
+        busy.busiest_worker_ratio = ratio;
+        for (_, record) in &mut busy.stages {
+            record.connect_failures = Default::default();
+        }
+        totals.add(&header, &busy);
+        totals.figures(&header, shard)
+    };
+    let (fine, limited) = (figures(0, 0.5), figures(1, 0.99));
+    assert_eq!((fine.due, fine.ok, fine.errors), (1_001, 990, 9));
+    assert!(fine.limits.is_empty(), "{:?}", fine.limits);
+    assert_eq!(limited.limits.len(), 1);
+    writer.shards(vec![fine, limited]);
+    let run = writer.finish(Ending::complete()).unwrap();
+    assert_eq!(run.state, State::Invalid);
+    let reason = run.reason.unwrap();
+    assert!(
+        reason.starts_with("generator-limited: shard 1 of 2: a worker used 99 % of a core"),
+        "{reason}"
+    );
 }

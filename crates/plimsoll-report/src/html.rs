@@ -72,6 +72,7 @@ pub fn runs(views: &[View]) -> String {
         (measures::sessions(views))
         (tables::addresses(views))
         (tables::handshakes(views))
+        (tables::shards(views))
         (tables::errors(views))
         (tables::given_up(views))
         (phases::section(views))

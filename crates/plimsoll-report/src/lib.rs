@@ -24,5 +24,6 @@ pub mod quantity;
 pub mod s_time;
 pub mod search;
 pub mod sessions;
+mod shards;
 pub mod sweep;
 pub mod terminal;

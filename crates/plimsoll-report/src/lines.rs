@@ -241,6 +241,7 @@ pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) ->
         started_at,
         machine: None,
         processes: None,
+        shards: Vec::new(),
         notes: Vec::new(),
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {

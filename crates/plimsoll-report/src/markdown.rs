@@ -11,6 +11,7 @@ use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::quantity::{count, exact_rate, rate, share, time};
 use crate::search as found;
+use crate::shards;
 
 /// The summary: a table of the runs, then each run's objectives and what is wrong with it.
 pub fn render(runs: &[Run]) -> String {
@@ -68,6 +69,7 @@ pub fn render(runs: &[Run]) -> String {
     }
     for run in runs {
         addresses(&mut out, run);
+        shards(&mut out, run);
     }
     out
 }
@@ -154,6 +156,27 @@ fn addresses(out: &mut String, run: &Run) {
             count(a.counts.connections),
             count(a.counts.connect_failures),
         );
+    }
+}
+
+/// What each shard of a run on several machines did.
+fn shards(out: &mut String, run: &Run) {
+    let rows = shards::rows(run);
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "\n**{}**\n\n| {} |\n|{}---|",
+        cell(&run.header.name),
+        shards::HEAD.join(" | "),
+        "---:|".repeat(shards::HEAD.len() - 1)
+    );
+    for row in rows {
+        let _ = writeln!(out, "| {} |", row.join(" | "));
+    }
+    if let Some(note) = shards::note(run) {
+        let _ = writeln!(out, "\n{note}.");
     }
 }
 

@@ -287,6 +287,7 @@ fn header(
         started_at: imported_at,
         machine: None,
         processes: None,
+        shards: Vec::new(),
         notes: Vec::new(),
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {

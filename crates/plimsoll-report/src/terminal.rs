@@ -8,6 +8,7 @@ mod comparison;
 mod measures;
 mod memory;
 mod objectives;
+mod shards;
 mod table;
 
 use std::fmt::Write as _;
@@ -78,6 +79,7 @@ pub fn render(run: &Run, options: &Options) -> String {
     memory::memory(&mut out, run, options);
     phases(&mut out, run, options);
     addresses::addresses(&mut out, run, options);
+    shards::shards(&mut out, run, options);
     errors(&mut out, run, options);
     resources(&mut out, run, options);
     notes(&mut out, run, options);
@@ -173,6 +175,9 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
         h.processes
             .map(|n| format!("from {} processes", count(u64::from(n)))),
     );
+    if !h.shards.is_empty() {
+        parts.push(format!("from {} shards", count(h.shards.len() as u64)));
+    }
     parts.extend(h.security.map(|s| {
         let name = match s {
             Security::Plaintext => "plaintext",

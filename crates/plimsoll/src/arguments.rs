@@ -125,6 +125,8 @@ pub(crate) enum Chosen {
     Report(commands::report::Arguments),
     Compare(commands::compare::Arguments),
     Import(commands::import::Arguments),
+    Merge(commands::merge::Arguments),
+    Watch(commands::watch::Arguments),
     Check(commands::check::Arguments),
     Serve(commands::serve::Arguments),
     Relay(commands::relay::Arguments),

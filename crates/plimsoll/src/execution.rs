@@ -10,7 +10,7 @@ use plimsoll_engine::worker::StopLevel;
 use plimsoll_engine::{Finished, Observation, Place, RunError, Stop, defect, fault};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Conclusion, Judged};
-use plimsoll_model::plan::{TlsPlan, Trust};
+use plimsoll_model::plan::{Shard, TlsPlan, Trust};
 use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter, State};
 use plimsoll_model::spec::Spec;
 
@@ -68,6 +68,7 @@ impl OutputFlags {
         self.out.as_deref()
     }
 
+    /// No load is to be put on the target.
     pub(crate) fn is_dry_run(&self) -> bool {
         self.dry_run
     }
@@ -160,6 +161,24 @@ pub(crate) fn execute(
     execute_then(spec, plan, output, session, |_| Ok(()))
 }
 
+/// Puts a load on the target, everything observed going to the second argument.
+pub(crate) type Carry<'a> =
+    dyn FnMut(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError> + 'a;
+
+/// The same with a load that `carry` makes, and spreads over processes and machines as it likes.
+///
+/// # Errors
+/// As [`execute`].
+pub(crate) fn execute_led(
+    spec: &Spec,
+    plan: &Plan,
+    output: &OutputFlags,
+    session: &Session,
+    carry: &mut Carry<'_>,
+) -> Result<Exit, Failure> {
+    execute_by(spec, plan, output, session, By::Other(carry), |_| Ok(()))
+}
+
 /// The same, with something more to do with a run that is there.
 ///
 /// # Errors
@@ -169,6 +188,17 @@ pub(crate) fn execute_then(
     plan: &Plan,
     output: &OutputFlags,
     session: &Session,
+    then: impl FnOnce(&Run) -> Result<(), Failure>,
+) -> Result<Exit, Failure> {
+    execute_by(spec, plan, output, session, By::Machine, then)
+}
+
+fn execute_by(
+    spec: &Spec,
+    plan: &Plan,
+    output: &OutputFlags,
+    session: &Session,
+    by: By<'_>,
     then: impl FnOnce(&Run) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
     output.save(spec)?;
@@ -189,7 +219,7 @@ pub(crate) fn execute_then(
     };
     let progress = Progress::new(plan, session.progress, output.progress_every);
     let abort_after = spec.load.abort_after.map(|p| p.0);
-    let run = match carry_out(plan, &plan_toml, &dir, progress, abort_after, session) {
+    let run = match carry(plan, &plan_toml, &dir, progress, abort_after, session, by) {
         // What was measured is shown all the same.
         Err(Uncarried::Unkept(run, failure)) => {
             presentation::show(&run, output.json)?;
@@ -212,6 +242,21 @@ pub(crate) fn execute_then(
     }
     then(&run)?;
     Ok(exit(&run, &judged, session))
+}
+
+/// Shows and judges a run that others made, and writes its page.
+///
+/// # Errors
+/// When something can't be written.
+pub(crate) fn conclude(run: &Run, dir: &Path, json: bool) -> Result<Exit, Failure> {
+    let judged = objective::judge_run(run);
+    presentation::show(run, json)?;
+    let page = write_page(dir)?;
+    if !json {
+        console::result(format_args!("\nThe report is {}\n", page.display()))?;
+    }
+    let conclusion = Conclusion::of(&judged);
+    Ok(exit_of(false, run.summary.total.ok, run.state, conclusion))
 }
 
 /// Writes the run's HTML page beside what it is made from: it is there when somebody asks for
@@ -258,7 +303,15 @@ pub(crate) fn carry_out(
     abort_after: Option<Duration>,
     session: &Session,
 ) -> Result<Run, Uncarried> {
-    carry(plan, plan_toml, dir, progress, abort_after, session, None)
+    carry(
+        plan,
+        plan_toml,
+        dir,
+        progress,
+        abort_after,
+        session,
+        By::Machine,
+    )
 }
 
 /// The same for one of several loads of this process, which begin together at `barrier`.
@@ -273,7 +326,24 @@ pub(crate) fn carry_out_together(
     barrier: &Barrier,
 ) -> Result<Run, Uncarried> {
     let progress = Progress::new(plan, Style::None, None);
-    carry(plan, plan_toml, dir, progress, None, session, Some(barrier))
+    carry(
+        plan,
+        plan_toml,
+        dir,
+        progress,
+        None,
+        session,
+        By::Beside(barrier),
+    )
+}
+
+/// Who makes the load.
+enum By<'a> {
+    /// This process, or several of this machine.
+    Machine,
+    /// This process, beside other loads of it.
+    Beside(&'a Barrier),
+    Other(&'a mut Carry<'a>),
 }
 
 fn carry(
@@ -283,7 +353,7 @@ fn carry(
     progress: Progress,
     abort_after: Option<Duration>,
     session: &Session,
-    barrier: Option<&Barrier>,
+    by: By<'_>,
 ) -> Result<Run, Uncarried> {
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
     if plan.tls.as_ref().is_some_and(unchecked) {
@@ -291,7 +361,21 @@ fn carry(
         static WARNED: Once = Once::new();
         WARNED.call_once(|| console::tell("INSECURE: the server's certificate is not checked"));
     }
-    let spread = Spread::of(plan)?;
+    let barrier = match by {
+        By::Machine => None,
+        By::Beside(barrier) => Some(barrier),
+        By::Other(carry) => {
+            let spread = Spread::elsewhere();
+            let kept = Kept {
+                plan_toml,
+                dir,
+                spread: &spread,
+            };
+            let abort = abort_after.map(|after| Abort::new(plan, after));
+            return record(plan, &kept, progress, abort, session, carry);
+        }
+    };
+    let spread = Spread::of(plan, Shard::WHOLE)?;
     let plan = &spread.laid_over(plan);
     let kept = Kept {
         plan_toml,
@@ -326,7 +410,16 @@ fn carry(
     // Each process prepares its own part; here it was only checked.
     drop(load);
     record(plan, &kept, progress, abort, session, |stop, observe| {
-        spread::run(plan, &spread, dir, session, stop, observe)
+        let plan_file = dir.join(run::file::PLAN);
+        spread::run(
+            plan,
+            &spread,
+            &plan_file,
+            Place::Alone,
+            session,
+            stop,
+            observe,
+        )
     })
 }
 
@@ -401,6 +494,7 @@ fn record(
             ));
             tracing::debug!(workers, connections, "the load begins");
         }
+        Observation::Shards(shards) => writer.shards(shards.to_vec()),
         Observation::Interval(interval, requests) => {
             intervals += 1;
             fault::point("interval");

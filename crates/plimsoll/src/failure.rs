@@ -34,6 +34,19 @@ impl Exit {
         }
     }
 
+    /// What another process of the same run ended with.
+    pub(crate) fn from_code(code: u8) -> Exit {
+        match code {
+            0 => Exit::Done,
+            2 => Exit::Usage,
+            70 => Exit::Defect,
+            90 => Exit::Invalid,
+            99 => Exit::ObjectiveMissed,
+            130 => Exit::Interrupted,
+            _ => Exit::Error,
+        }
+    }
+
     pub(crate) fn code(self) -> u8 {
         match self {
             Exit::Done => 0,

@@ -29,6 +29,7 @@ mod quick;
 mod row_flags;
 mod session_flags;
 mod settling;
+mod shards;
 mod spread;
 mod stopping;
 mod together;

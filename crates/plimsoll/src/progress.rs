@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use plimsoll_model::Plan;
 use plimsoll_model::record::Times;
-use plimsoll_model::run::IntervalRecord;
+use plimsoll_model::run::{IntervalRecord, RunHeader};
 use plimsoll_model::statistics::quantile::{is_supported, quantile};
 use plimsoll_report::quantity::count;
 use rustix::process::getpgrp;
@@ -135,7 +135,8 @@ enum Shown {
 /// The progress of one run.
 pub(crate) struct Progress {
     shown: Shown,
-    plan: Plan,
+    /// Where somebody else leads the run, it is not known.
+    plan: Option<Plan>,
     /// A line every so many calls that count.
     every: Option<u64>,
     warmup: Vec<bool>,
@@ -158,6 +159,24 @@ impl Progress {
         Progress::showing(shown, plan, every.filter(|_| style != Style::None))
     }
 
+    /// The progress of a run that others make: a line an interval.
+    pub(crate) fn of_run(header: &RunHeader, style: Style) -> Progress {
+        Progress {
+            used_before: Duration::ZERO,
+            shown: match style {
+                Style::None => Shown::No,
+                Style::Lines | Style::Live => Shown::Lines,
+            },
+            plan: None,
+            every: None,
+            warmup: header.planned_stages.iter().map(|s| s.warmup).collect(),
+            calls: 0,
+            errors: 0,
+            counting_since: None,
+            told: 0,
+        }
+    }
+
     fn showing(shown: Shown, plan: &Plan, every: Option<u64>) -> Progress {
         Progress {
             used_before: match &shown {
@@ -165,7 +184,7 @@ impl Progress {
                 _ => Duration::ZERO,
             },
             shown,
-            plan: plan.clone(),
+            plan: Some(plan.clone()),
             every,
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
             calls: 0,
@@ -179,7 +198,11 @@ impl Progress {
         if !matches!(self.shown, Shown::Soon) {
             return;
         }
-        self.shown = match Live::start(&self.plan, Vec::new()) {
+        let Some(plan) = &self.plan else {
+            self.shown = Shown::Lines;
+            return;
+        };
+        self.shown = match Live::start(plan, Vec::new()) {
             Ok(live) => Shown::Live(Arc::new(live)),
             Err(e) => {
                 console::tell(format_args!("the live view is not to be had: {e}"));
@@ -280,8 +303,8 @@ impl Progress {
         let elapsed = end.saturating_sub(self.counting_since.unwrap_or_default());
         let of = self
             .plan
-            .load
-            .calls
+            .as_ref()
+            .and_then(|plan| plan.load.calls)
             .map_or_else(String::new, |wanted| format!(" of {}", count(wanted)));
         console::tell(format_args!(
             "{}{of} calls, {:.1} s elapsed, {}/s",

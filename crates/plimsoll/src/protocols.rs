@@ -3,7 +3,9 @@
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::{Finished, Observation, Place, Protocol, RunError, Stop};
 use plimsoll_model::Plan;
-use plimsoll_model::plan::{Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Target};
+use plimsoll_model::plan::{
+    Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Shard, Target,
+};
 use plimsoll_plugin::Codec;
 use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
@@ -119,6 +121,16 @@ impl Needs {
         Needs {
             connections: plimsoll_engine::connections_at_once(plan),
             parts: clients.min(connections),
+        }
+    }
+}
+
+impl Needs {
+    /// What `shard` of the load needs.
+    pub(crate) fn of_shard(self, shard: Shard) -> Needs {
+        Needs {
+            connections: shard.part(self.connections),
+            parts: self.parts / shard.of.max(1),
         }
     }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::plan::{Arrivals, CallPlan, Plan, Reuse, Spacing, Trust};
 
 use super::SCHEMA_VERSION;
+use super::shards::ShardFigures;
 
 /// Where a run's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +84,10 @@ pub struct RunHeader {
     /// Processes that shared the load. Left out where it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u32>,
+    /// Those that shared the load on several machines, each by itself. Left out where there were
+    /// none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<ShardFigures>,
     /// What was decided for this run that nobody asked for, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -373,6 +378,7 @@ impl RunHeader {
             started_at,
             machine: Some(Machine::read()),
             processes: None,
+            shards: Vec::new(),
             notes: Vec::new(),
             live_view_cpu_us: None,
             planned_stages: plan

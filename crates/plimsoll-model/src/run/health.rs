@@ -29,6 +29,8 @@ pub enum ProblemKind {
     PacingLate,
     /// A worker used a whole core.
     WorkerBusy,
+    /// One of the shards was at its limit.
+    ShardLimited,
     /// Descriptors ran out.
     NoDescriptors,
     /// Ports ran out.
@@ -62,6 +64,7 @@ impl ProblemKind {
             self,
             ProblemKind::PacingLate
                 | ProblemKind::WorkerBusy
+                | ProblemKind::ShardLimited
                 | ProblemKind::NoDescriptors
                 | ProblemKind::NoPorts
         )

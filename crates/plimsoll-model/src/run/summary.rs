@@ -18,6 +18,7 @@ use crate::statistics::quantile::quantile;
 use super::health::{HealthProblem, Observed, health};
 use super::interval::{IntervalRecord, Resources};
 use super::memory::{MemoryReading, MemorySummary};
+use super::shards::ShardFigures;
 use super::{RunHeader, Source};
 
 /// Percentiles and moments of a histogram, µs. A percentile that the sample can't
@@ -473,6 +474,7 @@ impl Summary {
             Source::Measured => health(&judged, header.is_open(), &totals.observed),
             Source::Imported => Vec::new(),
         };
+        problems.splice(0..0, ShardFigures::problems(&header.shards));
         if header.insecure {
             problems.insert(0, HealthProblem::server_unchecked());
         }

@@ -18,8 +18,8 @@ use crate::{ConnectPhases, Outcome, Sample, Time};
 
 use super::json::Document;
 use super::{
-    CertificateTaken, IntervalRecord, NegotiatedTls, Run, RunError, RunHeader, State, Summary,
-    Totals, file,
+    CertificateTaken, IntervalRecord, NegotiatedTls, Run, RunError, RunHeader, ShardFigures, State,
+    Summary, Totals, file,
 };
 
 /// How a run ended.
@@ -325,6 +325,11 @@ impl RunWriter {
         self.header.live_view_cpu_us = u64::try_from(cpu.as_micros()).ok();
     }
 
+    /// How each shard of the run did.
+    pub fn shards(&mut self, shards: Vec<ShardFigures>) {
+        self.header.shards = shards;
+    }
+
     /// The figures so far.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.header, &self.totals)
@@ -498,6 +503,7 @@ mod tests {
             started_at: jiff::Timestamp::UNIX_EPOCH,
             machine: None,
             processes: None,
+            shards: Vec::new(),
             notes: Vec::new(),
             live_view_cpu_us: None,
             planned_stages: vec![PlannedStage {

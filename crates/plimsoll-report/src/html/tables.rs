@@ -9,6 +9,7 @@ use super::View;
 use super::page::section;
 use crate::quantity::{bytes, count, exact_rate, known, rate, share, time};
 use crate::search::{by_rate, purpose, verdict};
+use crate::shards;
 
 fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
@@ -202,6 +203,38 @@ pub(super) fn addresses(views: &[View]) -> Markup {
     };
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is left out for a while.";
     section("Addresses", lead, &table)
+}
+
+/// What each shard of a run on several machines did.
+pub(super) fn shards(views: &[View]) -> Markup {
+    let several = views.len() > 1;
+    let rows: Vec<_> = views
+        .iter()
+        .flat_map(|view| {
+            shards::rows(&view.run).into_iter().map(move |mut row| {
+                row[0] = named(view, several, &row[0]);
+                row
+            })
+        })
+        .collect();
+    if rows.is_empty() {
+        return html! {};
+    }
+    let notes: Vec<String> = views.iter().filter_map(|v| shards::note(&v.run)).collect();
+    let table = html! {
+        div.scroll { table {
+            thead { tr { @for name in shards::HEAD { th scope="col" { (name) } } } }
+            tbody { @for row in &rows {
+                tr {
+                    th scope="row" { (row[0]) }
+                    @for text in &row[1..] { td { (text) } }
+                }
+            } }
+        } }
+        @for note in &notes { p { (note) "." } }
+    };
+    let lead = "The load came from several machines; one that is at its own limit makes the whole invalid. CPU is of each shard's processes; the clock is the rendezvous's less the shard's.";
+    section("Shards", lead, &table)
 }
 
 /// CPU and memory of both ends.

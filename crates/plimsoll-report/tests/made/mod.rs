@@ -41,6 +41,7 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
         started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
         machine: None,
         processes: None,
+        shards: Vec::new(),
         notes: Vec::new(),
         live_view_cpu_us: None,
         planned_stages: vec![PlannedStage {

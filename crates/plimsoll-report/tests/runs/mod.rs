@@ -95,6 +95,7 @@ impl Fixture {
                 started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
                 machine: Some(Machine::default()),
                 processes: None,
+                shards: Vec::new(),
                 notes: Vec::new(),
                 live_view_cpu_us: None,
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],

@@ -11,6 +11,7 @@ pub(crate) mod hold;
 pub(crate) mod import;
 pub(crate) mod ladder;
 pub(crate) mod llm;
+pub(crate) mod merge;
 pub(crate) mod payload;
 pub(crate) mod plugin;
 pub(crate) mod relay;
@@ -23,6 +24,7 @@ pub(crate) mod shard;
 pub(crate) mod stack;
 pub(crate) mod sweep;
 mod tls_flags;
+pub(crate) mod watch;
 
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::environment::Environment;
@@ -71,6 +73,8 @@ pub(crate) fn execute(
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
+        Chosen::Merge(arguments) => merge::execute(&arguments),
+        Chosen::Watch(arguments) => watch::execute(&arguments, &session()?),
         Chosen::Serve(arguments) => serve::execute(arguments, environment),
         Chosen::Relay(arguments) => relay::execute(&arguments, environment),
         Chosen::Check(arguments) => check::execute(&arguments, environment),

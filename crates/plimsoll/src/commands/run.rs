@@ -15,6 +15,8 @@ use crate::load_flags::LoadFlags;
 use crate::planning;
 use crate::problems::{self, Source};
 use crate::row_flags::RowFlags;
+use crate::shards;
+use crate::shards::identity::ShardFlags;
 
 /// Carry out plan files. Flags win over what the files say.
 #[derive(Debug, Args)]
@@ -38,6 +40,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     load: LoadFlags,
+
+    #[command(flatten)]
+    shards: ShardFlags,
 
     #[command(flatten)]
     output: OutputFlags,
@@ -74,6 +79,22 @@ pub(crate) fn execute(
             None => Asked::One(Box::new(planning::plan(&spec, environment, &source)?)),
         };
         ready.push((spec, asked));
+    }
+    let variable = |name: &str| environment.get(name).map(|found| found.value);
+    if let Some(identity) = arguments.shards.identity(variable)? {
+        let [(spec, asked)] = &ready[..] else {
+            return Err(Failure::usage(
+                format_args!("--rendezvous with {} plans", ready.len()),
+                "shards carry out one plan: give one, and another --run-id for the next",
+            ));
+        };
+        let Asked::One(plan) = asked else {
+            return Err(Failure::usage(
+                "--rendezvous with a plan of several lanes",
+                "lanes run on one machine: give each kind of call a plan, or leave --rendezvous out",
+            ));
+        };
+        return shards::execute(spec, plan, &arguments.output, session, &identity);
     }
     let mut worst = Exit::Done;
     for (spec, plan) in &ready {

@@ -96,13 +96,7 @@ fn carry(
     plan.load.source_addresses.clone_from(&arguments.source);
     let load = protocols::prepare(&plan, session.trace)?;
     let mut start = |established: &Established, workers: u32| {
-        let failure = established.failure.as_ref();
-        say(&Said::Ready(Ready {
-            workers,
-            open: established.open,
-            failed: established.failed,
-            failure: failure.map(|(outcome, text)| (outcome.code().to_owned(), text.clone())),
-        }));
+        say(&Said::Ready(Ready::of(established, workers)));
         match told.recv() {
             Ok(Told::Begin(at)) => Some(at),
             Ok(Told::Stop) | Err(_) => None,
@@ -118,7 +112,7 @@ fn carry(
     };
     let finished = load(place, &session.stop, &mut |seen| match seen {
         Observation::Connecting { open, .. } => say(&Said::Connecting(open)),
-        Observation::Started { .. } => {}
+        Observation::Started { .. } | Observation::Shards(_) => {}
         Observation::Interval(interval, requests) => {
             for request in requests {
                 say(&Said::Request(request.clone()));

@@ -20,17 +20,15 @@ use std::time::Duration;
 
 use plimsoll_engine::resources::{Meter, Watched, server_of};
 use plimsoll_engine::worker::{Established, StopLevel};
-use plimsoll_engine::{Clock, Finished, Observation, RunError, Stop, defect};
+use plimsoll_engine::{Clock, Finished, Observation, Place, RunError, Stop, defect};
 use plimsoll_model::plan::{Reuse, Shard};
-use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::merge::InStep;
-use plimsoll_model::run::{self, IntervalRecord, NegotiatedTls, Resources};
 use plimsoll_model::spec::secrets;
 use plimsoll_model::{Plan, Time};
 
 use super::Spread;
+use super::gathering::Gathering;
 use super::server_memory::ServerMemory;
-use super::wire::{End, Ready, Said, Told};
+use super::wire::{Said, Told};
 use crate::console;
 use crate::execution::Session;
 use crate::failure::Exit;
@@ -57,7 +55,8 @@ const LATE: u64 = 2;
 /// How long a process that was killed may take to be gone.
 const REAPING: Duration = Duration::from_secs(2);
 
-/// Carries `plan`, which is in the run directory `dir`, out with several processes.
+/// Carries `plan`, or one shard's part of it, out with several processes; its text without
+/// secrets is in `plan_file`.
 ///
 /// # Errors
 /// When the load could not begin, or a process failed. Everything observed until then
@@ -65,7 +64,8 @@ const REAPING: Duration = Duration::from_secs(2);
 pub(crate) fn run(
     plan: &Plan,
     spread: &Spread,
-    dir: &Path,
+    plan_file: &Path,
+    place: Place<'_>,
     session: &Session,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
@@ -73,7 +73,14 @@ pub(crate) fn run(
     let addresses = plimsoll_engine::resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
     let memory = ServerMemory::before(server.as_ref());
-    let clock = Clock::new();
+    let (whole, clock, start) = match place {
+        Place::Alone => (Shard::WHOLE, Clock::new(), None),
+        Place::Shard {
+            shard,
+            clock,
+            start,
+        } => (shard, clock, Some(start)),
+    };
     let (tell, heard) = mpsc::channel();
     let mut members = Vec::new();
     for index in 0..spread.processes {
@@ -81,13 +88,13 @@ pub(crate) fn run(
             index,
             of: spread.processes,
         };
-        let command = command(plan, spread, shard, clock, dir, session);
+        let part = whole.inner(index, spread.processes);
+        let command = command(plan, spread, part, clock, plan_file, session);
         members.push(Member::start(command, shard, tell.clone())?);
     }
     drop(tell);
     let mut crew = Crew {
-        intervals: InStep::new(members.len()),
-        next: 0,
+        gathering: Gathering::new(members.len()),
         members,
         heard,
         clock,
@@ -99,14 +106,21 @@ pub(crate) fn run(
         memory,
         told: StopLevel::Run,
         told_at: Time::NEVER,
-        last_end: Duration::ZERO,
         observe,
     };
     let (established, workers) = crew.muster(plan, stop)?;
-    crew.begin(workers, &established);
+    crew.memory.held();
+    let begin = match start {
+        None => {
+            let attempted = u64::from(established.open + established.failed);
+            established.check(&plan.target.url, attempted)?;
+            // Far enough ahead that every process hears of it in time.
+            clock.now() + Duration::from_millis(200 + 10 * crew.members.len() as u64)
+        }
+        Some(start) => start(&established, workers).ok_or(RunError::Interrupted)?,
+    };
+    crew.begin(begin, workers, &established);
     crew.hear_out(stop)?;
-    let negotiated = crew.members.iter_mut().filter_map(|m| m.negotiated.take());
-    let negotiated = negotiated.reduce(NegotiatedTls::with);
     Ok(Finished {
         interrupted: stop.level() != StopLevel::Run,
         workers,
@@ -115,7 +129,7 @@ pub(crate) fn run(
             .server
             .as_ref()
             .map_or_else(Vec::new, |server| server.pids().to_vec()),
-        negotiated,
+        negotiated: crew.gathering.negotiated(),
     })
 }
 
@@ -124,13 +138,13 @@ fn command(
     spread: &Spread,
     shard: Shard,
     clock: Clock,
-    dir: &Path,
+    plan_file: &Path,
     session: &Session,
 ) -> Result<Command, std::io::Error> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["shard", "--quiet"])
-        .arg(dir.join(run::file::PLAN))
+        .arg(plan_file)
         .args(["--index", &shard.index.to_string()])
         .args(["--of", &shard.of.to_string()])
         .args(["--origin", &clock.origin_ns().to_string()])
@@ -160,54 +174,13 @@ struct Member {
     child: Child,
     /// `None` once it can't be told anything any more.
     stdin: Option<ChildStdin>,
-    connecting: u64,
-    ready: Option<Ready>,
-    requests: Vec<RequestRecord>,
     /// Messages that it has sent, counted where they are read.
     pulse: Arc<AtomicU64>,
     beats: u64,
     /// How long there was none.
     silent: Duration,
-    /// The interval that it was last in, and what was open at that one's end: a process that
-    /// dies, or stands still, leaves it so.
-    last: Option<u64>,
-    open: Open,
     finished: bool,
-    negotiated: Option<NegotiatedTls>,
     gone: bool,
-}
-
-/// What a process has at the end of an interval. Of two intervals it is that of the later, and
-/// no sum.
-#[derive(Clone, Copy, Debug, Default)]
-struct Open {
-    in_flight: u64,
-    backlog: u64,
-    connections: u64,
-    client: Resources,
-}
-
-impl Open {
-    fn of(interval: &IntervalRecord) -> Open {
-        Open {
-            in_flight: interval.in_flight,
-            backlog: interval.backlog,
-            connections: interval.connections_open,
-            client: interval.client.unwrap_or_default(),
-        }
-    }
-
-    /// Takes it out of an interval to which it was added.
-    fn leave(&self, interval: &mut IntervalRecord) {
-        interval.in_flight = interval.in_flight.saturating_sub(self.in_flight);
-        interval.backlog = interval.backlog.saturating_sub(self.backlog);
-        interval.connections_open = interval.connections_open.saturating_sub(self.connections);
-        if let Some(client) = &mut interval.client {
-            client.rss_bytes = client.rss_bytes.saturating_sub(self.client.rss_bytes);
-            client.descriptors = client.descriptors.saturating_sub(self.client.descriptors);
-            client.threads = client.threads.saturating_sub(self.client.threads);
-        }
-    }
 }
 
 /// A message of the process of that number; `None`: there will be no more.
@@ -251,16 +224,10 @@ impl Member {
             shard,
             child,
             stdin,
-            connecting: 0,
-            ready: None,
-            requests: Vec::new(),
             pulse,
             beats: 0,
             silent: Duration::ZERO,
-            last: None,
-            open: Open::default(),
             finished: false,
-            negotiated: None,
             gone: false,
         })
     }
@@ -304,19 +271,10 @@ impl Drop for Member {
     }
 }
 
-/// The parts of one interval.
-#[derive(Default)]
-struct Part {
-    record: IntervalRecord,
-    requests: Vec<RequestRecord>,
-}
-
 struct Crew<'a, 'o> {
     members: Vec<Member>,
     heard: Receiver<Heard>,
-    intervals: InStep<Part>,
-    /// The first interval that was not passed on.
-    next: u64,
+    gathering: Gathering,
     clock: Clock,
     /// When the load begins.
     began: Time,
@@ -330,7 +288,6 @@ struct Crew<'a, 'o> {
     /// What the processes were told of the run's end, and when.
     told: StopLevel,
     told_at: Time,
-    last_end: Duration,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
 
@@ -351,7 +308,7 @@ impl Crew<'_, '_> {
             Reuse::Never => 0,
         };
         let mut shown = self.clock.now();
-        while self.members.iter().any(|m| m.ready.is_none()) {
+        while self.gathering.sources().any(|s| s.ready.is_none()) {
             match self.turn(stop) {
                 Some((_, Fate::Fails(error) | Fate::Stands(error))) => {
                     return Err(match stop.level() {
@@ -366,7 +323,7 @@ impl Crew<'_, '_> {
             if now.since(shown) >= 250_000_000 {
                 shown = now;
                 (self.observe)(Observation::Connecting {
-                    open: self.members.iter().map(|m| m.connecting).sum(),
+                    open: self.gathering.sources().map(|s| s.connecting).sum(),
                     wanted,
                 });
             }
@@ -374,23 +331,10 @@ impl Crew<'_, '_> {
         if stop.level() != StopLevel::Run {
             return Err(RunError::Interrupted);
         }
-        let mut established = Established::default();
-        let mut workers = 0;
-        for ready in self.members.iter().filter_map(|m| m.ready.as_ref()) {
-            workers += ready.workers;
-            established.add(Established {
-                open: ready.open,
-                failed: ready.failed,
-                failure: ready.outcome(),
-            });
-        }
-        let attempted = u64::from(established.open + established.failed);
-        established.check(&plan.target.url, attempted)?;
-        Ok((established, workers))
+        Ok(self.gathering.established())
     }
 
-    fn begin(&mut self, workers: u32, established: &Established) {
-        self.memory.held();
+    fn begin(&mut self, at: Time, workers: u32, established: &Established) {
         // What the connecting took is not the load's.
         self.client.restart();
         if let Some(server) = &mut self.server {
@@ -400,9 +344,7 @@ impl Crew<'_, '_> {
             workers,
             connections: u64::from(established.open),
         });
-        // Far enough ahead that every process hears of it in time.
-        let notice = Duration::from_millis(200 + 10 * self.members.len() as u64);
-        self.began = self.clock.now() + notice;
+        self.began = at;
         let begin = Told::Begin(self.began);
         self.members.iter_mut().for_each(|m| m.tell(begin));
     }
@@ -415,21 +357,21 @@ impl Crew<'_, '_> {
                 Some((index, Fate::Fails(error))) => {
                     // No process measures alone what all were to measure together.
                     console::tell(format_args!("{error}; the others are stopped"));
-                    self.intervals.ended(index);
+                    self.gathering.gone(index);
                     self.tell_all(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, Fate::Stands(error))) => {
                     // It takes its part of the load along; the rest is not lost for it.
                     console::tell(format_args!("{error}; the run goes on without it"));
-                    self.intervals.ended(index);
+                    self.gathering.gone(index);
                     failure.get_or_insert(error);
                 }
                 Some((_, Fate::Goes | Fate::Ends)) | None => {}
             }
             self.emit();
         }
-        self.intervals.all_ended();
+        self.gathering.all_gone();
         self.emit();
         failure.map_or(Ok(()), Err)
     }
@@ -517,41 +459,14 @@ impl Crew<'_, '_> {
     }
 
     fn take(&mut self, index: usize, said: Said) {
-        let next = self.next;
         let member = &mut self.members[index];
         if member.gone {
             return;
         }
-        match said {
-            Said::Connecting(open) => member.connecting = open,
-            Said::Ready(ready) => {
-                member.connecting = u64::from(ready.open);
-                member.ready = Some(ready);
-            }
-            Said::Request(request) => member.requests.push(request),
-            Said::Interval(mut interval) => {
-                // What is late is of the first second that is not passed on.
-                let at = interval.index.max(next);
-                let part = self.intervals.part(index, at);
-                if member.last == Some(at) {
-                    member.open.leave(&mut part.record);
-                    interval.memory.clear();
-                }
-                (member.last, member.open) = (Some(at), Open::of(&interval));
-                part.record.merge(&interval);
-                part.requests.append(&mut member.requests);
-            }
-            Said::Finished(End {
-                interrupted,
-                negotiated,
-            }) => {
-                member.finished = !interrupted || self.told != StopLevel::Run;
-                member.negotiated = negotiated;
-                (member.open.in_flight, member.open.backlog) = (0, 0);
-                self.intervals.ended(index);
-            }
-            Said::Failed(_) | Said::Defect(_) | Said::Alive => {}
+        if let Said::Finished(end) = &said {
+            member.finished = !end.interrupted || self.told != StopLevel::Run;
         }
+        self.gathering.take(index, said);
     }
 
     /// A process can't go on.
@@ -605,30 +520,12 @@ impl Crew<'_, '_> {
     fn emit(&mut self) {
         let seconds = self.clock.now().duration_since(self.began).as_secs();
         let late = seconds.checked_sub(1 + LATE).filter(|_| self.all_heard);
-        while let Some((index, part)) = self
-            .intervals
-            .next_whole()
-            .or_else(|| self.intervals.next_until(late?))
-        {
-            self.next = index + 1;
-            let mut record = part.record;
-            let end = record.end_offset().max(self.last_end);
-            record.index = index;
-            record.start_offset = self.last_end;
-            record.length = end - self.last_end;
-            self.last_end = end;
-            // The calls that a process had begun which is dead, or late, are neither over nor
-            // undone.
-            let missing = |m: &&Member| !m.finished && m.last.is_some_and(|last| last < index);
-            for missing in self.members.iter().filter(missing) {
-                record.in_flight += missing.open.in_flight;
-                record.backlog += missing.open.backlog;
-            }
+        while let Some((mut record, requests)) = self.gathering.next(late) {
             let own = self.client.read().unwrap_or_default();
             record.client = Some(record.client.unwrap_or_default().plus(own));
             record.server = self.server.as_mut().and_then(Meter::read);
             self.memory.add(&mut record.memory);
-            (self.observe)(Observation::Interval(&record, &part.requests));
+            (self.observe)(Observation::Interval(&record, &requests));
         }
     }
 }

@@ -3,9 +3,11 @@
 //! A process may have so many descriptors, and an address so many ports; a load that needs
 //! more is divided. [`Spread`] decides how, [`run`] starts the processes (this program
 //! again, as [`crate::commands::shard`]) and puts what they measure together as if one had
-//! measured it, and [`wire`] is what they say to each other. Nothing here knows a protocol.
+//! measured it, and [`wire`] is what they say to each other; [`gathering`] adds up what they say. Nothing here
+//! knows a protocol.
 
 mod crew;
+pub(crate) mod gathering;
 mod server_memory;
 pub(crate) mod wire;
 
@@ -14,6 +16,7 @@ use std::thread;
 
 use plimsoll_engine::Address;
 use plimsoll_model::Plan;
+use plimsoll_model::plan::Shard;
 
 use crate::descriptors;
 use crate::failure::Failure;
@@ -64,11 +67,21 @@ impl Limits {
 }
 
 impl Spread {
-    /// Decides for `plan` on this machine.
+    /// Of a load that others make.
+    pub(crate) fn elsewhere() -> Spread {
+        Spread {
+            processes: 1,
+            workers: None,
+            sources: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Decides for `plan`, or for the part of it that `shard` has, on this machine.
     ///
     /// # Errors
     /// Where the machine can't make the load, or not as it was asked for.
-    pub(crate) fn of(plan: &Plan) -> Result<Spread, Failure> {
+    pub(crate) fn of(plan: &Plan, shard: Shard) -> Result<Spread, Failure> {
         let resolve = || {
             let addresses = plimsoll_engine::resolve(&plan.target);
             let addresses = addresses.map_err(protocols::could_not_begin)?;
@@ -78,7 +91,8 @@ impl Spread {
             let first = hosts.find(IpAddr::is_ipv4).or(first);
             Ok(first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
         };
-        decide(plan, Needs::of(plan), Limits::of_this_machine(), resolve)
+        let needs = Needs::of(plan).of_shard(shard);
+        decide(plan, needs, Limits::of_this_machine(), resolve)
     }
 
     /// The plan with what was decided.

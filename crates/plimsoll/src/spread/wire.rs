@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use plimsoll_engine::worker::Established;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
@@ -47,6 +48,16 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
+    pub(crate) fn of(established: &Established, workers: u32) -> Ready {
+        let failure = established.failure.as_ref();
+        Ready {
+            workers,
+            open: established.open,
+            failed: established.failed,
+            failure: failure.map(|(outcome, text)| (outcome.code().to_owned(), text.clone())),
+        }
+    }
+
     pub(crate) fn outcome(&self) -> Option<(Outcome, String)> {
         let (code, detail) = self.failure.as_ref()?;
         let outcome = Outcome::from_code(code).unwrap_or(Outcome::ConnectFailed);

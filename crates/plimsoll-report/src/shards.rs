@@ -1,0 +1,71 @@
+//! What each shard of a run on several machines did, as every report shows it: a row a shard.
+
+use std::cmp::Reverse;
+
+use plimsoll_model::run::{Run, ShardFigures, ShardState};
+
+use crate::quantity::count;
+
+/// Of more shards the most remarkable are shown.
+const MOST_ROWS: usize = 32;
+
+pub(crate) const HEAD: [&str; 9] = [
+    "shard", "calls", "errors", "rate", "p99", "lag p99", "CPU", "clock", "health",
+];
+
+/// The rows below [`HEAD`]. Empty where there were no shards.
+pub(crate) fn rows(run: &Run) -> Vec<[String; 9]> {
+    let mut shards: Vec<&ShardFigures> = run.header.shards.iter().collect();
+    if shards.len() > MOST_ROWS {
+        shards.sort_by_key(|s| {
+            let fine = s.state == ShardState::Complete && s.limits.is_empty();
+            let lag = s.lag_p99_us.map_or(0, |us| us as u64);
+            (fine, Reverse(lag), s.shard)
+        });
+        shards.truncate(MOST_ROWS);
+    }
+    shards.into_iter().map(row).collect()
+}
+
+/// What the rows do not show.
+pub(crate) fn note(run: &Run) -> Option<String> {
+    let of = run.header.shards.len();
+    (of > MOST_ROWS).then(|| {
+        format!(
+            "{MOST_ROWS} of {} shards: those that did not do their part, and those with the longest lag",
+            count(of as u64)
+        )
+    })
+}
+
+fn row(s: &ShardFigures) -> [String; 9] {
+    let none = || "–".to_owned();
+    let ms = |us: Option<f64>| us.map_or_else(none, |us| format!("{:.3} ms", us / 1e3));
+    let clock = match (s.clock_offset_us, s.clock_uncertainty_us) {
+        (Some(offset), Some(uncertainty)) => format!(
+            "{:+.1} ± {:.1} ms",
+            offset as f64 / 1e3,
+            uncertainty as f64 / 1e3
+        ),
+        _ => none(),
+    };
+    let health = match s.state {
+        ShardState::Complete if s.limits.is_empty() => "fine",
+        ShardState::Complete => "generator-limited",
+        ShardState::Stopped => "stopped",
+        ShardState::Failed => "failed",
+        ShardState::Lost => "lost",
+    };
+    [
+        s.shard.to_string(),
+        count(s.ok + s.errors),
+        count(s.errors),
+        s.achieved_per_s
+            .map_or_else(none, |n| format!("{}/s", count(n.round() as u64))),
+        ms(s.response_p99_us),
+        ms(s.lag_p99_us),
+        s.cores_used.map_or_else(none, |n| format!("{n:.2} cores")),
+        clock,
+        health.to_owned(),
+    ]
+}

@@ -1,0 +1,33 @@
+//! `plimsoll watch`: a run of several machines while it goes on.
+
+use clap::Args;
+
+use crate::arguments::boolish;
+use crate::execution::Session;
+use crate::failure::{Exit, Failure};
+use crate::shards;
+
+/// Show a run on several machines while it goes on, or end it.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: look on, and then ask the run to end
+  plimsoll watch s3://loads/rendezvous --run-id r42
+  plimsoll watch s3://loads/rendezvous --run-id r42 --stop")]
+pub(crate) struct Arguments {
+    /// The --rendezvous that the shards have.
+    #[arg(value_name = "URL")]
+    rendezvous: String,
+
+    /// The run's name there [default: the only one].
+    #[arg(long, env = "PLIMSOLL_RUN_ID", value_name = "ID")]
+    run_id: Option<String>,
+
+    /// Ask the run to end: calls in flight may, and everything measured is kept.
+    #[arg(long, env = "PLIMSOLL_STOP", value_parser = boolish())]
+    stop: bool,
+}
+
+pub(crate) fn execute(arguments: &Arguments, session: &Session) -> Result<Exit, Failure> {
+    let id = arguments.run_id.as_deref();
+    shards::watch(&arguments.rendezvous, id, arguments.stop, session)
+}

@@ -1,0 +1,84 @@
+//! What tells shards apart that would not carry out the same run.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use plimsoll_model::input;
+use plimsoll_model::spec::Spec;
+
+use super::objects::Digests;
+use crate::failure::Failure;
+
+/// Of the run that `spec`, every default filled in, describes, and of this program.
+///
+/// # Errors
+/// When a file can't be read.
+pub(super) fn of(spec: &Spec) -> Result<Digests, Failure> {
+    let mut same = spec.clone();
+    // How a machine divides its part is its own business.
+    same.load.processes = None;
+    same.load.workers = None;
+    same.load.source_addresses = None;
+    same.watch = None;
+    let plan = same.to_toml().map_err(Failure::error)?;
+    let mut digests = Digests {
+        plan: hex(plan.as_bytes()),
+        build: hex(&this_program()?),
+        ..Digests::default()
+    };
+    for (key, path) in spec.data_files() {
+        digests.data.insert(
+            path.display().to_string(),
+            hex(&input::read(&path).map_err(|e| {
+                Failure::error(format_args!("{key}: can't read {}: {e}", path.display()))
+            })?),
+        );
+    }
+    Ok(digests)
+}
+
+fn this_program() -> Result<Vec<u8>, Failure> {
+    // The file that runs, whatever is in its place by now.
+    std::fs::read("/proc/self/exe")
+        .map_err(|e| Failure::error(format_args!("can't read this program's own file: {e}")))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let sum = digest(&SHA256, bytes);
+    let hex = sum.as_ref().iter().map(|byte| format!("{byte:02x}"));
+    format!("sha256:{}", hex.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_carried_out_decides_and_how_a_machine_divides_it_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = dir.path().join("rows.csv");
+        std::fs::write(&rows, "a\n1\n").unwrap();
+        let mut spec = Spec {
+            seed: Some(3),
+            ..Spec::default()
+        };
+        spec.rows.get_or_insert_default().file = Some(rows.clone());
+        let first = of(&spec).unwrap();
+        spec.load.processes = Some(3);
+        spec.load.workers = Some(2);
+        assert_eq!(of(&spec).unwrap(), first);
+        std::fs::write(&rows, "a\n2\n").unwrap();
+        let told = first.difference(&of(&spec).unwrap()).unwrap();
+        assert!(told.ends_with("rows.csv"), "{told}");
+        spec.seed = Some(4);
+        let told = first.difference(&of(&spec).unwrap()).unwrap();
+        assert_eq!(told, "another plan");
+        spec.rows = Some(plimsoll_model::spec::RowsSpec {
+            file: Some("absent.csv".into()),
+            ..Default::default()
+        });
+        let told = of(&spec).unwrap_err().to_string();
+        assert!(
+            told.starts_with("rows.file: can't read absent.csv"),
+            "{told}"
+        );
+    }
+}

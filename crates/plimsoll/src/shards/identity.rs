@@ -1,0 +1,349 @@
+//! Which shard this is, of how many, in which run: from flags, or from what an engine that starts
+//! many processes puts into the environment of each.
+
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::plan::Shard;
+use plimsoll_model::units::Period;
+
+use crate::failure::Failure;
+
+/// More than anybody has machines for.
+const MOST_SHARDS: u32 = 10_000;
+
+/// How long shards wait for each other.
+const BARRIER: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct ShardFlags {
+    /// Where the shards of a run on several machines meet: file:///FOLDER, s3://, gs:// or az://.
+    #[arg(
+        long,
+        env = "PLIMSOLL_RENDEZVOUS",
+        value_name = "URL",
+        help_heading = "Shards"
+    )]
+    rendezvous: Option<String>,
+
+    /// How many shards there are [default: from Slurm, MPI or AWS Batch].
+    #[arg(long, env = "PLIMSOLL_SHARDS", value_name = "N", help_heading = "Shards",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SHARDS)))]
+    shards: Option<u32>,
+
+    /// Which of them this is, from 0 [default: from Kubernetes, Slurm, MPI, Nomad or AWS Batch].
+    #[arg(
+        long,
+        env = "PLIMSOLL_SHARD",
+        value_name = "K",
+        help_heading = "Shards"
+    )]
+    shard: Option<u32>,
+
+    /// The run's name in the rendezvous, of which each run has another [default: from Slurm, Open
+    /// MPI or AWS Batch].
+    #[arg(
+        long,
+        env = "PLIMSOLL_RUN_ID",
+        value_name = "ID",
+        help_heading = "Shards"
+    )]
+    run_id: Option<String>,
+
+    /// How long shards wait for each other before the load [default: 5min].
+    #[arg(
+        long,
+        env = "PLIMSOLL_BARRIER",
+        value_name = "TIME",
+        help_heading = "Shards"
+    )]
+    barrier: Option<Period>,
+}
+
+/// One shard of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) rendezvous: String,
+    pub(crate) shard: Shard,
+    pub(crate) run_id: String,
+    pub(crate) barrier: Duration,
+}
+
+/// What an engine tells each process that it starts.
+struct Engine {
+    name: &'static str,
+    index: &'static str,
+    count: &'static [&'static str],
+    /// Of a run; of several, all together.
+    id: &'static [&'static str],
+}
+
+/// The first whose index is there decides: within Slurm's allocation MPI may start processes, and
+/// Slurm sets PMI's variables, too.
+const ENGINES: [Engine; 6] = [
+    Engine {
+        name: "Open MPI",
+        index: "OMPI_COMM_WORLD_RANK",
+        count: &["OMPI_COMM_WORLD_SIZE"],
+        id: &["PMIX_NAMESPACE"],
+    },
+    Engine {
+        name: "Slurm",
+        index: "SLURM_PROCID",
+        count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+        id: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+    },
+    Engine {
+        name: "MPI (PMI)",
+        index: "PMI_RANK",
+        count: &["PMI_SIZE"],
+        id: &[],
+    },
+    Engine {
+        name: "Kubernetes",
+        index: "JOB_COMPLETION_INDEX",
+        count: &[],
+        id: &[],
+    },
+    Engine {
+        name: "Nomad",
+        index: "NOMAD_ALLOC_INDEX",
+        count: &[],
+        id: &[],
+    },
+    Engine {
+        name: "AWS Batch",
+        index: "AWS_BATCH_JOB_ARRAY_INDEX",
+        count: &["AWS_BATCH_JOB_ARRAY_SIZE"],
+        id: &["AWS_BATCH_JOB_ID"],
+    },
+];
+
+impl ShardFlags {
+    /// This shard, where there is to be one. `variable` is the process's environment.
+    ///
+    /// # Errors
+    /// Where something is missing that nobody can guess, or can't be.
+    pub(crate) fn identity(
+        &self,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<Identity>, Failure> {
+        let Some(rendezvous) = self.rendezvous.clone() else {
+            let given = [
+                ("--shards", self.shards.is_some()),
+                ("--shard", self.shard.is_some()),
+                ("--run-id", self.run_id.is_some()),
+                ("--barrier", self.barrier.is_some()),
+            ];
+            return match given.into_iter().find(|(_, given)| *given) {
+                None => Ok(None),
+                Some((flag, _)) => Err(Failure::usage(
+                    format_args!("{flag} without --rendezvous"),
+                    "say where the shards meet: --rendezvous file:///SHARED/FOLDER or s3://BUCKET/PREFIX",
+                )),
+            };
+        };
+        let engine = match self.shard {
+            // Whoever says which shard it is also says of how many and of which run.
+            Some(_) => None,
+            None => ENGINES.iter().find(|e| variable(e.index).is_some()),
+        };
+        let number = |name: &str| -> Result<Option<u32>, Failure> {
+            let Some(text) = variable(name) else {
+                return Ok(None);
+            };
+            text.trim().parse().map(Some).map_err(|_| {
+                Failure::usage(
+                    format_args!("{name} is {text:?} in the environment, and no number"),
+                    "give the number with --shard and --shards",
+                )
+            })
+        };
+        let index = match (self.shard, engine) {
+            (Some(shard), _) => shard,
+            (None, Some(engine)) => number(engine.index)?.unwrap_or(0),
+            (None, None) => {
+                return Err(Failure::usage(
+                    "--rendezvous without --shard, and no engine says which shard this is",
+                    "give --shard K, from 0; Kubernetes (Indexed Job), Slurm, MPI, Nomad and AWS Batch (array) set a variable for it",
+                ));
+            }
+        };
+        let mut of = self.shards;
+        for name in engine.map_or(&[][..], |e| e.count) {
+            if of.is_none() {
+                of = number(name)?;
+            }
+        }
+        let Some(of) = of else {
+            let who = engine.map_or_else(
+                || format!("--shard {index}"),
+                |e| format!("{} ({}={index})", e.name, e.index),
+            );
+            return Err(Failure::usage(
+                format_args!("{who} says which shard this is, and not of how many"),
+                "give all shards the same --shards N",
+            ));
+        };
+        if index >= of || of > MOST_SHARDS {
+            return Err(Failure::usage(
+                format_args!("shard {index} of {of}"),
+                &format!("shards are numbered from 0, and there are {MOST_SHARDS} at most"),
+            ));
+        }
+        let parts = engine.map_or(&[][..], |e| e.id).iter();
+        let found: Vec<String> = parts.filter_map(|name| variable(name)).collect();
+        let run_id = match &self.run_id {
+            Some(id) => id.clone(),
+            // AWS writes the index behind it.
+            None if !found.is_empty() => {
+                let id = found.join(".");
+                let id = id.split(':').next().unwrap_or_default();
+                id.replace(|c: char| !is_plain(c), "-")
+            }
+            None => {
+                return Err(Failure::usage(
+                    "--rendezvous without --run-id, and no engine says which run this is",
+                    "give all shards of a run the same --run-id, and each run another one",
+                ));
+            }
+        };
+        check_run_id(&run_id)?;
+        Ok(Some(Identity {
+            rendezvous,
+            shard: Shard { index, of },
+            run_id,
+            barrier: self.barrier.map_or(BARRIER, |p| p.0),
+        }))
+    }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// # Errors
+/// Where it can't be the name of a folder.
+pub(crate) fn check_run_id(id: &str) -> Result<(), Failure> {
+    let plain = id.chars().all(is_plain) && !id.starts_with('.');
+    if plain && (1..=200).contains(&id.len()) {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        format_args!("--run-id {id:?}"),
+        "use letters, digits, `-`, `_` and `.`, 200 at most, and no `.` in front",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn identity(
+        flags: ShardFlags,
+        variables: &[(&str, &str)],
+    ) -> Result<Option<(u32, u32, String)>, String> {
+        let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
+        let found = flags.identity(|name| variables.get(name).map(ToString::to_string));
+        found
+            .map(|found| found.map(|f| (f.shard.index, f.shard.of, f.run_id)))
+            .map_err(|e| e.to_string())
+    }
+
+    fn meeting() -> ShardFlags {
+        ShardFlags {
+            rendezvous: Some("file:///r".into()),
+            ..ShardFlags::default()
+        }
+    }
+
+    #[test]
+    fn engines_say_which_shard_this_is() {
+        for (variables, found) in [
+            (
+                &[
+                    ("SLURM_PROCID", "3"),
+                    ("SLURM_NTASKS", "4"),
+                    ("SLURM_JOB_ID", "77"),
+                    ("SLURM_STEP_ID", "0"),
+                    ("PMI_RANK", "1"),
+                    ("PMI_SIZE", "2"),
+                ][..],
+                (3, 4, "77.0"),
+            ),
+            (
+                &[
+                    ("OMPI_COMM_WORLD_RANK", "1"),
+                    ("OMPI_COMM_WORLD_SIZE", "2"),
+                    ("PMIX_NAMESPACE", "prterun-node-12@1"),
+                    ("SLURM_PROCID", "0"),
+                    ("SLURM_NTASKS", "1"),
+                ],
+                (1, 2, "prterun-node-12-1"),
+            ),
+            (
+                &[
+                    ("AWS_BATCH_JOB_ARRAY_INDEX", "2"),
+                    ("AWS_BATCH_JOB_ARRAY_SIZE", "9"),
+                    ("AWS_BATCH_JOB_ID", "ab-cd:2"),
+                ],
+                (2, 9, "ab-cd"),
+            ),
+        ] {
+            let (index, of, id) = found;
+            assert_eq!(
+                identity(meeting(), variables),
+                Ok(Some((index, of, id.to_owned())))
+            );
+        }
+        let flags = ShardFlags {
+            shards: Some(8),
+            run_id: Some("r1".into()),
+            ..meeting()
+        };
+        let found = identity(flags, &[("JOB_COMPLETION_INDEX", "7")]);
+        assert_eq!(found, Ok(Some((7, 8, "r1".to_owned()))));
+        // Without a rendezvous an engine's variables mean nothing.
+        let found = identity(ShardFlags::default(), &[("SLURM_PROCID", "3")]);
+        assert_eq!(found, Ok(None));
+    }
+
+    #[test]
+    fn what_nobody_can_guess_is_asked_for() {
+        let index = ("JOB_COMPLETION_INDEX", "7");
+        let with = |shards, id: Option<&str>| ShardFlags {
+            shards,
+            run_id: id.map(str::to_owned),
+            ..meeting()
+        };
+        for (flags, variables, told) in [
+            (meeting(), &[][..], "no engine says which shard"),
+            (
+                with(None, Some("r")),
+                &[index],
+                "Kubernetes (JOB_COMPLETION_INDEX=7) says which shard this is, and not of how many",
+            ),
+            (with(Some(8), None), &[index], "--run-id"),
+            (with(Some(7), Some("r")), &[index], "shard 7 of 7"),
+            (with(Some(9), Some("../r")), &[index], "--run-id"),
+            (
+                with(Some(9), Some("r")),
+                &[("NOMAD_ALLOC_INDEX", "x")],
+                "NOMAD_ALLOC_INDEX is \"x\"",
+            ),
+            (
+                ShardFlags {
+                    shards: Some(2),
+                    ..ShardFlags::default()
+                },
+                &[],
+                "--shards without --rendezvous",
+            ),
+        ] {
+            let problem = identity(flags, variables).unwrap_err();
+            assert!(problem.contains(told), "{problem}\n{told}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! One kind of request to the store: one at a time, and again after a pause where it failed.
+//!
+//! Invariant: a lane never has two requests under way, so what it writes can't overtake itself.
+//! No clock is read here.
+
+use std::time::Duration;
+
+use plimsoll_model::Time;
+
+/// The pause after the first failure; it doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause. A store that is back is noticed so soon.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    due: Time,
+    /// When the request under way was sent.
+    sent: Option<Time>,
+    failing_since: Option<Time>,
+    pause: Duration,
+}
+
+impl Lane {
+    pub(super) fn new(due: Time) -> Lane {
+        Lane {
+            due,
+            sent: None,
+            failing_since: None,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.sent.is_none() && now >= self.due
+    }
+
+    /// A request is under way.
+    pub(super) fn send(&mut self, now: Time) {
+        self.sent = Some(now);
+    }
+
+    /// When the request was sent that was answered last, or is under way.
+    pub(super) fn sent(&self) -> Time {
+        self.sent.unwrap_or(self.due)
+    }
+
+    /// It was answered; the next one is due then.
+    pub(super) fn answered(&mut self, next: Time) {
+        *self = Lane::new(next);
+    }
+
+    /// It has to be sent again. For how long it has been failing.
+    pub(super) fn failed(&mut self, now: Time) -> Duration {
+        let since = *self.failing_since.get_or_insert(self.sent.unwrap_or(now));
+        self.sent = None;
+        self.due = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        now.duration_since(since)
+    }
+
+    /// What is waiting is to be sent as soon as nothing is under way.
+    pub(super) fn hurry(&mut self, now: Time) {
+        // What failed keeps its pause.
+        if self.failing_since.is_none() {
+            self.due = self.due.min(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_failing_lane_pauses_longer_and_longer_and_recovers_at_once() {
+        let mut lane = Lane::new(Time(S));
+        assert!(!lane.is_due(Time(0)));
+        let mut now = Time(S);
+        let mut failing = Duration::ZERO;
+        let mut sent = 0;
+        while now.0 < 21 * S {
+            if lane.is_due(now) {
+                lane.send(now);
+                assert!(!lane.is_due(now), "one at a time");
+                failing = lane.failed(now);
+                sent += 1;
+            }
+            now = now + Duration::from_millis(100);
+        }
+        // At 1.0, 1.5, 2.5, 4.5, 6.5 … 20.5.
+        assert_eq!(sent, 12);
+        assert_eq!(failing, Duration::from_millis(19_500));
+        lane.hurry(now);
+        assert!(!lane.is_due(now), "a store that fails is left its pause");
+        lane.send(now);
+        lane.answered(now + Duration::from_secs(1));
+        assert!(!lane.is_due(now));
+        lane.hurry(now);
+        assert!(lane.is_due(now));
+    }
+}

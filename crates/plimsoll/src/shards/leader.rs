@@ -1,0 +1,587 @@
+//! Shard 0's second part: it waits for all shards, gives the beginning, reads their logs, adds up
+//! what they measured, and says when the run is over.
+//!
+//! A state machine like [`super::member`], and beside it: shard 0's own load is a member like any
+//! other, whose log is read from the store. One that is silent while the store answers is given
+//! up; one that failed ends the run for all; what all had measured until then stands.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plimsoll_engine::RunError;
+use plimsoll_engine::worker::Established;
+use plimsoll_model::Time;
+use plimsoll_model::record::RequestRecord;
+use plimsoll_model::run::{IntervalRecord, NegotiatedTls, RunHeader, ShardFigures};
+
+use super::lane::Lane;
+use super::member::{EVERY, LISTENED, STORE_PATIENCE};
+use super::merging::Merging;
+use super::objects::{
+    self, ARRIVALS, Arrival, Ended, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json,
+    to_json,
+};
+use super::store::{Answer, Ask};
+use crate::spread::wire::Said;
+
+/// A shard that writes nothing for so long, while the store answers, is gone.
+pub(super) const SILENCE: Duration = Duration::from_secs(30);
+
+/// How soon the next part of a log is looked for behind one that was there.
+const BEHIND: Duration = Duration::from_millis(500);
+
+/// How long beforehand the beginning is said: every shard has looked for orders several times.
+const NOTICE: Duration = Duration::from_secs(4);
+
+/// How often it is looked whether somebody who watches wants the run to end.
+const WISHES: Duration = Duration::from_secs(2);
+
+/// Shards that are told to end at once, and go on saying that they are there, are given up.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    Head,
+    List,
+    Wish,
+    Orders,
+    Shard(u32),
+}
+
+/// What is to be shown and written.
+pub(super) enum Event {
+    Connecting(u64),
+    Started {
+        workers: u32,
+        connections: u64,
+    },
+    Interval(Box<IntervalRecord>, Vec<RequestRecord>),
+    /// For people.
+    Told(String),
+    /// Somebody who watches wants the run to end.
+    Wished,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Arriving,
+    Mustering,
+    Running,
+    /// The result is there.
+    Over,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrived {
+    No,
+    /// Its arrival is there, and was not read yet.
+    Seen,
+    /// It has the same plan, build and data.
+    Yes,
+}
+
+/// What the leader knows of a shard.
+struct Remote {
+    arrived: Arrived,
+    lane: Lane,
+    /// The next part of its log.
+    next: u64,
+    asked: Time,
+    silence: Duration,
+}
+
+/// What the leader carries out.
+pub(super) struct Charge {
+    pub(super) own: Arrival,
+    pub(super) header: RunHeader,
+    pub(super) plan_toml: String,
+    pub(super) keep_requests: bool,
+    /// Of the target, for what is said of it.
+    pub(super) url: String,
+    pub(super) barrier: Duration,
+}
+
+pub(super) struct Leader {
+    charge: Charge,
+    unix_zero: u64,
+    /// Until then all must have come.
+    until: Time,
+    phase: Phase,
+    head: Lane,
+    headed: bool,
+    list: Lane,
+    wish: Lane,
+    write: Lane,
+    orders: Orders,
+    /// What the store has.
+    written: Orders,
+    being_written: Orders,
+    shards: Vec<Remote>,
+    merging: Merging,
+    stopped_at: Time,
+    told_at: Time,
+    failure: Option<String>,
+    result: Option<Result<(), RunError>>,
+    events: VecDeque<Event>,
+}
+
+impl Leader {
+    pub(super) fn new(charge: Charge, now: Time, unix_zero: u64) -> Leader {
+        let shards = (0..charge.own.of).map(|shard| {
+            let turn = Duration::from_millis(u64::from(shard) * 379 % 1_000);
+            Remote {
+                arrived: Arrived::No,
+                lane: Lane::new(now + turn),
+                next: 0,
+                asked: now,
+                silence: Duration::ZERO,
+            }
+        });
+        Leader {
+            until: now + charge.barrier,
+            unix_zero,
+            phase: Phase::Arriving,
+            head: Lane::new(now),
+            headed: false,
+            list: Lane::new(now),
+            wish: Lane::new(now + WISHES),
+            write: Lane::new(now),
+            orders: Orders::default(),
+            written: Orders::default(),
+            being_written: Orders::default(),
+            shards: shards.collect(),
+            merging: Merging::new(charge.header.clone(), charge.own.of),
+            stopped_at: Time::NEVER,
+            told_at: now,
+            failure: None,
+            result: None,
+            events: VecDeque::new(),
+            charge,
+        }
+    }
+
+    pub(super) fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What came of the load, once it is over; before, nothing.
+    pub(super) fn result(&mut self) -> Option<Result<(), RunError>> {
+        // Before the others know why, nobody may leave.
+        let told = self.orders.abort.is_none() || self.written.abort.is_some();
+        if told { self.result.take() } else { None }
+    }
+
+    pub(super) fn established(&self) -> (Established, u32) {
+        self.merging.gathering.established()
+    }
+
+    pub(super) fn negotiated(&self) -> Option<NegotiatedTls> {
+        self.merging.gathering.negotiated()
+    }
+
+    pub(super) fn figures(&self) -> Vec<ShardFigures> {
+        self.merging.figures()
+    }
+
+    /// The run is to end, as in [`Orders::stop`].
+    pub(super) fn stop(&mut self, level: u8, now: Time) {
+        if level <= self.orders.stop {
+            return;
+        }
+        self.orders.stop = level;
+        self.stopped_at = now;
+        self.write.hurry(now);
+        if matches!(self.phase, Phase::Arriving | Phase::Mustering) {
+            self.give_up(
+                "the run was interrupted before the load began".to_owned(),
+                RunError::Interrupted,
+                now,
+            );
+        }
+    }
+
+    /// The run is written and judged.
+    pub(super) fn end(&mut self, exit: u8, now: Time) {
+        self.orders.ended = Some(Ended { exit });
+        self.write.hurry(now);
+    }
+
+    /// All know it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.written.ended.is_some() || self.written.abort.is_some()
+    }
+
+    pub(super) fn poll(&mut self, now: Time) -> Vec<(Which, Ask)> {
+        let mut asks = Vec::new();
+        self.look_at_time(now);
+        if !self.headed && self.head.is_due(now) {
+            self.head.send(now);
+            let head = Head {
+                version: objects::VERSION,
+                of: self.charge.own.of,
+                keep_requests: self.charge.keep_requests,
+                header: self.charge.header.clone(),
+                plan_toml: self.charge.plan_toml.clone(),
+            };
+            asks.push((
+                Which::Head,
+                Ask::Put {
+                    name: HEAD.to_owned(),
+                    bytes: to_json(&head),
+                    create: false,
+                },
+            ));
+        }
+        if self.write.is_due(now) && !self.has_ended() {
+            self.write.send(now);
+            self.orders.beat += 1;
+            self.being_written = self.orders.clone();
+            asks.push((
+                Which::Orders,
+                Ask::Put {
+                    name: ORDERS.to_owned(),
+                    bytes: to_json(&self.orders),
+                    create: false,
+                },
+            ));
+        }
+        if self.phase == Phase::Over {
+            return asks;
+        }
+        if self.phase == Phase::Arriving && self.list.is_due(now) {
+            self.list.send(now);
+            asks.push((Which::List, Ask::List(ARRIVALS.to_owned())));
+        }
+        if self.wish.is_due(now) {
+            self.wish.send(now);
+            asks.push((Which::Wish, Ask::Get(WISH.to_owned())));
+        }
+        for (shard, remote) in (0..).zip(&mut self.shards) {
+            let wanted = match (self.phase, remote.arrived) {
+                (_, Arrived::Seen) => Some(objects::arrival(shard)),
+                (Phase::Arriving, _) => None,
+                _ if self.merging.is_gone(shard) => None,
+                _ => Some(objects::part(shard, remote.next)),
+            };
+            if let Some(name) = wanted.filter(|_| remote.lane.is_due(now)) {
+                remote.lane.send(now);
+                asks.push((Which::Shard(shard), Ask::Get(name)));
+            }
+        }
+        asks
+    }
+
+    /// Deadlines that no answer brings up.
+    fn look_at_time(&mut self, now: Time) {
+        match self.phase {
+            Phase::Arriving if now > self.until => {
+                let missing: Vec<u32> = (0..)
+                    .zip(&self.shards)
+                    .filter_map(|(shard, remote)| (remote.arrived == Arrived::No).then_some(shard))
+                    .collect();
+                let missing = ranges(&missing);
+                let of = self.charge.own.of;
+                let seconds = self.charge.barrier.as_secs();
+                self.fail(
+                    format!("{missing} of {of} did not come within {seconds} s (--barrier)"),
+                    now,
+                );
+            }
+            Phase::Mustering if now.duration_since(self.told_at) >= EVERY => {
+                self.told_at = now;
+                let up = self.merging.gathering.sources().map(|s| s.connecting).sum();
+                self.events.push_back(Event::Connecting(up));
+            }
+            Phase::Running
+                if self.orders.stop >= 2 && now.duration_since(self.stopped_at) >= END_PATIENCE =>
+            {
+                for shard in 0..self.charge.own.of {
+                    if !self.merging.is_gone(shard) {
+                        self.lose(shard, "did not end when it was told to".to_owned());
+                    }
+                }
+                self.emit(now);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn answered(&mut self, which: Which, answer: Answer, now: Time) {
+        if let Answer::Failed { problem, for_good } = answer {
+            let lane = match which {
+                Which::Head => &mut self.head,
+                Which::List => &mut self.list,
+                Which::Wish => &mut self.wish,
+                Which::Orders => &mut self.write,
+                Which::Shard(shard) => {
+                    let remote = &mut self.shards[shard as usize];
+                    remote.asked = now;
+                    &mut remote.lane
+                }
+            };
+            let failing = lane.failed(now);
+            if (for_good && self.phase == Phase::Arriving) || failing >= STORE_PATIENCE {
+                let reason = match for_good {
+                    true => format!("the rendezvous can't be used: {problem}"),
+                    false => format!(
+                        "the rendezvous has not answered for {} s: {problem}",
+                        failing.as_secs()
+                    ),
+                };
+                self.lose_store(reason, now);
+            }
+            return;
+        }
+        match which {
+            Which::Head => {
+                self.headed = true;
+                self.head.answered(now);
+            }
+            Which::Orders => {
+                self.written = self.being_written.clone();
+                let more = self.orders != self.written;
+                let next = if more { now } else { self.write.sent() + EVERY };
+                self.write.answered(next);
+            }
+            Which::Wish => {
+                self.wish.answered(now + WISHES);
+                if let Answer::Bytes { bytes, .. } = answer
+                    && let Ok(wish) = from_json::<Wish>(WISH, &bytes)
+                    && wish.stop > self.orders.stop
+                {
+                    self.events.push_back(Event::Told(
+                        "stopping: somebody who watches the run asked for it".to_owned(),
+                    ));
+                    self.events.push_back(Event::Wished);
+                }
+            }
+            Which::List => {
+                self.list.answered(now + EVERY);
+                if let Answer::Names(names) = answer {
+                    self.seen(&names, now);
+                }
+            }
+            Which::Shard(shard) => match self.shards[shard as usize].arrived {
+                Arrived::Yes => self.read(shard, answer, now),
+                Arrived::No | Arrived::Seen => self.check(shard, &answer, now),
+            },
+        }
+    }
+
+    /// Who has come.
+    fn seen(&mut self, names: &[String], now: Time) {
+        if self.phase != Phase::Arriving {
+            return;
+        }
+        let of = self.charge.own.of;
+        for shard in names.iter().filter_map(|name| objects::arrived(name)) {
+            match self.shards.get_mut(shard as usize) {
+                Some(remote) if remote.arrived == Arrived::No => remote.arrived = Arrived::Seen,
+                Some(_) => {}
+                None => {
+                    let text = format!(
+                        "shard {shard} has come, and there are {of}, numbered from 0: give all shards the same --shards"
+                    );
+                    return self.fail(text, now);
+                }
+            }
+        }
+    }
+
+    /// Whether a shard that has come is one of this run.
+    fn check(&mut self, shard: u32, answer: &Answer, now: Time) {
+        let remote = &mut self.shards[shard as usize];
+        remote.asked = now;
+        let Answer::Bytes { bytes, .. } = answer else {
+            // A store may take a while to show what it lists.
+            remote.lane.answered(now + EVERY);
+            return;
+        };
+        remote.lane.answered(now);
+        remote.arrived = Arrived::Yes;
+        let own = &self.charge.own;
+        let problem = match from_json::<Arrival>("arrival", bytes) {
+            Err(problem) => Some(problem),
+            Ok(there) if there.version != own.version => {
+                Some("has another version of plimsoll than shard 0".to_owned())
+            }
+            Ok(there) if there.of != own.of => Some(format!(
+                "counts {} shards, and shard 0 {}: give all the same --shards",
+                there.of, own.of
+            )),
+            Ok(there) => own
+                .digests
+                .difference(&there.digests)
+                .map(|what| format!("has {what} than shard 0: give all shards the same")),
+        };
+        if let Some(problem) = problem {
+            return self.fail(format!("shard {shard} {problem}"), now);
+        }
+        if self.headed && self.shards.iter().all(|s| s.arrived == Arrived::Yes) {
+            self.phase = Phase::Mustering;
+            self.orders.connect = true;
+            self.write.hurry(now);
+        }
+    }
+
+    /// What comes of reading a shard's log.
+    fn read(&mut self, shard: u32, answer: Answer, now: Time) {
+        let remote = &mut self.shards[shard as usize];
+        let waited = now.duration_since(remote.asked).min(LISTENED);
+        remote.asked = now;
+        let Answer::Bytes { bytes, .. } = answer else {
+            remote.silence += waited;
+            remote.lane.answered(now + EVERY);
+            if remote.silence >= SILENCE {
+                let seconds = remote.silence.as_secs();
+                let why = format!(
+                    "nothing was heard of it for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last word is not known"
+                );
+                match self.phase {
+                    Phase::Mustering => self.fail(format!("shard {shard}: {why}"), now),
+                    _ => self.lose(shard, why),
+                }
+                self.emit(now);
+            }
+            return;
+        };
+        remote.silence = Duration::ZERO;
+        remote.next += 1;
+        remote.lane.answered(now + BEHIND);
+        match objects::open(&bytes) {
+            Ok(lines) => {
+                for line in lines {
+                    self.take(shard, line, now);
+                }
+            }
+            Err(problem) => self.take(shard, Line::Said(Said::Failed(problem)), now),
+        }
+        self.emit(now);
+    }
+
+    fn take(&mut self, shard: u32, line: Line, now: Time) {
+        if self.merging.is_gone(shard) {
+            return;
+        }
+        let stopped = self.orders.stop > 0;
+        self.merging.take(shard, line, stopped);
+        if let Some(problem) = self.merging.problem(shard) {
+            let text = format!("shard {shard} of {}: {problem}", self.charge.own.of);
+            match self.phase {
+                Phase::Mustering | Phase::Arriving => self.fail(text, now),
+                _ => self.end_for_all(text, now),
+            }
+        }
+    }
+
+    /// No shard measures alone what all were to measure together.
+    fn end_for_all(&mut self, text: String, now: Time) {
+        self.events
+            .push_back(Event::Told(format!("{text}; the others are stopped")));
+        self.failure.get_or_insert(text);
+        if self.orders.stop == 0 {
+            (self.orders.stop, self.stopped_at) = (1, now);
+            self.write.hurry(now);
+        }
+    }
+
+    /// A shard is given up, and the others go on: they would measure no better for its sake.
+    fn lose(&mut self, shard: u32, why: String) {
+        let text = format!("shard {shard} of {}: {why}", self.charge.own.of);
+        self.events
+            .push_back(Event::Told(format!("{text}; the run goes on without it")));
+        self.merging.lose(shard, why);
+        self.failure.get_or_insert(text);
+    }
+
+    /// Passes on what is whole; gives the beginning, and the end.
+    fn emit(&mut self, now: Time) {
+        while let Some((record, requests)) = self.merging.gathering.next(None) {
+            let event = Event::Interval(Box::new(record), requests);
+            self.events.push_back(event);
+        }
+        match self.phase {
+            Phase::Mustering => {
+                if self.merging.gathering.sources().all(|s| s.ready.is_some()) {
+                    self.begin(now);
+                }
+            }
+            Phase::Running => {
+                if (0..self.charge.own.of).all(|shard| self.merging.is_gone(shard)) {
+                    self.phase = Phase::Over;
+                    self.result = Some(match self.failure.take() {
+                        Some(text) => Err(RunError::Shards(text)),
+                        None => Ok(()),
+                    });
+                }
+            }
+            Phase::Arriving | Phase::Over => {}
+        }
+    }
+
+    fn begin(&mut self, now: Time) {
+        let (established, workers) = self.established();
+        let attempted = u64::from(established.open + established.failed);
+        if let Err(error) = established.check(&self.charge.url, attempted) {
+            return self.give_up(error.to_string(), error, now);
+        }
+        let offset = i128::from(self.merging.offset(0).unwrap_or_default().offset_us) * 1_000;
+        let begin = i128::from(self.unix_zero) + i128::from((now + NOTICE).0) + offset;
+        self.orders.begin_unix_ns = Some(u64::try_from(begin).unwrap_or(0));
+        self.write.hurry(now);
+        self.phase = Phase::Running;
+        self.events.push_back(Event::Started {
+            workers,
+            connections: u64::from(established.open),
+        });
+    }
+
+    /// Before the load: nothing was measured.
+    fn fail(&mut self, reason: String, now: Time) {
+        self.give_up(reason.clone(), RunError::Shards(reason), now);
+    }
+
+    fn give_up(&mut self, reason: String, error: RunError, now: Time) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.phase = Phase::Over;
+        self.orders.abort = Some(reason);
+        self.result = Some(Err(error));
+        self.write.hurry(now);
+    }
+
+    /// Nothing can be said to the others any more, who notice it by themselves.
+    fn lose_store(&mut self, reason: String, now: Time) {
+        if self.phase != Phase::Over {
+            self.merging.gathering.all_gone();
+            self.phase = Phase::Over;
+            self.emit(now);
+            self.result = Some(Err(RunError::Shards(reason.clone())));
+        }
+        self.orders.abort.get_or_insert(reason);
+        self.written = self.orders.clone();
+    }
+}
+
+/// `shard 2` or `shards 2, 5 to 7`.
+pub(super) fn ranges(numbers: &[u32]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut rest = numbers;
+    while let Some(&first) = rest.first() {
+        let run = (first..).zip(rest).take_while(|(a, b)| a == *b).count();
+        let last = rest[run - 1];
+        parts.push(match run {
+            1 => first.to_string(),
+            2 => format!("{first}, {last}"),
+            _ => format!("{first} to {last}"),
+        });
+        rest = &rest[run..];
+    }
+    let word = if numbers.len() == 1 {
+        "shard"
+    } else {
+        "shards"
+    };
+    format!("{word} {}", parts.join(", "))
+}

@@ -1,0 +1,358 @@
+//! One shard at the rendezvous: it arrives, does what the leader orders, and writes its log.
+//!
+//! A state machine without I/O and without a clock: [`Member::poll`] gives the requests that are
+//! due, [`Member::answered`] takes what came of them, and [`Member::event`] says what the load is
+//! to do. A shard makes at most one request a second for its log and, but while it waits for the
+//! beginning, one for the orders.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+
+use super::lane::Lane;
+use super::objects::{
+    self, Arrival, Ended, Line, ORDERS, Offset, Orders, from_json, part, seal, to_json,
+};
+use super::store::{Answer, Ask};
+
+/// How often the log is written, and orders are looked for during the load.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+
+/// How often orders are looked for before the load begins.
+const SOON: Duration = Duration::from_millis(500);
+
+/// A store that fails for so long is given up.
+pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// A leader that gives no sign for so long, while the store answers, is gone.
+pub(super) const LEADER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where the store was not asked for a while, no more than this of it counts as silence.
+pub(super) const LISTENED: Duration = Duration::from_secs(3);
+
+/// Which of its two requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Arrival and log.
+    Log,
+    Orders,
+}
+
+/// What the load is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// All shards have come: make connections.
+    Connect,
+    /// The load begins then, on this machine's clock.
+    Begin(Time),
+    /// The load began before this shard heard of it, by so long.
+    BeganWithout(Duration),
+    /// The run is to end: as in [`Orders::stop`].
+    Stop(u8),
+    /// The run is over.
+    Ended(Ended),
+    /// There is no run any more for this shard. Nothing comes after it.
+    Lost(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Is a shard of this number there?
+    Look,
+    Arrive,
+    /// Is it this one?
+    Verify,
+    Log,
+    Over,
+}
+
+pub(super) struct Member {
+    arrival: Arrival,
+    /// What the wall's clock shows at [`Time::ZERO`].
+    unix_zero: u64,
+    /// How long the leader may take to come.
+    until: Time,
+    step: Step,
+    log: Lane,
+    look: Lane,
+    /// Between these the arrival was written, which the store dates.
+    arriving: Option<(Time, Time)>,
+    offset: Offset,
+    lines: Vec<String>,
+    /// The part that is being written, which stays as it is until it is there.
+    sealed: Option<Vec<u8>>,
+    /// Its number, or the next one's.
+    next: u64,
+    closed: bool,
+    orders: Orders,
+    /// Successful looks without a sign of the leader, as time.
+    silence: Duration,
+    looked: Time,
+    events: VecDeque<Event>,
+}
+
+impl Member {
+    /// `barrier`: how long shards may take to come.
+    pub(super) fn new(arrival: Arrival, now: Time, unix_zero: u64, barrier: Duration) -> Member {
+        // Those of a large run do not ask all at once.
+        let turn = Duration::from_millis(u64::from(arrival.shard) * 619 % 1_000);
+        Member {
+            unix_zero,
+            until: now + barrier,
+            step: Step::Look,
+            log: Lane::new(now),
+            look: Lane::new(now + turn / 2),
+            arriving: None,
+            offset: Offset::default(),
+            lines: Vec::new(),
+            sealed: None,
+            next: 0,
+            closed: false,
+            orders: Orders::default(),
+            silence: Duration::ZERO,
+            looked: now,
+            events: VecDeque::new(),
+            arrival,
+        }
+    }
+
+    /// A line for the log.
+    pub(super) fn say(&mut self, line: &Line) {
+        self.lines.push(line.to_text());
+    }
+
+    /// Nothing more is to be said: what is left is written at once.
+    pub(super) fn close(&mut self, now: Time) {
+        self.closed = true;
+        self.log.hurry(now);
+    }
+
+    pub(super) fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Nothing more is going to happen.
+    pub(super) fn is_over(&self) -> bool {
+        self.step == Step::Over
+    }
+
+    /// Everything said is in the store.
+    pub(super) fn is_written(&self) -> bool {
+        self.lines.is_empty() && self.sealed.is_none()
+    }
+
+    /// What is to be asked of the store now.
+    pub(super) fn poll(&mut self, now: Time) -> Vec<(Which, Ask)> {
+        let mut asks = Vec::new();
+        if self.step == Step::Over {
+            return asks;
+        }
+        // Before all are there nobody reads a log.
+        let idle = self.step == Step::Log && !self.orders.connect && self.is_written();
+        if self.log.is_due(now) && !idle {
+            let name = objects::arrival(self.arrival.shard);
+            let ask = match self.step {
+                Step::Look | Step::Verify => Ask::Get(name),
+                Step::Arrive => Ask::Put {
+                    name,
+                    bytes: to_json(&self.arrival),
+                    create: true,
+                },
+                Step::Log | Step::Over => {
+                    let lines = &mut self.lines;
+                    let sealed = self.sealed.get_or_insert_with(|| {
+                        let sealed = seal(lines);
+                        lines.clear();
+                        sealed
+                    });
+                    Ask::Put {
+                        name: part(self.arrival.shard, self.next),
+                        bytes: sealed.clone(),
+                        create: false,
+                    }
+                }
+            };
+            if self.step == Step::Arrive {
+                self.arriving.get_or_insert((now, now));
+            }
+            self.log.send(now);
+            asks.push((Which::Log, ask));
+        }
+        if self.step == Step::Log && self.look.is_due(now) {
+            self.look.send(now);
+            asks.push((Which::Orders, Ask::Get(ORDERS.to_owned())));
+        }
+        asks
+    }
+
+    /// What came of a request.
+    pub(super) fn answered(&mut self, which: Which, answer: Answer, now: Time) {
+        if self.step == Step::Over {
+            return;
+        }
+        if let Answer::Failed { problem, for_good } = answer {
+            let lane = match which {
+                Which::Log => &mut self.log,
+                Which::Orders => &mut self.look,
+            };
+            let failing = lane.failed(now);
+            if for_good && self.step != Step::Log {
+                self.lose(format!("the rendezvous can't be used: {problem}"));
+            } else if failing >= STORE_PATIENCE {
+                self.lose(format!(
+                    "the rendezvous has not answered for {} s: {problem}",
+                    failing.as_secs()
+                ));
+            }
+            return;
+        }
+        match which {
+            Which::Log => self.wrote(answer, now),
+            Which::Orders => self.heard(answer, now),
+        }
+    }
+
+    fn lose(&mut self, why: String) {
+        self.step = Step::Over;
+        self.events.push_back(Event::Lost(why));
+    }
+
+    fn wrote(&mut self, answer: Answer, now: Time) {
+        let sent = self.log.sent();
+        let mut next = now;
+        match (self.step, answer) {
+            (Step::Look, Answer::Missing) => self.step = Step::Arrive,
+            (Step::Verify, Answer::Missing) => {
+                // A store may take a while to show what was written.
+                next = now + SOON;
+            }
+            (Step::Arrive, Answer::Done | Answer::Exists) => {
+                self.step = Step::Verify;
+                if let Some((_, latest)) = &mut self.arriving {
+                    *latest = now;
+                }
+            }
+            (
+                Step::Look | Step::Verify,
+                Answer::Bytes {
+                    bytes,
+                    modified_unix_ns,
+                },
+            ) => match from_json::<Arrival>("arrival", &bytes) {
+                Ok(there) if there.token == self.arrival.token => {
+                    self.offset = self.measure(modified_unix_ns);
+                    self.say(&Line::Clock(self.offset));
+                    self.step = Step::Log;
+                }
+                Ok(_) => {
+                    return self.lose(format!(
+                        "shard {} of this run has come before: it was started twice or again, or the run ID was used before; give each run a --run-id of its own",
+                        self.arrival.shard
+                    ));
+                }
+                Err(problem) => return self.lose(problem),
+            },
+            (Step::Log, Answer::Done) => {
+                self.sealed = None;
+                self.next += 1;
+                next = match self.closed && !self.lines.is_empty() {
+                    true => now,
+                    false => sent + EVERY,
+                };
+            }
+            // No answer to such a request.
+            _ => next = now + SOON,
+        }
+        self.log.answered(next);
+    }
+
+    /// From when the store says that the arrival was written. HTTP dates are of whole seconds.
+    fn measure(&self, modified_unix_ns: u64) -> Offset {
+        const SECOND: i128 = 1_000_000_000;
+        let Some((from, to)) = self.arriving else {
+            return Offset::default();
+        };
+        let unix = |t: Time| i128::from(self.unix_zero) + i128::from(t.0);
+        let modified = i128::from(modified_unix_ns);
+        let coarse = if modified % SECOND == 0 { SECOND } else { 0 };
+        let earliest = modified - unix(to);
+        let latest = modified + coarse - unix(from);
+        let offset = match earliest <= 0 && 0 <= latest {
+            // Nothing speaks against both clocks being the same.
+            true => 0,
+            false => i128::midpoint(earliest, latest),
+        };
+        let micros = |ns: i128| i64::try_from(ns / 1_000).unwrap_or(i64::MAX);
+        Offset {
+            offset_us: micros(offset),
+            uncertainty_us: micros((latest - earliest).max(0)).unsigned_abs() / 2,
+        }
+    }
+
+    fn heard(&mut self, answer: Answer, now: Time) {
+        let waited = now.duration_since(self.looked).min(LISTENED);
+        self.looked = now;
+        let orders = match answer {
+            Answer::Bytes { bytes, .. } => match from_json::<Orders>(ORDERS, &bytes) {
+                Ok(orders) => Some(orders),
+                Err(problem) => return self.lose(problem),
+            },
+            _ => None,
+        };
+        let begun = self.orders.begin_unix_ns.is_some();
+        self.look.answered(now + if begun { EVERY } else { SOON });
+        match orders {
+            Some(orders) if orders != self.orders => {
+                self.silence = Duration::ZERO;
+                self.obey(orders, now);
+            }
+            None if self.orders.beat == 0 => {
+                if now > self.until {
+                    self.lose(
+                        "shard 0, which leads the run, has not come (--barrier says how long shards wait for each other)".to_owned(),
+                    );
+                }
+            }
+            _ => {
+                self.silence += waited;
+                if self.silence >= LEADER_PATIENCE {
+                    self.lose(format!(
+                        "shard 0, which leads the run, has given no sign for {} s; what was measured is in the rendezvous: plimsoll merge puts it together",
+                        self.silence.as_secs()
+                    ));
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, orders: Orders, now: Time) {
+        let before = std::mem::replace(&mut self.orders, orders);
+        let orders = &self.orders;
+        if let Some(reason) = &orders.abort {
+            let reason = reason.clone();
+            return self.lose(reason);
+        }
+        if orders.connect && !before.connect {
+            self.events.push_back(Event::Connect);
+        }
+        if let (Some(begin), None) = (orders.begin_unix_ns, before.begin_unix_ns) {
+            let local = i128::from(begin)
+                - i128::from(self.offset.offset_us) * 1_000
+                - i128::from(self.unix_zero);
+            let local = Time(u64::try_from(local).unwrap_or(0));
+            self.events.push_back(match local > now {
+                true => Event::Begin(local),
+                false => Event::BeganWithout(now.duration_since(local)),
+            });
+        }
+        if orders.stop > before.stop {
+            self.events.push_back(Event::Stop(orders.stop));
+        }
+        if let Some(ended) = &orders.ended {
+            let ended = ended.clone();
+            self.step = Step::Over;
+            self.events.push_back(Event::Ended(ended));
+        }
+    }
+}

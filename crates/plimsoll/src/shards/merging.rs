@@ -1,0 +1,100 @@
+//! The logs of all shards of a run, merged as one: by the leader while it goes on, and from the
+//! store afterwards.
+//!
+//! Invariant: what a log says is merged in the same way, whoever reads it and when.
+
+use plimsoll_model::run::{RunHeader, ShardFigures, ShardState, ShardTotals};
+
+use super::objects::{Line, Offset};
+use crate::spread::gathering::Gathering;
+use crate::spread::wire::Said;
+
+pub(super) struct Merging {
+    header: RunHeader,
+    pub(super) gathering: Gathering,
+    shards: Vec<One>,
+}
+
+#[derive(Default)]
+struct One {
+    totals: ShardTotals,
+    offset: Option<Offset>,
+    state: Option<ShardState>,
+    reason: Option<String>,
+}
+
+impl Merging {
+    pub(super) fn new(header: RunHeader, of: u32) -> Merging {
+        Merging {
+            header,
+            gathering: Gathering::new(of as usize),
+            shards: (0..of).map(|_| One::default()).collect(),
+        }
+    }
+
+    /// Nothing more is taken of the shard.
+    pub(super) fn is_gone(&self, shard: u32) -> bool {
+        self.shards[shard as usize].state.is_some()
+    }
+
+    /// Why the shard did not carry its part out, if it said so.
+    pub(super) fn problem(&self, shard: u32) -> Option<&str> {
+        self.shards[shard as usize].reason.as_deref()
+    }
+
+    pub(super) fn offset(&self, shard: u32) -> Option<Offset> {
+        self.shards[shard as usize].offset
+    }
+
+    /// Takes a line of the shard's log. `stopped`: all were to stop.
+    pub(super) fn take(&mut self, shard: u32, line: Line, stopped: bool) {
+        let one = &mut self.shards[shard as usize];
+        if one.state.is_some() {
+            return;
+        }
+        let said = match line {
+            Line::Clock(offset) => {
+                one.offset = Some(offset);
+                return;
+            }
+            Line::Said(said) => said,
+        };
+        match &said {
+            Said::Interval(interval) => one.totals.add(&self.header, interval),
+            Said::Finished(end) if end.interrupted => {
+                one.state = Some(ShardState::Stopped);
+                one.reason = (!stopped).then(|| {
+                    "was stopped before its time, and handed over what it had measured".to_owned()
+                });
+            }
+            Said::Finished(_) => one.state = Some(ShardState::Complete),
+            Said::Failed(problem) | Said::Defect(problem) => {
+                one.state = Some(ShardState::Failed);
+                one.reason = Some(problem.clone());
+                self.gathering.gone(shard as usize);
+                return;
+            }
+            _ => {}
+        }
+        self.gathering.take(shard as usize, said);
+    }
+
+    /// Nothing more comes of the shard.
+    pub(super) fn lose(&mut self, shard: u32, why: String) {
+        let one = &mut self.shards[shard as usize];
+        one.state = Some(ShardState::Lost);
+        one.reason = Some(why);
+        self.gathering.gone(shard as usize);
+    }
+
+    pub(super) fn figures(&self) -> Vec<ShardFigures> {
+        let figures = (0..).zip(&self.shards).map(|(shard, one)| ShardFigures {
+            state: one.state.unwrap_or(ShardState::Lost),
+            reason: one.reason.clone(),
+            clock_offset_us: one.offset.map(|o| o.offset_us),
+            clock_uncertainty_us: one.offset.map(|o| o.uncertainty_us),
+            ..one.totals.figures(&self.header, shard)
+        });
+        figures.collect()
+    }
+}

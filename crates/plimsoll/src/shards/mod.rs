@@ -1,0 +1,419 @@
+//! One load over several machines: shards that meet in a folder or an object store.
+//!
+//! Whoever starts many processes (Kubernetes, Slurm, MPI, a shell) starts the same `plimsoll run`
+//! in each; [`identity`] finds out which shard it is. All write what they measure into the
+//! rendezvous ([`objects`]), second by second, as a process of a spread load writes it on its
+//! pipe. Shard 0 leads: besides its part of the load it waits for all, gives the beginning, reads
+//! the logs and merges them ([`leader`]); everything behind it sees one run. What a shard does is
+//! in [`member`]. Both are state machines without I/O; [`exchange`] drives them, and [`store`]
+//! makes their requests. The load itself is the engine's, at another place. Nothing here knows a
+//! protocol.
+
+mod digests;
+mod exchange;
+pub(crate) mod identity;
+mod lane;
+mod leader;
+mod member;
+mod merging;
+mod objects;
+mod reading;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_engine::worker::{Established, StopLevel};
+use plimsoll_engine::{Clock, Finished, Observation, Place, RunError, Stop};
+use plimsoll_model::plan::Watch;
+use plimsoll_model::record::RequestRecord;
+use plimsoll_model::run::RunHeader;
+use plimsoll_model::spec::Spec;
+use plimsoll_model::{Plan, Time};
+
+use crate::console;
+use crate::execution::{self, OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::protocols;
+use crate::spread::wire::{End, Ready, Said};
+use crate::spread::{self, Spread};
+use exchange::{Closing, Link};
+use identity::Identity;
+use leader::{Charge, Leader};
+use member::{Event, Member};
+use objects::Arrival;
+use store::Store;
+
+pub(crate) use reading::{merge, watch};
+
+/// How often a shard that waits for the others looks whether it is to stop.
+const TURN: Duration = Duration::from_millis(100);
+
+/// Carries out the part of `plan` that this shard has. Shard 0 writes the run and judges it; all
+/// end alike.
+///
+/// # Errors
+/// When the shards did not come together, or the load could not begin.
+pub(crate) fn execute(
+    spec: &Spec,
+    plan: &Plan,
+    output: &OutputFlags,
+    session: &Session,
+    identity: &Identity,
+) -> Result<Exit, Failure> {
+    if output.is_dry_run() {
+        return execution::execute(spec, plan, output, session);
+    }
+    let filled_in = spec.filled_in(plan);
+    let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
+    let mut plan = plan.clone();
+    if identity.shard.index > 0 {
+        // One machine has the server, if any, and one account of it is enough.
+        plan.watch = Watch::Nothing;
+    }
+    let spread = Spread::of(&plan, identity.shard)?;
+    // What is wrong with the plan is told before anybody waits.
+    drop(protocols::prepare(&plan, session.trace)?);
+    let store = Arc::new(Store::open(&identity.rendezvous, &identity.run_id)?);
+    let clock = Clock::new();
+    let arrival = Arrival {
+        version: objects::VERSION,
+        shard: identity.shard.index,
+        of: identity.shard.of,
+        token: uuid::Uuid::new_v4().to_string(),
+        digests: digests::of(&filled_in)?,
+    };
+    let part = Part {
+        plan: &plan,
+        plan_toml: &plan_toml,
+        spread: &spread,
+        identity,
+        session,
+        clock,
+        store,
+        arrival,
+    };
+    match identity.shard.index {
+        0 => part.lead(spec, output),
+        _ => part.follow(),
+    }
+}
+
+/// What this process has to do with the run.
+struct Part<'a> {
+    plan: &'a Plan,
+    plan_toml: &'a str,
+    spread: &'a Spread,
+    identity: &'a Identity,
+    session: &'a Session,
+    clock: Clock,
+    store: Arc<Store>,
+    arrival: Arrival,
+}
+
+impl Part<'_> {
+    fn link(&self, stop: &Stop) -> Result<Link, Failure> {
+        let (now, unix) = (self.clock.now(), self.clock.unix_zero());
+        let member = Member::new(self.arrival.clone(), now, unix, self.identity.barrier);
+        Link::start(member, Arc::clone(&self.store), self.clock, stop.clone())
+    }
+
+    /// Makes the load, and waits for what the leader says of the run.
+    fn follow(&self) -> Result<Exit, Failure> {
+        let shard = self.identity.shard;
+        self.tell(format_args!(
+            "shard {} of {}: waiting for the others",
+            shard.index, shard.of
+        ));
+        let stop = self.session.stop.for_one();
+        let link = self.link(&stop)?;
+        let over = match self.carry(&link, &stop) {
+            Some(over) => over,
+            None => {
+                self.tell(format_args!(
+                    "shard {} of {}: its part is done; waiting for the run's end",
+                    shard.index, shard.of
+                ));
+                wait_for_end(&link)
+            }
+        };
+        match over {
+            Event::Ended(ended) => Ok(Exit::from_code(ended.exit)),
+            Event::Lost(reason) => Err(Failure::error(reason)),
+            _ => Ok(Exit::Error),
+        }
+    }
+
+    /// Leads the run, and makes the load of shard 0 beside that.
+    fn lead(&self, spec: &Spec, output: &OutputFlags) -> Result<Exit, Failure> {
+        self.tell(format_args!(
+            "shard 0 of {}: waiting for the others",
+            self.identity.shard.of
+        ));
+        let version = env!("CARGO_PKG_VERSION");
+        let header = RunHeader::of(self.plan, self.plan_toml, version, Timestamp::now());
+        let charge = Charge {
+            own: self.arrival.clone(),
+            header,
+            plan_toml: self.plan_toml.to_owned(),
+            keep_requests: self.plan.keep_requests,
+            url: self.plan.target.url.clone(),
+            barrier: self.identity.barrier,
+        };
+        let (now, unix) = (self.clock.now(), self.clock.unix_zero());
+        // Shard 0's own load ends as all others' do: when it is ordered.
+        let stop = Stop::new();
+        let link = self.link(&stop)?;
+        let closing = RefCell::new(None);
+        let mut charge = Some(charge);
+        let exit = thread::scope(|scope| {
+            let mut own = Some((link, stop));
+            let mut carry = |run_stop: &Stop, observe: &mut dyn FnMut(Observation<'_>)| {
+                let (Some(charge), Some((link, stop))) = (charge.take(), own.take()) else {
+                    return Err(RunError::Interrupted);
+                };
+                let mut leader = Leader::new(charge, now, unix);
+                scope.spawn(move || self.carry(&link, &stop));
+                let mut wished = || self.session.stop.request();
+                let result = exchange::lead(
+                    &mut leader,
+                    &self.store,
+                    self.clock,
+                    run_stop,
+                    &mut wished,
+                    observe,
+                );
+                let store = Arc::clone(&self.store);
+                *closing.borrow_mut() = Closing::start(leader, store, self.clock).ok();
+                result
+            };
+            execution::execute_led(spec, self.plan, output, self.session, &mut carry)
+        });
+        match (closing.into_inner(), &exit) {
+            (Some(closing), Ok(exit)) => closing.end(exit.code()),
+            (Some(closing), Err(failure)) => closing.end(failure.exit().code()),
+            // It failed before the load: nobody may wait for a leader that is gone.
+            (None, Err(failure)) => {
+                let orders = objects::Orders {
+                    beat: 1,
+                    abort: Some(format!("shard 0, which leads the run: {failure}")),
+                    ..objects::Orders::default()
+                };
+                self.store.ask_now(&store::Ask::Put {
+                    name: objects::ORDERS.to_owned(),
+                    bytes: objects::to_json(&orders),
+                    create: false,
+                })?;
+            }
+            (None, Ok(_)) => {}
+        }
+        exit
+    }
+
+    /// This shard's load, from the arrival of all to its end. What it measured is in the log when
+    /// it returns, or on its way there. `Some`: the run is over for this shard.
+    fn carry(&self, link: &Link, stop: &Stop) -> Option<Event> {
+        loop {
+            match self.next(link, stop) {
+                Ok(Event::Connect) => break,
+                Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
+                Ok(_) => {}
+                Err(()) => {
+                    link.say(Said::Finished(End {
+                        interrupted: true,
+                        negotiated: None,
+                    }));
+                    link.close();
+                    return None;
+                }
+            }
+        }
+        let over = RefCell::new(None);
+        let problem = RefCell::new(None);
+        let begun = Cell::new(Time::NEVER);
+        let mut start = |established: &Established, workers: u32| {
+            link.say(Said::Ready(Ready::of(established, workers)));
+            let begin = self.await_beginning(link, stop, &problem, &over)?;
+            begun.set(begin);
+            Some(begin)
+        };
+        let place = Place::Shard {
+            shard: self.identity.shard,
+            clock: self.clock,
+            start: &mut start,
+        };
+        let mut observe = |seen: Observation<'_>| match seen {
+            Observation::Connecting { open, .. } => link.say(Said::Connecting(open)),
+            Observation::Started { .. } | Observation::Shards(_) => {}
+            Observation::Interval(interval, requests) => {
+                for request in requests {
+                    link.say(Said::Request(since(begun.get(), request)));
+                }
+                link.say(Said::Interval(Box::new(interval.clone())));
+            }
+        };
+        let result = self.load(place, stop, &mut observe);
+        if let Some(over) = over.into_inner() {
+            return Some(over);
+        }
+        link.say(match (result, problem.into_inner()) {
+            (_, Some(problem)) => Said::Failed(problem),
+            (Ok(finished), None) => Said::Finished(End {
+                interrupted: finished.interrupted,
+                negotiated: finished.negotiated,
+            }),
+            (Err(RunError::Interrupted), None) => Said::Finished(End {
+                interrupted: true,
+                negotiated: None,
+            }),
+            (Err(e @ RunError::Defect(_)), None) => Said::Defect(e.to_string()),
+            (Err(e), None) => Said::Failed(e.to_string()),
+        });
+        link.close();
+        None
+    }
+
+    fn load(
+        &self,
+        place: Place<'_>,
+        stop: &Stop,
+        observe: &mut dyn FnMut(Observation<'_>),
+    ) -> Result<Finished, RunError> {
+        let plan = &self.spread.laid_over(self.plan);
+        if self.spread.processes == 1 {
+            let load = protocols::prepare(plan, self.session.trace)
+                .map_err(|e| RunError::Shards(e.to_string()))?;
+            return load(place, stop, observe);
+        }
+        let unwritten = |e: std::io::Error| {
+            RunError::Shards(format!(
+                "can't write the plan for this shard's processes: {e}"
+            ))
+        };
+        let folder = PlanFolder::new(&self.arrival.token).map_err(unwritten)?;
+        let plan_file = folder.0.join(plimsoll_model::run::file::PLAN);
+        std::fs::write(&plan_file, self.plan_toml).map_err(unwritten)?;
+        spread::run(
+            plan,
+            self.spread,
+            &plan_file,
+            place,
+            self.session,
+            stop,
+            observe,
+        )
+    }
+
+    /// When the load begins; `None`: not at all.
+    fn await_beginning(
+        &self,
+        link: &Link,
+        stop: &Stop,
+        problem: &RefCell<Option<String>>,
+        over: &RefCell<Option<Event>>,
+    ) -> Option<Time> {
+        loop {
+            match self.next(link, stop) {
+                Ok(Event::Begin(at)) => {
+                    let shard = self.identity.shard;
+                    if shard.index > 0 {
+                        self.tell(format_args!(
+                            "shard {} of {}: the load begins",
+                            shard.index, shard.of
+                        ));
+                    }
+                    return Some(at);
+                }
+                Ok(Event::BeganWithout(by)) => {
+                    *problem.borrow_mut() = Some(format!(
+                        "heard of the beginning {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
+                        by.as_secs_f64()
+                    ));
+                    return None;
+                }
+                Ok(event @ (Event::Ended(_) | Event::Lost(_))) => {
+                    *over.borrow_mut() = Some(event);
+                    return None;
+                }
+                Ok(_) => {}
+                Err(()) => return None,
+            }
+        }
+    }
+
+    /// The next that is to be done; an error where this shard was told to stop meanwhile.
+    fn next(&self, link: &Link, stop: &Stop) -> Result<Event, ()> {
+        loop {
+            match link.events.recv_timeout(TURN) {
+                Ok(event) => return Ok(event),
+                Err(RecvTimeoutError::Timeout) if stop.level() != StopLevel::Run => return Err(()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(gone()),
+            }
+        }
+    }
+
+    fn tell(&self, text: std::fmt::Arguments<'_>) {
+        if self.session.progress != crate::progress::Style::None {
+            console::tell(text);
+        }
+    }
+}
+
+/// A call, whose times count from the beginning: machines have that in common, and no clock.
+fn since(begin: Time, request: &RequestRecord) -> RequestRecord {
+    let mut request = request.clone();
+    let sample = &mut request.sample;
+    for time in [
+        &mut sample.arrival,
+        &mut sample.sent,
+        &mut sample.first_byte,
+        &mut sample.done,
+    ] {
+        // What did not happen has no time.
+        if *time != Time::NEVER {
+            *time = Time(time.since(begin));
+        }
+    }
+    request
+}
+
+/// A thread ended without saying why.
+fn gone() -> Event {
+    Event::Lost("the link to the rendezvous ended".to_owned())
+}
+
+fn wait_for_end(link: &Link) -> Event {
+    loop {
+        match link.events.recv() {
+            Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return over,
+            Ok(_) => {}
+            Err(_) => return gone(),
+        }
+    }
+}
+
+/// A folder for a file, taken away again.
+struct PlanFolder(PathBuf);
+
+impl PlanFolder {
+    fn new(token: &str) -> std::io::Result<PlanFolder> {
+        let folder = std::env::temp_dir().join(format!("plimsoll-shard-{token}"));
+        std::fs::create_dir(&folder)?;
+        Ok(PlanFolder(folder))
+    }
+}
+
+impl Drop for PlanFolder {
+    fn drop(&mut self) {
+        // What is left in a temporary folder harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

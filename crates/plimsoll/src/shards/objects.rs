@@ -1,0 +1,238 @@
+//! What shards of one run write into the rendezvous: names and contents.
+//!
+//! ```text
+//! RUN-ID/head.json                 the run's head and plan: by the leader, once
+//! RUN-ID/arrivals/00003.json       shard 3 is there: by itself, once
+//! RUN-ID/orders.json               what all are to do: by the leader, again and again
+//! RUN-ID/logs/00003/00000017.zst   what shard 3 said, the 18th part: by itself, once
+//! RUN-ID/wish.json                 the run is to end: by whoever watches
+//! ```
+//!
+//! Every object but the orders is written once, and what the orders say is only added to; so a
+//! request that is made twice, or whose answer is lost, changes nothing. A log is the messages
+//! that a process of a spread load writes on its pipe ([`crate::spread::wire`]), cut into parts
+//! and compressed.
+
+use std::collections::BTreeMap;
+
+use plimsoll_model::run::RunHeader;
+use serde::{Deserialize, Serialize};
+
+use crate::spread::wire::Said;
+
+/// Changes when shards of one version can't understand those of another. The build that all must
+/// have alike makes that rare; a merge of an old run needs it.
+pub(super) const VERSION: u32 = 1;
+
+/// As much as a part of a log may be, decompressed.
+const MOST_PART: u64 = 256 << 20;
+
+pub(super) const HEAD: &str = "head.json";
+pub(super) const ORDERS: &str = "orders.json";
+pub(super) const WISH: &str = "wish.json";
+pub(super) const ARRIVALS: &str = "arrivals";
+
+pub(super) fn arrival(shard: u32) -> String {
+    format!("{ARRIVALS}/{shard:05}.json")
+}
+
+/// The number in such a name.
+pub(super) fn arrived(name: &str) -> Option<u32> {
+    let (_, name) = name.rsplit_once('/')?;
+    name.strip_suffix(".json")?.parse().ok()
+}
+
+pub(super) fn part(shard: u32, number: u64) -> String {
+    format!("logs/{shard:05}/{number:08}.zst")
+}
+
+/// What a shard is going to carry out, and with what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Digests {
+    /// Of the plan, every default filled in.
+    pub(super) plan: String,
+    /// Of this program.
+    pub(super) build: String,
+    /// Of each file that the plan names for its calls.
+    pub(super) data: BTreeMap<String, String>,
+}
+
+impl Digests {
+    /// What is not the same, for people.
+    pub(super) fn difference(&self, other: &Digests) -> Option<String> {
+        if self.build != other.build {
+            return Some("another build of plimsoll".to_owned());
+        }
+        if self.plan != other.plan {
+            return Some("another plan".to_owned());
+        }
+        let names = self.data.keys().chain(other.data.keys());
+        let different = names
+            .into_iter()
+            .find(|name| self.data.get(*name) != other.data.get(*name))?;
+        Some(format!("another data file {different}"))
+    }
+}
+
+/// A shard is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Arrival {
+    pub(super) version: u32,
+    pub(super) shard: u32,
+    pub(super) of: u32,
+    /// Of this process, so that a second one is noticed.
+    pub(super) token: String,
+    pub(super) digests: Digests,
+}
+
+/// What the leader wants of all. Nothing that it says is ever taken back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Orders {
+    /// Another one each time: the leader is there.
+    pub(super) beat: u64,
+    /// All shards have come: connections are to be made.
+    pub(super) connect: bool,
+    /// When the load begins: nanoseconds since 1970, on the store's clock.
+    pub(super) begin_unix_ns: Option<u64>,
+    /// 1: the run is to end, calls in flight may; 2: at once.
+    pub(super) stop: u8,
+    /// The run is given up.
+    pub(super) abort: Option<String>,
+    /// The run is over, written and judged.
+    pub(super) ended: Option<Ended>,
+}
+
+/// What came of a run, for shards that do not write it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ended {
+    pub(crate) exit: u8,
+}
+
+/// Whoever watches wants the run to end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Wish {
+    /// As in [`Orders`].
+    pub(super) stop: u8,
+}
+
+/// What a run directory begins with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) version: u32,
+    pub(super) of: u32,
+    pub(super) keep_requests: bool,
+    pub(super) header: RunHeader,
+    /// Without secrets.
+    pub(super) plan_toml: String,
+}
+
+pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("keys are strings and numbers finite")
+}
+
+/// # Errors
+/// Where the object is something else.
+pub(super) fn from_json<'a, T: Deserialize<'a>>(name: &str, bytes: &'a [u8]) -> Result<T, String> {
+    serde_json::from_slice(bytes).map_err(|e| format!("{name}: {e}"))
+}
+
+/// The store's clock less a shard's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Offset {
+    pub(super) offset_us: i64,
+    pub(super) uncertainty_us: u64,
+}
+
+/// A line of a log.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Line {
+    Said(Said),
+    Clock(Offset),
+}
+
+impl Line {
+    pub(super) fn to_text(&self) -> String {
+        match self {
+            Line::Said(said) => said.to_line(),
+            Line::Clock(offset) => format!(
+                "clock {}",
+                String::from_utf8_lossy(&to_json(offset)).into_owned()
+            ),
+        }
+    }
+
+    fn from_text(text: &str) -> Result<Line, String> {
+        match text.strip_prefix("clock ") {
+            Some(offset) => from_json("clock", offset.as_bytes()).map(Line::Clock),
+            None => Said::from_line(text).map(Line::Said),
+        }
+    }
+}
+
+/// A part of a log.
+pub(super) fn seal(lines: &[String]) -> Vec<u8> {
+    // In memory nothing fails; histograms are compressed already, so more would cost and gain
+    // nothing.
+    zstd::encode_all(lines.join("\n").as_bytes(), 1).unwrap_or_default()
+}
+
+/// The lines of such a part.
+///
+/// # Errors
+/// Where it is none.
+pub(super) fn open(bytes: &[u8]) -> Result<Vec<Line>, String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    zstd::Decoder::new(bytes)
+        .and_then(|d| d.take(MOST_PART).read_to_string(&mut text))
+        .map_err(|e| format!("part of a log: {e}"))?;
+    text.lines().map(Line::from_text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_as_it_was_written() {
+        let lines = [
+            Line::Clock(Offset {
+                offset_us: -3,
+                uncertainty_us: 7,
+            }),
+            Line::Said(Said::Alive),
+            Line::Said(Said::Failed("no\nroom".into())),
+        ];
+        let texts: Vec<String> = lines.iter().map(Line::to_text).collect();
+        let sealed = seal(&texts);
+        assert_eq!(open(&sealed).unwrap(), lines);
+        assert_eq!(open(&seal(&[])).unwrap(), []);
+        for end in 1..sealed.len() {
+            assert!(open(&sealed[..end]).is_err(), "cut at {end}");
+        }
+        assert!(open(b"hello").is_err());
+        assert_eq!(arrived(&arrival(12)), Some(12));
+        assert_eq!(arrived("arrivals/x"), None);
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let one = Digests {
+            plan: "a".into(),
+            build: "b".into(),
+            data: [("rows.csv".to_owned(), "c".to_owned())].into(),
+        };
+        assert_eq!(one.difference(&one), None);
+        let mut other = one.clone();
+        other.data.insert("rows.csv".into(), "d".into());
+        let told = one.difference(&other);
+        assert_eq!(told.as_deref(), Some("another data file rows.csv"));
+        other.data.clear();
+        assert!(one.difference(&other).is_some());
+        other.plan = "x".into();
+        assert_eq!(one.difference(&other).as_deref(), Some("another plan"));
+        other.build = "x".into();
+        let told = one.difference(&other);
+        assert_eq!(told.as_deref(), Some("another build of plimsoll"));
+    }
+}

@@ -1,0 +1,310 @@
+//! The logs of a run read from the store by somebody who is no part of it: while the run goes on
+//! (`plimsoll watch`), or afterwards (`plimsoll merge`).
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::record::RequestRecord;
+use plimsoll_model::run::{Ending, IntervalRecord, RunWriter};
+
+use super::leader::ranges;
+use super::member::LEADER_PATIENCE;
+use super::merging::Merging;
+use super::objects::{self, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json, to_json};
+use super::store::{Answer, Ask, Store};
+use crate::console;
+use crate::execution::{self, Session};
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
+use crate::spread::wire::Said;
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+/// So many logs are read at a time.
+const AT_ONCE: usize = 64;
+
+/// How often it is looked for more.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The only run in the rendezvous, where none is named.
+///
+/// # Errors
+/// Where there is none, or several.
+fn run_id(url: &str, given: Option<&str>) -> Result<String, Failure> {
+    if let Some(id) = given {
+        super::identity::check_run_id(id)?;
+        return Ok(id.to_owned());
+    }
+    let store = Store::open(url, "")?;
+    let mut names: Vec<String> = match store.ask_now(&Ask::List(String::new()))? {
+        Answer::Names(names) => names
+            .iter()
+            .filter_map(|name| Some(name.rsplit('/').next()?.to_owned()))
+            .collect(),
+        _ => Vec::new(),
+    };
+    names.sort();
+    match &names[..] {
+        [one] => Ok(one.clone()),
+        [] => Err(Failure::error_with_help(
+            format_args!("rendezvous `{url}`: no run is there"),
+            "give the --rendezvous that the shards have",
+        )),
+        several => Err(Failure::usage(
+            format_args!("rendezvous `{url}`: {} runs are there", several.len()),
+            &format!(
+                "say which with --run-id: the last by name are {}",
+                several[several.len().saturating_sub(5)..].join(", ")
+            ),
+        )),
+    }
+}
+
+struct Reading {
+    store: Store,
+    head: Head,
+    merging: Merging,
+    /// The next part of each log.
+    next: Vec<u64>,
+    orders: Orders,
+}
+
+impl Reading {
+    /// # Errors
+    /// Where there is no such run.
+    fn open(url: &str, given: Option<&str>) -> Result<Reading, Failure> {
+        let id = run_id(url, given)?;
+        let store = Store::open(url, &id)?;
+        let Answer::Bytes { bytes, .. } = store.ask_now(&Ask::Get(HEAD.to_owned()))? else {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "rendezvous `{url}`: there is no run {id}, or its shard 0 has not come"
+                ),
+                "give the --run-id that the shards have",
+            ));
+        };
+        let head: Head = from_json(HEAD, &bytes).map_err(Failure::error)?;
+        if head.version != objects::VERSION {
+            return Err(Failure::error_with_help(
+                format_args!("rendezvous `{url}`: run {id} is of another version of plimsoll"),
+                "use the version that its shards had",
+            ));
+        }
+        Ok(Reading {
+            merging: Merging::new(head.header.clone(), head.of),
+            next: vec![0; head.of as usize],
+            orders: Orders::default(),
+            store,
+            head,
+        })
+    }
+
+    fn look_for_orders(&mut self) -> Result<(), Failure> {
+        if let Answer::Bytes { bytes, .. } = self.store.ask_now(&Ask::Get(ORDERS.to_owned()))? {
+            self.orders = from_json(ORDERS, &bytes).map_err(Failure::error)?;
+        }
+        Ok(())
+    }
+
+    /// The next part of every log. How many there were.
+    fn read_on(&mut self) -> Result<usize, Failure> {
+        let wanted: Vec<u32> = (0..self.head.of)
+            .filter(|shard| !self.merging.is_gone(*shard))
+            .collect();
+        let mut parts = 0;
+        for some in wanted.chunks(AT_ONCE) {
+            let (tell, told) = mpsc::channel();
+            for &shard in some {
+                let tell = tell.clone();
+                let name = objects::part(shard, self.next[shard as usize]);
+                self.store.ask(Ask::Get(name), move |answer| {
+                    let _ = tell.send((shard, answer));
+                });
+            }
+            drop(tell);
+            for (shard, answer) in told {
+                match answer {
+                    Answer::Bytes { bytes, .. } => {
+                        parts += 1;
+                        self.next[shard as usize] += 1;
+                        let stopped = self.orders.stop > 0;
+                        match objects::open(&bytes) {
+                            Ok(lines) => lines
+                                .into_iter()
+                                .for_each(|line| self.merging.take(shard, line, stopped)),
+                            Err(problem) => {
+                                let line = Line::Said(Said::Failed(problem));
+                                self.merging.take(shard, line, stopped);
+                            }
+                        }
+                    }
+                    Answer::Failed { problem, for_good } if for_good => {
+                        return Err(Failure::error(format_args!("rendezvous: {problem}")));
+                    }
+                    // It is asked for again.
+                    Answer::Failed { .. } => parts += 1,
+                    _ => {}
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    fn next(&mut self) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
+        self.merging.gathering.next(None)
+    }
+
+    /// Those of whose end nothing was read.
+    fn without_end(&self) -> Vec<u32> {
+        let shards = 0..self.head.of;
+        shards.filter(|s| !self.merging.is_gone(*s)).collect()
+    }
+}
+
+/// Writes the run directory of a run from what its shards wrote.
+///
+/// # Errors
+/// Where there is no such run, or it can't be written.
+pub(crate) fn merge(
+    url: &str,
+    id: Option<&str>,
+    out: Option<&Path>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let mut reading = Reading::open(url, id)?;
+    reading.look_for_orders()?;
+    let dir = out.map_or_else(
+        || execution::default_dir(&reading.head.header.name),
+        Path::to_owned,
+    );
+    let Head {
+        header,
+        plan_toml,
+        keep_requests,
+        ..
+    } = reading.head.clone();
+    let unkept = |e: &plimsoll_model::run::RunError| execution::cannot_keep(e, &dir);
+    let mut writer =
+        RunWriter::create(&dir, header, &plan_toml, keep_requests).map_err(|e| unkept(&e))?;
+    let mut more = true;
+    while more {
+        more = reading.read_on()? > 0;
+        while let Some((interval, requests)) = reading.next() {
+            writer
+                .interval(&interval, &requests)
+                .map_err(|e| unkept(&e))?;
+        }
+    }
+    let missing = reading.without_end();
+    for &shard in &missing {
+        let why = "its log has no end; what it did after its last word is not known";
+        reading.merging.lose(shard, why.to_owned());
+    }
+    while let Some((interval, requests)) = reading.next() {
+        writer
+            .interval(&interval, &requests)
+            .map_err(|e| unkept(&e))?;
+    }
+    let problem = (0..reading.head.of).find_map(|shard| {
+        let problem = reading.merging.problem(shard)?;
+        Some(format!("shard {shard} of {}: {problem}", reading.head.of))
+    });
+    let ending = match (missing.len(), problem) {
+        (2.., _) => Ending::partial(format!(
+            "{} of {}: their logs have no end",
+            ranges(&missing),
+            reading.head.of
+        )),
+        (_, Some(problem)) => Ending::partial(problem),
+        (_, None) if reading.orders.stop > 0 => Ending::aborted("stopped before its time"),
+        (_, None) => Ending::complete(),
+    };
+    writer.shards(reading.merging.figures());
+    if let Some(tls) = reading.merging.gathering.negotiated() {
+        writer.negotiated(tls);
+    }
+    let run = writer.finish(ending).map_err(|e| unkept(&e.error))?;
+    execution::conclude(&run, &dir, json)
+}
+
+/// Shows a run while it goes on, until it has ended. `stop`: it is to end.
+///
+/// # Errors
+/// Where there is no such run, or nobody leads it any more.
+pub(crate) fn watch(
+    url: &str,
+    id: Option<&str>,
+    stop: bool,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let mut reading = Reading::open(url, id)?;
+    let mut progress = Progress::of_run(&reading.head.header, session.progress);
+    let mut silence = Duration::ZERO;
+    if stop {
+        wish(&reading.store)?;
+    }
+    loop {
+        let before = reading.orders.beat;
+        reading.look_for_orders()?;
+        let parts = reading.read_on()?;
+        while let Some((interval, _)) = reading.next() {
+            progress.interval(&interval);
+        }
+        let orders = &reading.orders;
+        if let Some(reason) = &orders.abort {
+            return Err(Failure::error(reason));
+        }
+        if parts == 0
+            && let Some(ended) = &orders.ended
+        {
+            console::tell("the run has ended; shard 0 has written it");
+            return Ok(Exit::from_code(ended.exit));
+        }
+        silence = match orders.beat == before {
+            true => silence + EVERY,
+            false => Duration::ZERO,
+        };
+        if silence >= LEADER_PATIENCE {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "shard 0, which leads the run, has given no sign for {} s",
+                    silence.as_secs()
+                ),
+                "plimsoll merge puts together what is in the rendezvous",
+            ));
+        }
+        if session.stop.level() != StopLevel::Run {
+            if wants_to_stop() {
+                wish(&reading.store)?;
+                console::tell("the run is asked to end");
+            }
+            console::tell("no longer watching; plimsoll watch with the same words goes on with it");
+            return Ok(Exit::Interrupted);
+        }
+        if parts == 0 {
+            thread::sleep(EVERY);
+        }
+    }
+}
+
+/// Asks whoever pressed Ctrl-C; where nobody can be asked, the run goes on.
+fn wants_to_stop() -> bool {
+    if !std::io::stdin().is_terminal() {
+        return false;
+    }
+    console::tell("stop the run? y: stop it; anything else: only stop watching");
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    read.is_ok() && matches!(line.trim(), "y" | "yes")
+}
+
+fn wish(store: &Store) -> Result<(), Failure> {
+    store.ask_now(&Ask::Put {
+        name: WISH.to_owned(),
+        bytes: to_json(&Wish { stop: 1 }),
+        create: false,
+    })?;
+    Ok(())
+}

@@ -1,0 +1,699 @@
+//! Shards in simulated time, at a simulated store that is slow, fails, forgets to answer, and
+//! stands still for a while. A seed replays a run.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_model::plan::Shard;
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::run::{IntervalRecord, RunHeader, ShardState};
+use plimsoll_model::{Outcome, Time};
+
+use super::leader::{self, Charge, Leader, ranges};
+use super::member::{self, Event, Member};
+use super::objects::{self, Arrival, Digests, Line};
+use super::store::{Answer, Ask};
+use crate::spread::wire::{End, Ready, Said};
+
+const TICK: u64 = 50_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// Unix time at which the simulation begins, on the store's clock.
+const UNIX: u64 = 1_750_000_000 * SECOND;
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n.max(1)
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        n > 0 && self.below(n) == 0
+    }
+}
+
+/// What may go wrong.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    /// One request in so many fails; 0: none.
+    fails: u64,
+    /// The store answers 503 from then on, for so long.
+    outage: Option<(u64, u64)>,
+    /// The longest that a request takes, ns.
+    latency: u64,
+    /// Whole seconds are all that the store's dates have.
+    coarse: bool,
+    /// The furthest that a shard's clock is off, ns.
+    skew: u64,
+}
+
+/// Something that happens to one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Fine,
+    /// It is not started.
+    NeverComes,
+    /// It is killed then.
+    Dies(u64),
+    /// It stands still from then on, for so long.
+    Stands(u64, u64),
+    /// It is told to end then, by whoever runs its machine.
+    Evicted(u64),
+    /// Another one of the same number is started then.
+    Twice(u64),
+    OtherData,
+}
+
+#[derive(Clone, Copy)]
+struct Who {
+    member: usize,
+    which: Option<member::Which>,
+    leads: Option<leader::Which>,
+}
+
+struct Simulated {
+    member: Member,
+    shard: Shard,
+    started: u64,
+    unix_zero: u64,
+    fate: Fate,
+    /// When its load begins, in the simulation's time.
+    begins: Option<u64>,
+    connected: Option<u64>,
+    /// Seconds of load that it has told of.
+    told: u64,
+    stop: u8,
+    finished: bool,
+    over: Option<Event>,
+}
+
+struct World {
+    now: u64,
+    dice: Dice,
+    faults: Faults,
+    objects: BTreeMap<String, (Vec<u8>, u64)>,
+    answers: BTreeMap<(u64, u64), (Who, Answer)>,
+    asked: u64,
+    members: Vec<Simulated>,
+    leader: Leader,
+    seconds: u64,
+    rate: u64,
+    intervals: Vec<IntervalRecord>,
+    result: Option<Result<(), String>>,
+    ended: bool,
+    told: Vec<String>,
+    begun_at: Option<u64>,
+    /// Requests in each second, of all.
+    requests: BTreeMap<u64, u64>,
+}
+
+fn header() -> RunHeader {
+    let spec = plimsoll_model::spec::read(
+        "target = \"grpc://127.0.0.1:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\nrate = \"100/s\"\nduration = \"20s\"\n",
+    )
+    .unwrap();
+    let plan = crate::planning::plan(
+        &spec,
+        &crate::environment::Environment::default(),
+        &crate::problems::Source::Flags,
+    )
+    .unwrap();
+    RunHeader::of(&plan, "", "0", Timestamp::UNIX_EPOCH)
+}
+
+impl World {
+    fn new(of: u32, seed: u64, faults: Faults, fates: &[(u32, Fate)]) -> World {
+        let mut dice = Dice(seed);
+        let arrival = |shard, token: String, data: &str| Arrival {
+            version: objects::VERSION,
+            shard,
+            of,
+            token,
+            digests: Digests {
+                plan: "p".into(),
+                build: "b".into(),
+                data: [("rows.csv".to_owned(), data.to_owned())].into(),
+            },
+        };
+        let barrier = Duration::from_secs(120);
+        let fate = |shard| {
+            let found = fates.iter().find(|(index, _)| *index == shard);
+            found.map_or(Fate::Fine, |(_, fate)| *fate)
+        };
+        let mut members = Vec::new();
+        let mut add = |index: u32, started: u64, fate: Fate, dice: &mut Dice| {
+            let skew = dice.below(2 * faults.skew + 1) as i64 - faults.skew as i64;
+            let unix_zero = (UNIX + started).saturating_add_signed(skew);
+            let data = if fate == Fate::OtherData { "y" } else { "x" };
+            let arrival = arrival(index, format!("{index}@{started}"), data);
+            members.push(Simulated {
+                member: Member::new(arrival, Time(0), unix_zero, barrier),
+                shard: Shard { index, of },
+                started,
+                unix_zero,
+                fate,
+                begins: None,
+                connected: None,
+                told: 0,
+                stop: 0,
+                finished: false,
+                over: None,
+            });
+        };
+        for shard in 0..of {
+            if fate(shard) != Fate::NeverComes {
+                let started = dice.below(5 * SECOND);
+                let started = if shard == 0 { 0 } else { started };
+                add(shard, started, fate(shard), &mut dice);
+            }
+            if let Fate::Twice(at) = fate(shard) {
+                add(shard, at, Fate::Fine, &mut dice);
+            }
+        }
+        let unix_zero = members[0].unix_zero;
+        let charge = Charge {
+            own: arrival(0, "0@0".into(), "x"),
+            header: header(),
+            plan_toml: String::new(),
+            keep_requests: false,
+            url: "grpc://x".into(),
+            barrier,
+        };
+        World {
+            now: 0,
+            dice,
+            faults,
+            objects: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            asked: 0,
+            members,
+            leader: Leader::new(charge, Time(0), unix_zero),
+            seconds: 20,
+            rate: u64::from(of) * 7 + 3,
+            intervals: Vec::new(),
+            result: None,
+            ended: false,
+            told: Vec::new(),
+            begun_at: None,
+            requests: BTreeMap::new(),
+        }
+    }
+
+    fn ask(&mut self, who: Who, ask: Ask) {
+        self.asked += 1;
+        *self.requests.entry(self.now / SECOND).or_default() += 1;
+        let latency = 2_000_000 + self.dice.below(self.faults.latency.max(1));
+        let done = self.now + latency;
+        let down = self
+            .faults
+            .outage
+            .is_some_and(|(from, long)| (from..from + long).contains(&self.now));
+        let fails = down || self.dice.one_in(self.faults.fails);
+        // Where it fails, it may have been done all the same.
+        let does = !fails || (!down && self.dice.one_in(2));
+        let answer = match (does, ask) {
+            (false, _) => None,
+            (
+                true,
+                Ask::Put {
+                    name,
+                    bytes,
+                    create,
+                },
+            ) => {
+                if create && self.objects.contains_key(&name) {
+                    Some(Answer::Exists)
+                } else {
+                    let at = UNIX + self.now + latency / 2;
+                    let at = if self.faults.coarse {
+                        at / SECOND * SECOND
+                    } else {
+                        at | 1
+                    };
+                    self.objects.insert(name, (bytes, at));
+                    Some(Answer::Done)
+                }
+            }
+            (true, Ask::Get(name)) => Some(match self.objects.get(&name) {
+                Some((bytes, at)) => Answer::Bytes {
+                    bytes: bytes.clone(),
+                    modified_unix_ns: *at,
+                },
+                None => Answer::Missing,
+            }),
+            (true, Ask::List(folder)) => {
+                let names = self.objects.keys().filter(|name| name.starts_with(&folder));
+                Some(Answer::Names(names.cloned().collect()))
+            }
+        };
+        let answer = answer.filter(|_| !fails).unwrap_or(Answer::Failed {
+            problem: "503 Slow Down".into(),
+            for_good: false,
+        });
+        self.answers.insert((done, self.asked), (who, answer));
+    }
+
+    fn is_awake(&self, index: usize) -> bool {
+        let m = &self.members[index];
+        let there = self.now >= m.started && m.over.is_none();
+        there
+            && match m.fate {
+                Fate::Dies(at) => self.now < at,
+                Fate::Stands(from, long) => !(from..from + long).contains(&self.now),
+                _ => true,
+            }
+    }
+
+    /// The leader dies with shard 0.
+    fn leads(&self) -> bool {
+        !self.ended && !matches!(self.members[0].fate, Fate::Dies(at) if self.now >= at)
+    }
+
+    fn step(&mut self) {
+        self.now += TICK;
+        let later = self.answers.split_off(&(self.now + 1, 0));
+        for (who, answer) in std::mem::replace(&mut self.answers, later).into_values() {
+            if let Some(which) = who.leads {
+                if self.leads() {
+                    self.leader.answered(which, answer, Time(self.now));
+                }
+            } else if let Some(which) = who.which
+                && self.is_awake(who.member)
+            {
+                let m = &mut self.members[who.member];
+                m.member.answered(which, answer, Time(self.now - m.started));
+            }
+        }
+        for index in 0..self.members.len() {
+            if self.is_awake(index) {
+                self.run_member(index);
+            }
+        }
+        if self.leads() {
+            self.run_leader();
+        }
+    }
+
+    fn run_member(&mut self, index: usize) {
+        let now = self.now;
+        let (seconds, rate) = (self.seconds, self.rate);
+        let m = &mut self.members[index];
+        let local = Time(now - m.started);
+        while let Some(event) = m.member.event() {
+            match event {
+                Event::Connect => m.connected = Some(now + 100_000_000),
+                Event::Begin(at) => m.begins = Some(at.0 + m.started),
+                Event::BeganWithout(_) => {
+                    m.member.say(&Line::Said(Said::Failed("too late".into())));
+                    m.member.close(local);
+                    m.finished = true;
+                }
+                Event::Stop(level) => m.stop = level,
+                over @ (Event::Ended(_) | Event::Lost(_)) => m.over = Some(over),
+            }
+        }
+        if m.connected.is_some_and(|at| now >= at) {
+            m.connected = None;
+            m.member.say(&Line::Said(Said::Ready(Ready {
+                workers: 1,
+                open: 1,
+                ..Ready::default()
+            })));
+        }
+        let evicted = matches!(m.fate, Fate::Evicted(at) if now >= at);
+        if let Some(begins) = m.begins.filter(|_| !m.finished) {
+            while !m.finished && now >= begins + (m.told + 1) * SECOND {
+                let second = m.told;
+                let calls = m.shard.part(rate);
+                let mut record = StageRecord {
+                    due: calls,
+                    ..StageRecord::default()
+                };
+                record.outcomes.add(Outcome::Ok, calls);
+                m.member
+                    .say(&Line::Said(Said::Interval(Box::new(IntervalRecord {
+                        index: second,
+                        start_offset: Duration::from_secs(second),
+                        length: Duration::from_secs(1),
+                        stages: vec![(0, record)],
+                        ..IntervalRecord::default()
+                    }))));
+                m.told += 1;
+                let stopped = m.stop > 0 || evicted;
+                if m.told == seconds || stopped {
+                    m.member.say(&Line::Said(Said::Finished(End {
+                        interrupted: m.told < seconds,
+                        negotiated: None,
+                    })));
+                    m.member.close(local);
+                    m.finished = true;
+                }
+            }
+        } else if (evicted || m.stop > 0) && !m.finished {
+            m.member.say(&Line::Said(Said::Finished(End {
+                interrupted: true,
+                negotiated: None,
+            })));
+            m.member.close(local);
+            m.finished = true;
+        }
+        for (which, ask) in self.members[index].member.poll(local) {
+            let who = Who {
+                member: index,
+                which: Some(which),
+                leads: None,
+            };
+            self.ask(who, ask);
+        }
+    }
+
+    fn run_leader(&mut self) {
+        let now = Time(self.now);
+        for (which, ask) in self.leader.poll(now) {
+            let who = Who {
+                member: 0,
+                which: None,
+                leads: Some(which),
+            };
+            self.ask(who, ask);
+        }
+        while let Some(event) = self.leader.event() {
+            match event {
+                leader::Event::Interval(record, _) => self.intervals.push(*record),
+                leader::Event::Told(text) => self.told.push(text),
+                leader::Event::Started { .. } => self.begun_at = Some(self.now),
+                leader::Event::Connecting(_) | leader::Event::Wished => {}
+            }
+        }
+        if let Some(result) = self.leader.result() {
+            self.result = Some(result.map_err(|e| e.to_string()));
+            let exit = u8::from(self.result != Some(Ok(())));
+            self.leader.end(exit, now);
+        }
+        self.ended = self.result.is_some() && self.leader.has_ended();
+    }
+
+    /// Until nobody has anything left to do, which has to come within `limit` seconds.
+    #[track_caller]
+    fn run(&mut self, limit: u64) {
+        while self.now < limit * SECOND {
+            let going = (0..self.members.len()).any(|i| {
+                let m = &self.members[i];
+                m.over.is_none() && !matches!(m.fate, Fate::Dies(at) if self.now >= at)
+            });
+            if !going && !self.leads() {
+                return;
+            }
+            self.step();
+        }
+        let hanging: Vec<u32> = (0..self.members.len())
+            .filter(|i| self.is_awake(*i))
+            .map(|i| self.members[i].shard.index)
+            .collect();
+        panic!(
+            "after {limit} s shards {hanging:?} still wait; the leader's result: {:?}; told: {:?}",
+            self.result, self.told
+        );
+    }
+
+    fn due(&self) -> u64 {
+        let stages = self.intervals.iter().flat_map(|i| &i.stages);
+        stages.map(|(_, s)| s.due).sum()
+    }
+
+    /// What the shards told of that were heard.
+    fn told_of(&self) -> u64 {
+        self.members
+            .iter()
+            .map(|m| m.told * m.shard.part(self.rate))
+            .sum()
+    }
+
+    fn problem(&self) -> &str {
+        match &self.result {
+            Some(Err(problem)) => problem,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const HARSH: Faults = Faults {
+    fails: 20,
+    outage: Some((25 * SECOND, 20 * SECOND)),
+    latency: 300_000_000,
+    coarse: true,
+    skew: 3 * SECOND,
+};
+
+/// Every call is in one interval of one second, and every second is whole.
+#[track_caller]
+fn complete(world: &World) {
+    assert_eq!(world.result, Some(Ok(())), "{:?}", world.told);
+    assert_eq!(world.due(), world.rate * world.seconds);
+    assert_eq!(world.intervals.len() as u64, world.seconds);
+    for interval in &world.intervals {
+        assert_eq!(interval.stages[0].1.due, world.rate, "{}", interval.index);
+    }
+    for m in &world.members {
+        let ended = Event::Ended(objects::Ended { exit: 0 });
+        assert_eq!(m.over, Some(ended), "shard {}", m.shard.index);
+    }
+    let states = world.leader.figures();
+    assert!(states.iter().all(|s| s.state == ShardState::Complete));
+}
+
+#[test]
+fn whatever_the_store_does_every_call_is_counted_once() {
+    for seed in 0..40 {
+        let of = 1 + (seed % 9) as u32;
+        let mut world = World::new(of, seed, HARSH, &[]);
+        // The outage falls into the load; what is measured meanwhile is kept.
+        world.run(400);
+        complete(&world);
+        // All begin together, as far as their clocks can be told apart.
+        let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
+        let (first, last) = (begins.iter().min().unwrap(), begins.iter().max().unwrap());
+        assert!(last - first <= 2 * SECOND, "seed {seed}: {begins:?}");
+    }
+}
+
+#[test]
+fn clocks_that_differ_are_measured_to_what_the_store_s_dates_allow() {
+    let fine = Faults {
+        latency: 20_000_000,
+        skew: 5 * SECOND,
+        ..Faults::default()
+    };
+    let mut world = World::new(6, 3, fine, &[]);
+    world.run(200);
+    complete(&world);
+    let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
+    let spread = begins.iter().max().unwrap() - begins.iter().min().unwrap();
+    // A request and a turn of the simulation, at either end.
+    assert!(spread <= 4 * (22_000_000 + TICK), "{begins:?}");
+    for (figures, m) in world.leader.figures().iter().zip(&world.members) {
+        let real = (UNIX + m.started) as i64 - m.unix_zero as i64;
+        let measured = figures.clock_offset_us.unwrap() * 1_000;
+        let uncertainty = figures.clock_uncertainty_us.unwrap() as i64 * 1_000 + 2_000;
+        assert!(
+            (real - measured).abs() <= 2 * uncertainty,
+            "shard {}: {real} {measured} ±{uncertainty}",
+            figures.shard
+        );
+        assert!(uncertainty < 22_000_000 + TICK as i64);
+    }
+}
+
+#[test]
+fn a_thousand_shards_are_exact_and_ask_little() {
+    let faults = Faults {
+        fails: 100,
+        outage: Some((30 * SECOND, 10 * SECOND)),
+        latency: 200_000_000,
+        ..Faults::default()
+    };
+    let mut world = World::new(1_000, 11, faults, &[]);
+    world.run(300);
+    complete(&world);
+    let most = world.requests.values().max().unwrap();
+    assert!(*most <= 6 * 1_000, "{most} requests in one second");
+    let seconds = world.requests.len() as u64;
+    let all: u64 = world.requests.values().sum();
+    assert!(all <= 5 * 1_000 * seconds, "{all} requests in {seconds} s");
+}
+
+#[test]
+fn a_shard_that_never_comes_is_named_and_nobody_waits_longer() {
+    for seed in 0..5 {
+        let fates = [
+            (2, Fate::NeverComes),
+            (5, Fate::NeverComes),
+            (6, Fate::NeverComes),
+        ];
+        let mut world = World::new(8, seed, HARSH, &fates);
+        world.run(250);
+        let problem = world.problem();
+        assert!(
+            problem.starts_with("shards 2, 5, 6 of 8 did not come within 120 s"),
+            "{problem}"
+        );
+        assert_eq!(world.due(), 0);
+        for m in &world.members {
+            let lost = matches!(&m.over, Some(Event::Lost(why)) if why == problem);
+            assert!(lost, "shard {}: {:?}", m.shard.index, m.over);
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_never_comes_is_not_waited_for_longer() {
+    let mut world = World::new(3, 1, Faults::default(), &[(0, Fate::Dies(0))]);
+    world.run(200);
+    for m in &world.members[1..] {
+        let lost =
+            matches!(&m.over, Some(Event::Lost(why)) if why.starts_with("shard 0, which leads"));
+        assert!(lost, "{:?}", m.over);
+    }
+}
+
+#[test]
+fn a_shard_that_dies_is_given_up_and_what_it_told_is_kept() {
+    for seed in 0..10 {
+        let at = (15 + seed) * SECOND;
+        let faults = Faults {
+            outage: None,
+            ..HARSH
+        };
+        let mut world = World::new(4, seed, faults, &[(3, Fate::Dies(at))]);
+        world.run(250);
+        let problem = world.problem();
+        assert!(
+            problem.starts_with("shard 3 of 4: nothing was heard of it"),
+            "{problem}"
+        );
+        // What it said last may not have been written.
+        let all = world.told_of();
+        let part = world.members[3].shard.part(world.rate);
+        assert!(
+            world.due() <= all && world.due() + 4 * part >= all,
+            "{} {all}",
+            world.due()
+        );
+        let states = world.leader.figures();
+        assert_eq!(states[3].state, ShardState::Lost);
+        assert!(states[..3].iter().all(|s| s.state == ShardState::Complete));
+        for m in &world.members[..3] {
+            assert_eq!(m.over, Some(Event::Ended(objects::Ended { exit: 1 })));
+        }
+    }
+}
+
+#[test]
+fn a_leader_that_dies_leaves_the_others_to_end_by_themselves() {
+    let mut world = World::new(3, 5, Faults::default(), &[(0, Fate::Dies(15 * SECOND))]);
+    world.run(200);
+    for m in &world.members[1..] {
+        let lost = matches!(&m.over, Some(Event::Lost(why)) if why.contains("plimsoll merge"));
+        assert!(lost, "{:?}", m.over);
+        assert!(
+            m.member.is_written(),
+            "all that was measured is in the store"
+        );
+    }
+}
+
+#[test]
+fn one_that_stands_still_for_a_while_loses_nothing_and_for_long_is_given_up() {
+    let stands = |long: u64| {
+        let fate = Fate::Stands(14 * SECOND, long * SECOND);
+        let mut world = World::new(3, 7, Faults::default(), &[(1, fate)]);
+        world.run(300);
+        world
+    };
+    complete(&stands(15));
+    let world = stands(70);
+    let problem = world.problem();
+    assert!(
+        problem.starts_with("shard 1 of 3: nothing was heard"),
+        "{problem}"
+    );
+    assert_eq!(world.members[2].told, world.seconds, "the others go on");
+}
+
+#[test]
+fn one_that_is_evicted_hands_over_and_the_others_are_stopped() {
+    let fate = Fate::Evicted(20 * SECOND);
+    let mut world = World::new(3, 9, HARSH, &[(2, fate)]);
+    world.run(300);
+    let problem = world.problem();
+    assert!(
+        problem.starts_with("shard 2 of 3: was stopped before its time"),
+        "{problem}"
+    );
+    assert_eq!(
+        world.due(),
+        world.told_of(),
+        "nothing that was measured is lost"
+    );
+    assert!(world.due() < world.rate * world.seconds);
+    assert_eq!(world.leader.figures()[2].state, ShardState::Stopped);
+}
+
+#[test]
+fn a_second_shard_of_the_same_number_is_refused_and_harms_nobody() {
+    for at in [0, 3, 20] {
+        let mut world = World::new(3, at, Faults::default(), &[(1, Fate::Twice(at * SECOND))]);
+        world.run(300);
+        assert_eq!(world.result, Some(Ok(())), "{:?}", world.told);
+        assert_eq!(world.due(), world.rate * world.seconds);
+        let refused = world.members.iter().filter(
+            |m| matches!(&m.over, Some(Event::Lost(why)) if why.starts_with("shard 1 of this run has come before")),
+        );
+        assert_eq!(refused.count(), 1);
+    }
+}
+
+#[test]
+fn a_shard_with_other_data_is_refused_by_name() {
+    let mut world = World::new(3, 2, HARSH, &[(2, Fate::OtherData)]);
+    world.run(200);
+    let problem = world.problem();
+    assert!(
+        problem.starts_with("shard 2 has another data file rows.csv than shard 0"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_store_that_never_answers_is_given_up() {
+    let faults = Faults {
+        outage: Some((12 * SECOND, 10_000 * SECOND)),
+        ..Faults::default()
+    };
+    let mut world = World::new(3, 4, faults, &[]);
+    world.run(400);
+    let problem = world.problem();
+    assert!(
+        problem.starts_with("the rendezvous has not answered for 12"),
+        "{problem}"
+    );
+    assert!(world.members.iter().all(|m| m.over.is_some()));
+}
+
+#[test]
+fn numbers_in_a_row_are_named_together() {
+    assert_eq!(ranges(&[3]), "shard 3");
+    assert_eq!(ranges(&[1, 2]), "shards 1, 2");
+    assert_eq!(ranges(&[2, 5, 6, 7, 9]), "shards 2, 5 to 7, 9");
+}
