@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
@@ -22,7 +22,43 @@ const MOST_TICKETS: usize = 32_768;
 /// Tickets for one server: all connections of a run go to the same.
 pub(crate) struct Tickets {
     kept: Mutex<VecDeque<Dated>>,
+    /// Of TLS 1.2, in which a session may be resumed again and again (RFC 5077).
+    lasting: Mutex<Option<(Tls12ClientSessionValue, u64)>>,
+    /// Full handshakes that are still to be made, where a share of them is.
+    owed: Mutex<f64>,
     learned: Arc<Learned>,
+}
+
+/// Keeps what servers send, and hands nothing out: of connections that make a full handshake.
+#[derive(Debug)]
+pub(crate) struct KeepOnly(pub(crate) Arc<Tickets>);
+
+impl ClientSessionStore for KeepOnly {
+    fn set_kx_hint(&self, _server: ServerName<'static>, _group: NamedGroup) {}
+
+    fn kx_hint(&self, _server: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, server: ServerName<'static>, session: Tls12ClientSessionValue) {
+        self.0.set_tls12_session(server, session);
+    }
+
+    fn tls12_session(&self, _server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, server: &ServerName<'static>) {
+        self.0.remove_tls12_session(server);
+    }
+
+    fn insert_tls13_ticket(&self, server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        self.0.insert_tls13_ticket(server, ticket);
+    }
+
+    fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        None
+    }
 }
 
 /// A ticket, and the last second, since 1970, in which it may be used.
@@ -33,16 +69,36 @@ impl Tickets {
     /// this a connection keeps one, as it used one, and not all that a server sends.
     const PLENTY: usize = 256;
 
+    /// Whether the next connection is to make a full handshake, where `share` of them are. One
+    /// that has no ticket makes one anyway, and counts, so that over a run the share is what was
+    /// asked for.
+    pub(crate) fn next_is_full(&self, share: f64) -> bool {
+        let has_none = self.with(|kept| kept.is_empty()) && self.lasting().is_none();
+        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        *owed += share;
+        let is_full = *owed >= 0.5;
+        if is_full || has_none {
+            *owed -= 1.0;
+        }
+        is_full
+    }
+
     /// For sessions whose certificates `learned` knows of.
     pub(crate) fn new(learned: Arc<Learned>) -> Tickets {
         Tickets {
             kept: Mutex::default(),
+            lasting: Mutex::default(),
+            owed: Mutex::default(),
             learned,
         }
     }
 
     pub(crate) fn are_plenty(&self) -> bool {
         self.with(|kept| kept.len() >= Tickets::PLENTY)
+    }
+
+    fn lasting(&self) -> MutexGuard<'_, Option<(Tls12ClientSessionValue, u64)>> {
+        self.lasting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut VecDeque<Dated>) -> T) -> T {
@@ -58,13 +114,19 @@ impl ClientSessionStore for Tickets {
         None
     }
 
-    fn set_tls12_session(&self, _server: ServerName<'static>, _: Tls12ClientSessionValue) {}
-
-    fn tls12_session(&self, _server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
+    fn set_tls12_session(&self, _server: ServerName<'static>, session: Tls12ClientSessionValue) {
+        *self.lasting() = Some((session, self.learned.until()));
     }
 
-    fn remove_tls12_session(&self, _server: &ServerName<'static>) {}
+    fn tls12_session(&self, _server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        let lasting = self.lasting();
+        let usable = lasting.as_ref().filter(|(_, until)| now() <= *until);
+        usable.map(|(session, _)| session.clone())
+    }
+
+    fn remove_tls12_session(&self, _server: &ServerName<'static>) {
+        *self.lasting() = None;
+    }
 
     fn insert_tls13_ticket(&self, _server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
         self.with(|kept| {

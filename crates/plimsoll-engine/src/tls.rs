@@ -1,4 +1,4 @@
-//! TLS 1.3 on the client side: plaintext in, records out, and the reverse.
+//! TLS on the client side: plaintext in, records out, and the reverse.
 //!
 //! The rest of the engine sees [`TlsClient`] (one a run, shared) and [`TlsSession`] (one
 //! a connection) and no other part of the TLS library.
@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::{
-    self, ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan,
+    self, ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan, TlsVersion,
 };
 use plimsoll_model::run::CertificateTaken;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{ResolvesClientCert, Resumption, UnbufferedClientConnection};
-use rustls::crypto::aws_lc_rs::kx_group;
+use rustls::crypto::aws_lc_rs::{cipher_suite, kx_group};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::ServerName;
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::sign::CertifiedKey;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, InvalidMessage,
-    PeerIncompatible, PeerMisbehaved, SignatureScheme,
+    PeerIncompatible, PeerMisbehaved, SignatureScheme, SupportedProtocolVersion,
 };
 
 mod agreed;
@@ -29,9 +29,11 @@ mod der;
 pub mod files;
 mod handshake;
 mod hybrid;
+mod key_log;
 mod lean;
 pub mod limits;
 pub mod record;
+pub mod rotation;
 mod secrets;
 #[cfg(any(test, fuzzing))]
 pub mod shapes;
@@ -44,15 +46,17 @@ use bare::{BareError, BareSession};
 use chain::CheckedOnce;
 use files::{FileError, Named};
 use handshake::Agreed;
+use key_log::KeyLogFile;
 use lean::LeanSession;
 use record::RecordError;
+use rotation::Rotating;
 use secrets::Heard;
 use trust::{Anchors, Learned, ServerCheck, Trust};
 
-pub use agreed::{Agreement, Chain, KeyKind, Tally};
+pub use agreed::{Agreement, Chain, KeyKind, SharedTally, Tally};
 pub use lean::{ServerSession, ServerSessions, SessionError};
 
-use crate::tickets::Tickets;
+use crate::tickets::{KeepOnly, Tickets};
 use crate::worker::classify_connect;
 
 /// A server that wants a client certificate and gets none may close without a word.
@@ -86,10 +90,18 @@ pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
     has_identity: bool,
+    /// The client's certificate.
+    identity: Option<Arc<Rotating>>,
     resume: bool,
+    /// The part of the connections that makes a full handshake although sessions are resumed.
+    full: Option<f64>,
+    /// For those.
+    unresumed: Option<Arc<ClientConfig>>,
     /// This worker's, where the plan resumes sessions.
     tickets: Option<Arc<Tickets>>,
     own_records: bool,
+    /// Secrets go to a file, so that they are not ours alone.
+    logs_keys: bool,
     /// The key log of sessions that rest.
     heard: Option<Arc<Heard>>,
     learned: Arc<Learned>,
@@ -131,24 +143,32 @@ impl TlsClient {
             ChainCheck::Each => Arc::new(check),
             ChainCheck::Once => Arc::new(CheckedOnce::new(check)),
         };
-        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
+        let provider = Arc::new(provider);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&versions(&plan.versions))?
             .dangerous()
             .with_custom_certificate_verifier(check);
+        let mut identity = None;
         let mut config = match &plan.identity {
             None => builder.with_client_cert_resolver(Arc::new(Asked(Arc::clone(&learned)))),
             Some(Identity { cert, key }) => {
                 let cert = Named("client certificate", cert);
                 let key = Named("client key", key);
-                let shown = files::identity(cert, key, builder.crypto_provider())?;
-                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)))
+                let shown = Arc::new(Rotating::read(cert, key, provider)?);
+                identity = Some(Arc::clone(&shown));
+                builder.with_client_cert_resolver(shown)
             }
         };
         config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
         config.resumption = Resumption::disabled();
         // What a chain costs is to be seen: it is compressed (RFC 8879) only where that is asked for.
-        config.cert_compressors = Vec::new();
-        config.cert_decompressors = Vec::new();
+        if !plan.compressed {
+            config.cert_compressors = Vec::new();
+            config.cert_decompressors = Vec::new();
+        }
+        if let Some(path) = &plan.key_log {
+            config.key_log = Arc::new(KeyLogFile::open(Named("key log", path))?);
+        }
         config.enable_early_data = plan.early_data;
         config.enable_secret_extraction = plan.records == RecordLayer::Own;
         if plan.lacks_name(target) {
@@ -164,9 +184,13 @@ impl TlsClient {
             config: Arc::new(config),
             server_name,
             has_identity: plan.identity.is_some(),
+            identity,
             resume: plan.resume,
+            full: plan.full,
+            unresumed: None,
             tickets: None,
             own_records: plan.records == RecordLayer::Own,
+            logs_keys: plan.key_log.is_some(),
             heard: None,
             learned,
         })
@@ -177,7 +201,7 @@ impl TlsClient {
     /// keeps what tickets need.
     #[must_use]
     pub fn resting(mut self) -> TlsClient {
-        if self.own_records && !self.resume {
+        if self.own_records && !self.resume && !self.logs_keys {
             self.heard = Some(Arc::default());
         }
         self
@@ -209,6 +233,11 @@ impl TlsClient {
         self.learned.taken()
     }
 
+    /// How often the client's certificate was read again, since it was replaced.
+    pub(crate) fn renewed(&self) -> u64 {
+        self.identity.as_ref().map_or(0, |shown| shown.renewed())
+    }
+
     /// A server asked for a client certificate, and there was none to show.
     pub fn lacks_certificate(&self) -> bool {
         !self.has_identity && self.learned.asked()
@@ -228,6 +257,11 @@ impl TlsClient {
             let tickets = Arc::new(Tickets::new(Arc::clone(&self.learned)));
             let mut config = ClientConfig::clone(&self.config);
             config.resumption = Resumption::store(Arc::clone(&tickets) as _);
+            if self.full.is_some() {
+                let mut config = config.clone();
+                config.resumption = Resumption::store(Arc::new(KeepOnly(Arc::clone(&tickets))));
+                client.unresumed = Some(Arc::new(config));
+            }
             client.config = Arc::new(config);
             client.tickets = Some(tickets);
         }
@@ -247,7 +281,13 @@ impl TlsClient {
     }
 
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
-        let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
+        let is_full = match (&self.tickets, self.full) {
+            (Some(tickets), Some(share)) => tickets.next_is_full(share),
+            _ => false,
+        };
+        let config = self.unresumed.as_ref().filter(|_| is_full);
+        let config = Arc::clone(config.unwrap_or(&self.config));
+        let name = self.server_name.clone();
         let link = if let Some(heard) = &self.heard {
             Link::Lean(LeanSession::client(config, name, heard)?)
         } else if self.own_records {
@@ -280,10 +320,26 @@ pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
         provider.cipher_suites = suites
             .iter()
             .map(|suite| match suite {
-                Suite::Aes128GcmSha256 => aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
-                Suite::Aes256GcmSha384 => aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
-                Suite::Chacha20Poly1305Sha256 => {
-                    aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256
+                Suite::Aes128GcmSha256 => cipher_suite::TLS13_AES_128_GCM_SHA256,
+                Suite::Aes256GcmSha384 => cipher_suite::TLS13_AES_256_GCM_SHA384,
+                Suite::Chacha20Poly1305Sha256 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+                Suite::EcdheEcdsaAes128GcmSha256 => {
+                    cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+                }
+                Suite::EcdheEcdsaAes256GcmSha384 => {
+                    cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+                }
+                Suite::EcdheEcdsaChacha20Poly1305Sha256 => {
+                    cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+                }
+                Suite::EcdheRsaAes128GcmSha256 => {
+                    cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+                }
+                Suite::EcdheRsaAes256GcmSha384 => {
+                    cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384
+                }
+                Suite::EcdheRsaChacha20Poly1305Sha256 => {
+                    cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
                 }
             })
             .collect();
@@ -306,6 +362,15 @@ pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
         })
         .collect();
     provider
+}
+
+/// The library's form of them.
+pub fn versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
+    let library = |version: &TlsVersion| match version {
+        TlsVersion::V1_3 => &rustls::version::TLS13,
+        TlsVersion::V1_2 => &rustls::version::TLS12,
+    };
+    versions.iter().map(library).collect()
 }
 
 /// What a plan holds the server's certificate to, its files read.

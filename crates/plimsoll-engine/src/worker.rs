@@ -551,7 +551,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// What the TLS handshakes agreed on.
     fn negotiated(&mut self) -> Option<NegotiatedTls> {
         let taken = self.tls.as_ref().map(TlsClient::certificates_taken);
-        self.handshakes.take(taken.unwrap_or_default())
+        let mut negotiated = self.handshakes.take(taken.unwrap_or_default())?;
+        negotiated.renewed = self.tls.as_ref().map_or(0, TlsClient::renewed);
+        Some(negotiated)
     }
 
     /// After a panic: hands over what was recorded. Tables may be half changed, so what is

@@ -308,6 +308,8 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         deadline: Some(Duration::from_millis(500)),
         connect_timeout: Duration::from_secs(1),
         connect_rate: None,
+        connection_lifetime: None,
+        calls_per_connection: None,
         resolve_interval: Duration::from_secs(30),
         drain: Duration::from_secs(1),
         processes: None,

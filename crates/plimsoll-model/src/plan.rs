@@ -112,7 +112,7 @@ impl fmt::Display for UnixSocket {
 }
 
 /// How the link is secured. Paths, not contents.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TlsPlan {
     pub trust: Trust,
     /// Client certificate chain and key (PEM): present for mutual TLS.
@@ -120,10 +120,19 @@ pub struct TlsPlan {
     /// The name to check the certificate against; `None`: the target's host, which a Unix
     /// socket does not have.
     pub server_name: Option<String>,
+    /// One or both; the handshake takes the highest that the server has as well.
+    pub versions: Vec<TlsVersion>,
     pub suites: Vec<Suite>,
     pub groups: Vec<Group>,
+    /// Take certificates compressed, and send the client's so (RFC 8879).
+    pub compressed: bool,
+    /// Where the secrets of all connections are written, for what reads captured packets.
+    pub key_log: Option<PathBuf>,
     /// Resume sessions from tickets.
     pub resume: bool,
+    /// Where sessions are resumed: this part of the new connections makes a full handshake all the
+    /// same (0–1).
+    pub full: Option<f64>,
     /// Send requests with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
     pub early_data: bool,
     pub records: RecordLayer,
@@ -176,21 +185,77 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-/// TLS 1.3 cipher suites (RFC 8446, B.4).
+/// Versions of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// RFC 8446.
+    V1_3,
+    /// RFC 5246.
+    V1_2,
+}
+
+impl TlsVersion {
+    pub const ALL: [TlsVersion; 2] = [TlsVersion::V1_3, TlsVersion::V1_2];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            TlsVersion::V1_3 => "1.3",
+            TlsVersion::V1_2 => "1.2",
+        }
+    }
+}
+
+/// Cipher suites of TLS 1.3 (RFC 8446, B.4), and those of TLS 1.2 that keep past connections
+/// secret and authenticate what they encrypt (RFC 5289, RFC 7905).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     Aes128GcmSha256,
     Aes256GcmSha384,
     Chacha20Poly1305Sha256,
+    EcdheEcdsaAes128GcmSha256,
+    EcdheEcdsaAes256GcmSha384,
+    EcdheEcdsaChacha20Poly1305Sha256,
+    EcdheRsaAes128GcmSha256,
+    EcdheRsaAes256GcmSha384,
+    EcdheRsaChacha20Poly1305Sha256,
 }
 
 impl Suite {
-    /// As RFC 8446 B.4 writes it.
+    pub const ALL: [Suite; 9] = [
+        Suite::Aes128GcmSha256,
+        Suite::Aes256GcmSha384,
+        Suite::Chacha20Poly1305Sha256,
+        Suite::EcdheEcdsaAes128GcmSha256,
+        Suite::EcdheEcdsaAes256GcmSha384,
+        Suite::EcdheEcdsaChacha20Poly1305Sha256,
+        Suite::EcdheRsaAes128GcmSha256,
+        Suite::EcdheRsaAes256GcmSha384,
+        Suite::EcdheRsaChacha20Poly1305Sha256,
+    ];
+
+    /// As the IANA registry writes it.
     pub const fn name(self) -> &'static str {
         match self {
             Suite::Aes128GcmSha256 => "TLS_AES_128_GCM_SHA256",
             Suite::Aes256GcmSha384 => "TLS_AES_256_GCM_SHA384",
             Suite::Chacha20Poly1305Sha256 => "TLS_CHACHA20_POLY1305_SHA256",
+            Suite::EcdheEcdsaAes128GcmSha256 => "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+            Suite::EcdheEcdsaAes256GcmSha384 => "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+            Suite::EcdheEcdsaChacha20Poly1305Sha256 => {
+                "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+            }
+            Suite::EcdheRsaAes128GcmSha256 => "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+            Suite::EcdheRsaAes256GcmSha384 => "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+            Suite::EcdheRsaChacha20Poly1305Sha256 => "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+        }
+    }
+
+    pub const fn version(self) -> TlsVersion {
+        match self {
+            Suite::Aes128GcmSha256 | Suite::Aes256GcmSha384 | Suite::Chacha20Poly1305Sha256 => {
+                TlsVersion::V1_3
+            }
+            _ => TlsVersion::V1_2,
         }
     }
 }
@@ -626,6 +691,10 @@ pub struct Load {
     pub connect_timeout: Duration,
     /// New connections a second while connecting; `None`: as fast as they come up.
     pub connect_rate: Option<f64>,
+    /// A connection is replaced when it has been open for so long; `None`: it is kept.
+    pub connection_lifetime: Option<Duration>,
+    /// A connection is replaced after so many calls; `None`: it is kept.
+    pub calls_per_connection: Option<u32>,
     /// How long the addresses of a name are used before it is looked up again.
     pub resolve_interval: Duration,
     /// How long calls in flight may take after the last arrival.

@@ -493,6 +493,8 @@ mod tests {
             deadline: None,
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
+            connection_lifetime: None,
+            calls_per_connection: None,
             resolve_interval: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             processes: None,

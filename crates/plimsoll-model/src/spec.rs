@@ -47,7 +47,7 @@ pub use plugin::PluginSpec;
 pub use read::{locate, read};
 pub use resolve::{
     BinaryMessage, EncodedBolt, EncodedCall, EncodedPlugin, Messages, Surroundings, delimited,
-    group_named, metadata, resolve, suite_named, trust,
+    group_named, metadata, resolve, suite_named, tls_version_named, trust,
 };
 pub use saved::{is_secret_name, secrets};
 pub use target::{is_bare_socket, is_socket, parse_target, scheme_of, section_of, suggest};
@@ -177,19 +177,29 @@ pub struct TlsSpec {
     pub key: Option<PathBuf>,
     /// The name to check the certificate against. Default: the target's host.
     pub server_name: Option<String>,
-    /// Cipher suites by their RFC 8446 names. Default: all three.
+    /// Versions of TLS: `"1.3"`, `"1.2"`. Default 1.3.
+    pub versions: Option<Vec<String>>,
+    /// Cipher suites by their names in the IANA registry. Default: all of the versions.
     pub suites: Option<Vec<String>>,
     /// Key-exchange groups, the preferred one first. Default X25519MLKEM768, X25519, secp256r1,
     /// secp384r1.
     pub groups: Option<Vec<String>>,
     /// Resume sessions from tickets. Default false: every handshake is a full one.
     pub resume: Option<bool>,
+    /// This part of the new connections makes a full handshake, `"10%"`, and the others resume
+    /// sessions. Default: `resume` says it of all.
+    pub full: Option<String>,
     /// Send requests with the first bytes of a resumed session (0-RTT), where the server's
     /// ticket allows it. Whoever records them can replay them. Default false.
     pub early_data: Option<bool>,
     /// Who opens and seals records after the handshake: `"own"`, in place, or `"library"`.
     /// Default: own.
     pub records: Option<String>,
+    /// Take certificates compressed, and send the client's so (RFC 8879). Default false.
+    pub compressed: Option<bool>,
+    /// Append the secrets of all connections to this file, as Wireshark reads them
+    /// (SSLKEYLOGFILE). Default: nothing is written.
+    pub key_log: Option<PathBuf>,
     /// When the server's certificate chain is checked: `"each"` full handshake, or `"once"` a
     /// minute for all that are shown the same. Default: each.
     pub chain: Option<String>,
@@ -503,6 +513,10 @@ pub struct LoadSpec {
     pub connect_timeout: Option<Period>,
     /// New connections a second while connecting. Default: as fast as they come up.
     pub connect_rate: Option<Rate>,
+    /// Replace a connection when it has been open for so long. Default: it is kept.
+    pub connection_lifetime: Option<Period>,
+    /// Replace a connection after so many calls. Default: it is kept.
+    pub calls_per_connection: Option<u32>,
     /// Addresses of a host, in place of those that its name resolves to:
     /// `"NAME:PORT:ADDRESS,ADDRESS"`.
     pub resolve: Option<Vec<String>>,

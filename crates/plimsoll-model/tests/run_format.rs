@@ -45,6 +45,7 @@ fn header() -> RunHeader {
             suite: "TLS_AES_256_GCM_SHA384".to_owned(),
             group: Some("X25519".to_owned()),
             certificate: vec![CertificateTaken::CommonName],
+            renewed: 2,
             handshakes: vec![Handshakes {
                 count: 3,
                 version: "TLSv1_3".to_owned(),
@@ -65,6 +66,8 @@ fn header() -> RunHeader {
         connections: Some(1),
         cold: false,
         calls_per_connection: Some(10),
+        connection_lifetime_us: None,
+        full_share: None,
         insecure: true,
         resume: true,
         calls: None,
@@ -438,6 +441,8 @@ fn connections_that_are_not_reused_are_a_problem() {
         let header = RunHeader {
             connections: Some(wanted),
             calls_per_connection: None,
+            connection_lifetime_us: None,
+            full_share: None,
             ..header()
         };
         let mut record = StageRecord {

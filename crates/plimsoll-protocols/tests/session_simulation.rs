@@ -416,6 +416,8 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         deadline: Some(Duration::from_secs(60)),
         connect_timeout: Duration::from_secs(5),
         connect_rate: None,
+        connection_lifetime: None,
+        calls_per_connection: None,
         resolve_interval: Duration::from_secs(30),
         drain: Duration::from_secs(10),
         workers: Some(1),

@@ -232,6 +232,8 @@ pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) ->
         connections: None,
         cold: false,
         calls_per_connection: None,
+        connection_lifetime_us: None,
+        full_share: None,
         insecure: false,
         resume: false,
         calls: None,

@@ -278,6 +278,8 @@ fn header(
         connections: None,
         cold: true,
         calls_per_connection: None,
+        connection_lifetime_us: None,
+        full_share: None,
         insecure: false,
         resume: section.resumed,
         calls: None,

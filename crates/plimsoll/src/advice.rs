@@ -38,7 +38,9 @@ pub(crate) fn on_no_connection(outcome: Outcome, url: &str) -> &'static str {
             "give a client certificate of a CA that the server trusts, and that has not expired, with --cert and --key (tls.cert, tls.key)"
         }
         Outcome::TlsNotTls => "a plaintext server? Then write the target with grpc://",
-        Outcome::TlsVersion => "plimsoll speaks TLS 1.3 only: allow it on the server",
+        Outcome::TlsVersion => {
+            "allow a version of TLS that the server speaks (--tls-version, tls.versions), or this one on the server"
+        }
         Outcome::TlsNoCommonParameters => {
             "allow a cipher suite and a key-exchange group that both ends know (--suite, --group; tls.suites, tls.groups)"
         }

@@ -17,6 +17,7 @@ the current directory. Understood as well, with bare numbers:
   N_RPS                        --rate, in calls a second
   T_DURATION_SEC, T_WARMUP_SEC --duration, --warmup, in seconds
   TLS_CA, TLS_CERT, TLS_KEY    --ca, --cert, --key (serve: --tls-client-ca, --tls-cert, --tls-key)
+  SSLKEYLOGFILE                --key-log
   DELAY_MS                     serve: --delay, in milliseconds
   TOKEN_DELAY_MS, LLM_RESPONSE_TEXT, SESSION_TTL_SECONDS
                                serve llm: --token-delay, --text, --session-ttl
@@ -50,7 +51,7 @@ struct Alias {
 /// Commands that put sessions on a stack.
 const SESSIONS: &[&str] = &["session", "stack run"];
 
-const ALIASES: [Alias; 24] = [
+const ALIASES: [Alias; 25] = [
     alias("N_RPS", "PLIMSOLL_RATE", "/s"),
     alias("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
     alias("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
@@ -60,6 +61,7 @@ const ALIASES: [Alias; 24] = [
     alias("TLS_CA", "PLIMSOLL_TLS_CLIENT_CA", ""),
     alias("TLS_CERT", "PLIMSOLL_TLS_CERT", ""),
     alias("TLS_KEY", "PLIMSOLL_TLS_KEY", ""),
+    alias("SSLKEYLOGFILE", "PLIMSOLL_KEY_LOG", ""),
     alias("DELAY_MS", "PLIMSOLL_DELAY", "ms"),
     alias("TOKEN_DELAY_MS", "PLIMSOLL_TOKEN_DELAY", "ms"),
     alias("LLM_RESPONSE_TEXT", "PLIMSOLL_TEXT", ""),

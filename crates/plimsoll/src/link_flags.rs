@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_engine::RunError;
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, Trust};
+use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, TlsVersion, Trust};
+use plimsoll_model::spec::tls_version_named;
 use plimsoll_model::spec::{
     self, GrpcSpec, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, scheme_of,
     section_of,
@@ -235,6 +236,11 @@ fn server(
                 groups: Vec::new(),
                 resume: false,
                 early_data: false,
+                full: None,
+                // To be asked, a server need not be spoken to as it is loaded.
+                versions: tls_versions(tls.versions.as_deref()),
+                compressed: false,
+                key_log: None,
                 records: RecordLayer::Own,
                 chain: ChainCheck::Each,
             };
@@ -248,6 +254,18 @@ fn server(
         metadata: Vec::new(),
         connect_timeout: CONNECT_TIMEOUT,
     })
+}
+
+/// Of a wrong plan everything is said elsewhere.
+fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
+    let known = named.map(|all| {
+        all.iter()
+            .filter_map(|v| tls_version_named(v).ok())
+            .collect()
+    });
+    known
+        .filter(|known: &Vec<_>| !known.is_empty())
+        .unwrap_or_else(|| vec![TlsVersion::V1_3])
 }
 
 /// What the server of `spec` says that `service` is, to someone with the call's `metadata`.

@@ -120,6 +120,26 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) connect_rate: Option<Rate>,
 
+    /// Replace a connection when it has been open for so long: "30s".
+    #[arg(
+        long,
+        env = "PLIMSOLL_CONNECTION_LIFETIME",
+        value_name = "TIME",
+        conflicts_with = "cold",
+        help_heading = "Load"
+    )]
+    pub(crate) connection_lifetime: Option<Period>,
+
+    /// Replace a connection after so many calls.
+    #[arg(
+        long,
+        env = "PLIMSOLL_CALLS_PER_CONNECTION",
+        value_name = "N",
+        conflicts_with = "cold",
+        help_heading = "Load"
+    )]
+    pub(crate) calls_per_connection: Option<u32>,
+
     /// Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it
     /// resolves to; may be given again.
     #[arg(
@@ -202,6 +222,15 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) server_name: Option<String>,
 
+    /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: 1.3].
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_VERSION",
+        value_name = "VERSION",
+        help_heading = "TLS"
+    )]
+    pub(crate) tls_version: Vec<String>,
+
     /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
     #[arg(
         long,
@@ -223,6 +252,16 @@ pub(crate) struct LoadFlags {
     /// Resume TLS sessions from tickets.
     #[arg(long, env = "PLIMSOLL_RESUME", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) resume: bool,
+
+    /// This part of new connections makes a full handshake, "10%", and the others resume
+    /// sessions.
+    #[arg(
+        long,
+        env = "PLIMSOLL_FULL",
+        value_name = "PERCENT",
+        help_heading = "TLS"
+    )]
+    pub(crate) full: Option<String>,
 
     /// Send requests with the first bytes of a resumed session (0-RTT), where the server allows
     /// it; needs --resume. Such requests can be replayed.
@@ -247,6 +286,20 @@ pub(crate) struct LoadFlags {
         help_heading = "TLS"
     )]
     pub(crate) chain: Option<String>,
+
+    /// Take certificates compressed, and send the client's so (RFC 8879).
+    #[arg(long, env = "PLIMSOLL_COMPRESSED_CERTIFICATES", value_parser = boolish(), help_heading = "TLS")]
+    pub(crate) compressed_certificates: bool,
+
+    /// Append the secrets of all connections to this file, for Wireshark; SSLKEYLOGFILE is the
+    /// same. Who has the file can read the traffic.
+    #[arg(
+        long,
+        env = "PLIMSOLL_KEY_LOG",
+        value_name = "FILE",
+        help_heading = "TLS"
+    )]
+    pub(crate) key_log: Option<PathBuf>,
 
     /// The run's name.
     #[arg(long, env = "PLIMSOLL_NAME", help_heading = "Run")]
@@ -316,6 +369,8 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.connect_timeout", "--connect-timeout"),
     ("load.abort_after", "--abort-after"),
     ("load.connect_rate", "--connect-rate"),
+    ("load.connection_lifetime", "--connection-lifetime"),
+    ("load.calls_per_connection", "--calls-per-connection"),
     ("load.resolve_interval", "--resolve-interval"),
     ("load.resolve", "--resolve"),
     ("load.connections", "--connections"),
@@ -336,10 +391,14 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.spin", "--spin"),
     ("load", "--rate or --clients"),
     ("tls.server_name", "--server-name"),
+    ("tls.versions", "--tls-version"),
+    ("tls.compressed", "--compressed-certificates"),
+    ("tls.key_log", "--key-log"),
     ("tls.suites", "--suite"),
     ("tls.groups", "--group"),
     ("tls.records", "--records"),
     ("tls.resume", "--resume"),
+    ("tls.full", "--full"),
     ("tls.early_data", "--early-data"),
     ("tls.chain", "--chain"),
     ("tls.cert", "--cert"),
@@ -526,6 +585,8 @@ impl LoadFlags {
         }
         lay_over!(self.connect_timeout => load.connect_timeout);
         lay_over!(self.connect_rate => load.connect_rate);
+        lay_over!(self.connection_lifetime => load.connection_lifetime);
+        lay_over!(self.calls_per_connection => load.calls_per_connection);
         if !self.resolve.is_empty() {
             load.resolve = Some(self.resolve.clone());
         }
@@ -568,6 +629,13 @@ impl LoadFlags {
         lay_over!(self.cert => tls.cert);
         lay_over!(self.key => tls.key);
         lay_over!(self.server_name => tls.server_name);
+        if !self.tls_version.is_empty() {
+            tls.versions = Some(self.tls_version.clone());
+        }
+        if self.compressed_certificates {
+            tls.compressed = Some(true);
+        }
+        lay_over!(self.key_log => tls.key_log);
         if !self.suite.is_empty() {
             tls.suites = Some(self.suite.clone());
         }
@@ -577,6 +645,7 @@ impl LoadFlags {
         if self.resume {
             tls.resume = Some(true);
         }
+        lay_over!(self.full => tls.full);
         if self.early_data {
             tls.early_data = Some(true);
         }

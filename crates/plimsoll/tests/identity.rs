@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::openssl::{openssl, s_server};
 use support::peers::{go_tls, succeeds};
-use support::{CLIENT_TLS, Place, SERVER_MTLS, SERVER_TLS, output, text, told};
+use support::{CLIENT_TLS, Place, SERVER_MTLS, SERVER_TLS, Server, output, text, told};
 
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -396,5 +396,449 @@ fn a_ladder_makes_certificates_of_each_kind_and_serves_with_them() {
         assert!(!out.status.success(), "{why}");
         let said = told(&out).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(said.contains(why), "{why}: {said}");
+    }
+}
+
+/// Suites of TLS 1.2 by our names, with the kind of certificate that they are for.
+const OLD_SUITES: [(&str, &str); 3] = [
+    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ecdsa-p256"),
+    (
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+        "ecdsa-p256",
+    ),
+    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "rsa-2048"),
+];
+
+const OLD: [&str; 2] = ["--tls-version", "1.2"];
+const BOTH: [&str; 4] = ["--tls-version", "1.3", "--tls-version", "1.2"];
+
+#[test]
+fn tls_1_2_is_spoken_where_it_is_asked_for() {
+    for (suite, kind) in OLD_SUITES {
+        let place = certified(kind);
+        // Both ends ours.
+        let server = place.serve(&[&["files"], &BOTH[..], &SERVER_MTLS].concat());
+        let url = format!("https://localhost:{}/bytes/100", server.port);
+        let flags = [&OLD[..], &["--suite", suite], &IDENTITY].concat();
+        let agreed = alike(&place, &url, &flags);
+        assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
+        assert_eq!(agreed["suite"], suite, "{agreed}");
+        assert_eq!(agreed["certificate"], kind, "{agreed}");
+        assert!(agreed["signature"].is_string(), "{agreed}");
+        let newer = alike(&place, &url, &[&BOTH[..], &IDENTITY].concat());
+        assert_eq!(newer["version"], "TLSv1_3", "{newer}");
+        // OpenSSL at either end.
+        let chain = ["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"];
+        let server = s_server(&place, &chain);
+        let url = format!("https://localhost:{}/file.bin", server.port);
+        let flags = ["--size", "1000B", "--suite", suite];
+        let chained = [&flags[..], &OLD].concat();
+        let agreed = alike(&place, &url, &chained);
+        assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
+        assert_eq!(agreed["suite"], suite, "{agreed}");
+        let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
+        let address = server.address();
+        let fixed = ["s_client", "-connect", &address, "-servername", "localhost"];
+        let trust = ["-CAfile", "certs/ca.crt", "-verify_return_error"];
+        let mut client = openssl(&place, &[&fixed[..], &trust].concat());
+        let said = output(client.stdin(Stdio::null()), LONGEST);
+        let told = format!("{}{}", text(&said.stdout), text(&said.stderr));
+        assert!(said.status.success(), "{told}");
+        assert!(told.contains("TLSv1.2"), "{told}");
+    }
+}
+
+#[test]
+fn sessions_of_tls_1_2_are_resumed() {
+    let place = place();
+    let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
+    let url = format!("https://localhost:{}/bytes/100", server.port);
+    let resumed = ["--mode", "resumed", "--warmup", "300ms", "--calls", "20"];
+    let all = handshakes(&place, &url, &[&resumed[..], &OLD].concat());
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert_eq!(all[0]["resumed"], true, "{all:?}");
+    assert_eq!(all[0]["version"], "TLSv1_2", "{all:?}");
+    assert_eq!(all[1]["count"], 1, "{all:?}");
+}
+
+#[test]
+fn versions_that_do_not_meet_say_so() {
+    let place = place();
+    let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
+    let url = format!("https://localhost:{}/bytes/100", server.port);
+    let fetch = [
+        "fetch",
+        &url,
+        "-q",
+        "--calls",
+        "1",
+        "--clients",
+        "1",
+        "--out",
+        "none",
+    ];
+    let out = place.run(&[&fetch[..], &OLD, &CLIENT_TLS].concat());
+    assert_eq!(out.status.code(), Some(1));
+    assert!(told(&out).contains("TLS_VERSION"), "{}", told(&out));
+    for (flags, why) in [
+        (&["--tls-version", "1.1"][..], "is not a version of TLS"),
+        (
+            &["--tls-version", "1.2", "--records", "own"],
+            "records of TLS 1.2 are the library's",
+        ),
+        (
+            &["--tls-version", "1.2", "--suite", "TLS_AES_128_GCM_SHA256"],
+            "is of TLS 1.3",
+        ),
+        (
+            &["--tls-version", "1.2", "--resume", "--early-data"],
+            "0-RTT is of TLS 1.3",
+        ),
+    ] {
+        let out = place.run(&[&fetch[..], flags, &CLIENT_TLS].concat());
+        assert_eq!(out.status.code(), Some(2), "{flags:?}");
+        let said = told(&out).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(why), "{flags:?}: {said}");
+    }
+    let out = place.run(&[&["serve", "hold"], &OLD[..], &SERVER_TLS].concat());
+    assert_eq!(out.status.code(), Some(2));
+    assert!(told(&out).contains("TLS 1.3"), "{}", told(&out));
+}
+
+#[test]
+fn secrets_are_written_where_that_is_asked_for_and_nowhere_else() {
+    let place = place();
+    let server = place.serve(&[&["files"], &BOTH[..], &SERVER_TLS].concat());
+    let url = format!("https://localhost:{}/bytes/100", server.port);
+    alike(&place, &url, &[]);
+    let here = fs::read_dir(place.path("")).expect("a folder");
+    let names = here.map(|entry| entry.expect("an entry").file_name());
+    assert!(
+        !names
+            .map(|n| n.to_string_lossy().into_owned())
+            .any(|n| n.contains("keys"))
+    );
+    for records in ["own", "library"] {
+        alike(&place, &url, &["--records", records, "--key-log", "keys"]);
+        let keys = place.read("keys");
+        // Three connections, with two secrets of the handshake, two of the data and the exporter's.
+        for label in [
+            "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
+            "SERVER_HANDSHAKE_TRAFFIC_SECRET",
+            "CLIENT_TRAFFIC_SECRET_0",
+            "SERVER_TRAFFIC_SECRET_0",
+        ] {
+            let lines = keys.lines().filter(|line| line.starts_with(label));
+            let lines: Vec<Vec<&str>> = lines.map(|l| l.split(' ').collect()).collect();
+            assert_eq!(lines.len(), 3, "{keys}");
+            assert!(
+                lines
+                    .iter()
+                    .all(|line| line.len() == 3 && line[1].len() == 64),
+                "{keys}"
+            );
+        }
+        fs::remove_file(place.path("keys")).expect("a file");
+    }
+    alike(&place, &url, &[&OLD[..], &["--key-log", "keys"]].concat());
+    let keys = place.read("keys");
+    assert_eq!(keys.matches("CLIENT_RANDOM ").count(), 3, "{keys}");
+    let mode = fs::metadata(place.path("keys")).expect("a file");
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn certificates_are_compressed_where_both_ends_want_that() {
+    let place = Place::new();
+    place.expect(0, &["certs", "certs", "--names", "500"]);
+    let received = |place: &Place| {
+        place.run_json("run")["total"]["ok"]
+            .as_u64()
+            .expect("calls")
+    };
+    let server = place.serve(&[&["files", "--compressed-certificates"], &SERVER_TLS[..]].concat());
+    let url = format!("https://localhost:{}/bytes/100", server.port);
+    let agreed = alike(&place, &url, &["--compressed-certificates"]);
+    // What it is opened to.
+    assert!(agreed["chain_bytes"].as_u64() > Some(12_000), "{agreed}");
+    assert_eq!(received(&place), 3);
+    alike(&place, &url, &[]);
+}
+
+/// What our server counted: full and resumed handshakes.
+#[track_caller]
+fn counted(server: Server) -> (u64, u64) {
+    let (code, said) = server.stop();
+    assert_eq!(code, 0, "{said}");
+    let number = |name: &str| {
+        let rest = said.split(name).nth(1);
+        let word = rest.and_then(|rest| rest.split([',', '\n', ' ']).find(|word| !word.is_empty()));
+        word.map_or(0, |word| {
+            word.parse()
+                .unwrap_or_else(|e| panic!("{word}: {e}: {said}"))
+        })
+    };
+    (number("full handshakes"), number("resumed handshakes"))
+}
+
+#[test]
+fn a_share_of_the_handshakes_is_full_as_the_server_counts_them() {
+    for (share, clients, version) in [
+        ("10%", "1", "1.3"),
+        ("25%", "4", "1.3"),
+        ("50%", "1", "1.2"),
+    ] {
+        let place = place();
+        let versions = ["--tls-version", version];
+        let server = place.serve(&[&["files"], &versions[..], &SERVER_TLS].concat());
+        let url = format!("https://localhost:{}/bytes/100", server.port);
+        let load = [
+            "fetch",
+            &url,
+            "-q",
+            "--json",
+            "--out",
+            "run",
+            "--cold",
+            "--workers",
+            "1",
+        ];
+        let more = ["--clients", clients, "--calls", "400", "--full", share];
+        let run = place.expect_json(0, &[&load[..], &more, &versions, &CLIENT_TLS].concat());
+        let (full, resumed) = counted(server);
+        assert_eq!(full + resumed, 400, "{run}");
+        let part: f64 = share.trim_end_matches('%').parse().expect("a number");
+        let asked = part / 100.0 * 400.0;
+        assert!((full as f64 - asked).abs() <= 1.0, "{share}: {full} of 400");
+        assert_eq!(run["total"]["connections_full"], full, "{run}");
+        assert_eq!(run["full_share"], part / 100.0, "{run}");
+    }
+}
+
+#[test]
+fn connections_live_for_so_many_calls() {
+    let place = place();
+    let server = place.serve(&[&["score", "--delay", "0s"], &SERVER_TLS[..]].concat());
+    let url = format!("grpcs://localhost:{}", server.port);
+    let call = [
+        "--method",
+        "score.ScoreService/GetScore",
+        "--data",
+        "{\"json\":\"[1]\"}",
+    ];
+    let load = [
+        "--clients",
+        "4",
+        "--connections",
+        "2",
+        "--calls",
+        "1000",
+        "--workers",
+        "1",
+    ];
+    let life = [
+        "--calls-per-connection",
+        "100",
+        "--json",
+        "-q",
+        "--out",
+        "run",
+    ];
+    let run = place.expect_json(
+        0,
+        &[&["grpc", &url], &call[..], &load, &life, &CLIENT_TLS].concat(),
+    );
+    assert_eq!(run["total"]["ok"], 1000, "{run}");
+    assert_eq!(run["total"]["errors"], 0, "{run}");
+    assert_eq!(run["calls_per_connection"], 100, "{run}");
+    // The first of the two ends after half of its calls; the last ones carry what is left, or nothing.
+    let made = run["total"]["connections_full"].as_u64().expect("a number");
+    assert!((10..=13).contains(&made), "{run}");
+    assert_eq!(run["total"]["connections_lost"], 0, "{run}");
+    assert_eq!(run["total"]["connections_unused"], Value::Null, "{run}");
+}
+
+#[test]
+fn connections_live_for_a_time_whether_they_are_used_or_not() {
+    let place = place();
+    let server = place.serve(&[&["score", "--delay", "0s"], &SERVER_TLS[..]].concat());
+    let url = format!("grpcs://localhost:{}", server.port);
+    let call = [
+        "--method",
+        "score.ScoreService/GetScore",
+        "--data",
+        "{\"json\":\"[1]\"}",
+    ];
+    let load = [
+        "--rate",
+        "20/s",
+        "--connections",
+        "4",
+        "--duration",
+        "2s",
+        "--workers",
+        "1",
+    ];
+    let life = [
+        "--connection-lifetime",
+        "250ms",
+        "--json",
+        "-q",
+        "--out",
+        "run",
+    ];
+    let run = place.expect_json(
+        0,
+        &[&["grpc", &url], &call[..], &load, &life, &CLIENT_TLS].concat(),
+    );
+    assert_eq!(run["total"]["errors"], 0, "{run}");
+    let made = run["total"]["connections_full"].as_u64().expect("a number");
+    // Four, replaced some eight times each; fewer where the machine is busy.
+    assert!((12..=44).contains(&made), "{run}");
+    assert_eq!(run["connection_lifetime_us"], 250_000, "{run}");
+}
+
+#[test]
+fn certificates_are_replaced_at_both_ends_while_the_load_goes_on() {
+    let place = place();
+    let server = place.serve(&[&["files"], &SERVER_MTLS[..]].concat());
+    let url = format!("https://localhost:{}/bytes/100", server.port);
+    let load = [
+        "fetch", &url, "-q", "--json", "--out", "run", "--mode", "new", "--rate", "50/s",
+    ];
+    let more = ["--duration", "60s", "--workers", "1"];
+    let trust = [&CLIENT_TLS[..], &IDENTITY].concat();
+    let mut command = place.command(&[&load[..], &more, &trust].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    // New leaves of another kind, under the CA that both ends trust, made with OpenSSL.
+    let wait_for = |wanted: &dyn Fn() -> bool, what: &str| {
+        let end = std::time::Instant::now() + LONGEST;
+        while !wanted() {
+            assert!(std::time::Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_for(
+        &|| place.path("run/intervals.jsonl").exists(),
+        "the load never began",
+    );
+    for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
+        fs::write(
+            place.path("ext"),
+            format!("subjectAltName=DNS:localhost\nextendedKeyUsage={purpose}\n"),
+        )
+        .expect("a file");
+        for line in [
+            &[
+                "req",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                "new.key",
+                "-out",
+                "new.csr",
+            ][..],
+            &[
+                "x509",
+                "-req",
+                "-in",
+                "new.csr",
+                "-CA",
+                "certs/ca.crt",
+                "-CAkey",
+                "certs/ca.key",
+                "-CAcreateserial",
+                "-days",
+                "1",
+                "-extfile",
+                "ext",
+                "-out",
+                "new.crt",
+            ],
+        ] {
+            succeeds(&mut openssl(&place, line));
+        }
+        // Not at one moment: in between they do not belong together.
+        for kind in ["crt", "key"] {
+            let to = place.path(&format!("certs/{name}.{kind}"));
+            fs::rename(place.path(&format!("new.{kind}")), to).expect("replaced");
+        }
+    }
+    // The load has met the new ones when both ends have read them again: each does within a second of
+    // handshakes, so two whole intervals more are enough.
+    let lines = || place.read("run/intervals.jsonl").lines().count();
+    let now = lines();
+    wait_for(&|| lines() >= now + 4, "the load stands still");
+    support::signal(&child, rustix::process::Signal::INT);
+    let ended = support::wait(&mut child);
+    assert_eq!(ended, 130);
+    let run = place.run_json("run");
+    assert_eq!(run["total"]["errors"], 0, "{run}");
+    assert_eq!(run["tls"]["renewed"], 1, "{run}");
+    let kinds = run["tls"]["handshakes"].as_array().expect("a list");
+    let has = |kind: &str| kinds.iter().any(|h| h["certificate"] == kind);
+    assert!(has("ecdsa-p256") && has("rsa-2048"), "{run}");
+    let (code, said) = server.stop();
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains("handshakes failed"), "{said}");
+}
+
+#[test]
+fn servers_say_at_their_end_what_clients_chose() {
+    let place = place();
+    for server in ["files", "hold"] {
+        let mut command = place.command(
+            &[
+                &["serve", server, "--listen", "127.0.0.1:0"],
+                &SERVER_TLS[..],
+            ]
+            .concat(),
+        );
+        let told = fs::File::create(place.path("told")).expect("a file");
+        command.stderr(told);
+        let server_process = Server::start(&mut command);
+        let _ = fs::remove_dir_all(place.path("run"));
+        for group in ["X25519", "secp256r1"] {
+            let port = server_process.port;
+            let flags: Vec<String> = match server {
+                "files" => vec![
+                    "fetch".into(),
+                    format!("https://localhost:{port}/bytes/1"),
+                    "--calls".into(),
+                    "2".into(),
+                    "--mode".into(),
+                    "new".into(),
+                    "--clients".into(),
+                    "1".into(),
+                ],
+                _ => vec![
+                    "hold".into(),
+                    format!("tls://localhost:{port}"),
+                    "--connections".into(),
+                    "2".into(),
+                    "--for".into(),
+                    "200ms".into(),
+                ],
+            };
+            let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            flags.extend(["-q", "--group", group]);
+            place.expect(0, &[&flags[..], &CLIENT_TLS].concat());
+        }
+        let (code, said) = server_process.stop();
+        assert_eq!(code, 0, "{said}");
+        let said = place.read("told");
+        for group in ["X25519", "secp256r1"] {
+            let mut lines = said.lines();
+            let is_told = lines.any(|line| {
+                line.contains("handshakes 2: TLSv1_3, ")
+                    && line.contains(&format!(", {group}, full"))
+            });
+            assert!(is_told, "{group}: {said}");
+        }
     }
 }

@@ -414,9 +414,12 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     /// What the TLS handshakes agreed on.
     fn negotiated(&mut self) -> Option<NegotiatedTls> {
         let clients = (0..LINKS).filter_map(|link| self.scripts.tls(Link(link as u8)));
+        let renewed = clients.clone().map(TlsClient::renewed).max();
         let mut taken: Vec<_> = clients.flat_map(TlsClient::certificates_taken).collect();
         taken.dedup();
-        self.handshakes.take(taken)
+        let mut negotiated = self.handshakes.take(taken)?;
+        negotiated.renewed = renewed.unwrap_or(0);
+        Some(negotiated)
     }
 
     /// After a panic: hands over what was recorded, as [`crate::worker::Worker`] does.

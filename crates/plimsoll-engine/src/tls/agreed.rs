@@ -6,6 +6,7 @@
 //! whoever gave the library its bytes takes the note.
 
 use std::cell::Cell;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_model::plan::Group;
 use plimsoll_model::run::{CertificateTaken, Handshakes, NegotiatedTls};
@@ -204,10 +205,29 @@ impl Tally {
             suite: first.suite,
             group: first.group,
             certificate,
+            renewed: 0,
             handshakes: handshakes.collect(),
         };
         // In its order.
         Some(negotiated.with(NegotiatedTls::default()))
+    }
+}
+
+/// A [`Tally`] of several threads: a server's.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTally(Arc<Mutex<Tally>>);
+
+impl SharedTally {
+    pub fn add(&self, agreement: Agreement) {
+        let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.add(agreement);
+    }
+
+    /// What was agreed on so far, the most frequent first. Begins anew.
+    pub fn take(&self) -> Vec<Handshakes> {
+        let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = tally.take(Vec::new());
+        taken.map_or_else(Vec::new, |negotiated| negotiated.handshakes)
     }
 }
 

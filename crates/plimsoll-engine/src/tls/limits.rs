@@ -83,9 +83,15 @@ pub fn measure(suites: &[Suite], groups: &[Group]) -> Result<Limits, TlsSetupErr
 /// Opening a full-size record, in place.
 fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
     let algorithm = match suite {
-        Suite::Aes128GcmSha256 => &aead::AES_128_GCM,
-        Suite::Aes256GcmSha384 => &aead::AES_256_GCM,
-        Suite::Chacha20Poly1305Sha256 => &aead::CHACHA20_POLY1305,
+        Suite::Aes128GcmSha256
+        | Suite::EcdheEcdsaAes128GcmSha256
+        | Suite::EcdheRsaAes128GcmSha256 => &aead::AES_128_GCM,
+        Suite::Aes256GcmSha384
+        | Suite::EcdheEcdsaAes256GcmSha384
+        | Suite::EcdheRsaAes256GcmSha384 => &aead::AES_256_GCM,
+        Suite::Chacha20Poly1305Sha256
+        | Suite::EcdheEcdsaChacha20Poly1305Sha256
+        | Suite::EcdheRsaChacha20Poly1305Sha256 => &aead::CHACHA20_POLY1305,
     };
     let key = LessSafeKey::new(UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()])?);
     let nonce = || Nonce::assume_unique_for_key([0; 12]);

@@ -141,6 +141,10 @@ pub(crate) struct Connection<D, S> {
     written: usize,
     traced: usize,
     pub(crate) in_flight: u32,
+    /// So many calls may still start; as good as without end where the plan does not say.
+    pub(crate) calls_left: u64,
+    /// Replaced from then on.
+    pub(crate) until: Time,
     /// An answer has begun to arrive, or a call has ended well.
     pub(crate) has_carried: bool,
     /// The call that the connection was made for has been handed to the driver.
@@ -191,6 +195,8 @@ impl<D: Driver, S> Connection<D, S> {
             written: 0,
             traced: 0,
             in_flight: 0,
+            calls_left: u64::MAX,
+            until: Time::NEVER,
             has_carried: false,
             attempt_started: false,
             queued: false,
@@ -319,7 +325,14 @@ impl<D: Driver, S> Connection<D, S> {
         if self.state != State::Open || self.out.len() > MOST_UNSENT || self.write_failed {
             return 0;
         }
-        self.driver.capacity()
+        self.driver
+            .capacity()
+            .min(usize::try_from(self.calls_left).unwrap_or(usize::MAX))
+    }
+
+    /// It has lived as long as the plan lets it.
+    pub(crate) fn is_spent(&self, now: Time) -> bool {
+        self.calls_left == 0 || now >= self.until
     }
 
     /// Bytes that wait for the socket. What the TLS library holds is not counted: it takes

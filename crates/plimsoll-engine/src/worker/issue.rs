@@ -294,6 +294,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             driver.start(id, number, now, out);
         }
         connection.in_flight += 1;
+        connection.calls_left -= 1;
         if !connection.dirty {
             connection.dirty = true;
             self.dirty.push(index);

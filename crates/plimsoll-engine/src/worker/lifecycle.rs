@@ -406,7 +406,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         match connection.role {
             Role::Lane(lane) if connection.state == State::Open => {
-                if connection.driver.is_draining() {
+                let spent = connection.is_spent(now);
+                if spent || connection.driver.is_draining() {
+                    // Ours to end: whether it carried a call says nothing of the server.
+                    connection.has_carried |= spent;
                     self.drain_lane(control, index, lane, now);
                 } else {
                     let wants_queue = !connection.queued && connection.capacity() > 0;
@@ -553,12 +556,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 tracing::debug!(?agreement, "tls handshake");
             }
         }
-        let (phases, place) = (connection.phases, connection.place);
-        let stage = connection.role.stage().unwrap_or(self.stage);
+        let (phases, place, role) = (connection.phases, connection.place, connection.role);
+        if let Role::Lane(lane) = role {
+            self.begin_life(index, lane);
+        }
+        let stage = role.stage().unwrap_or(self.stage);
         self.addresses.came_up(place, stage, &mut self.recorder);
-        match connection.role {
+        match role {
             Role::Lane(lane) => {
-                tracing::debug!(connection = connection.generation, ?phases, "connection up");
+                tracing::debug!(lane, ?phases, "connection up");
                 self.recorder.connection(self.stage, &phases);
                 self.open_connections += 1;
                 control.connections(1);
@@ -573,6 +579,33 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
             }
             Role::Attempt(_) => {}
+        }
+    }
+
+    /// How long a connection that has come up may live, where the plan says so. The first ones of the
+    /// lanes end one after another, over the time of one life, so that their successors do, too.
+    fn begin_life(&mut self, index: u32, lane: u32) {
+        let load = &self.share.load;
+        let (lifetime, calls) = (load.connection_lifetime, load.calls_per_connection);
+        if lifetime.is_none() && calls.is_none() {
+            return;
+        }
+        let part = match self.lanes[lane as usize].settled {
+            true => 1.0,
+            false => f64::from(lane + 1) / self.lanes.len() as f64,
+        };
+        let now = self.network.now();
+        let token = self.token_of(index);
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        if let Some(calls) = calls {
+            connection.calls_left = ((f64::from(calls) * part) as u64).max(1);
+        }
+        if let Some(lifetime) = lifetime {
+            connection.until = now + lifetime.mul_f64(part);
+            // At rest nothing else would look at it then.
+            self.driver_timers.push(Reverse((connection.until, token)));
         }
     }
 

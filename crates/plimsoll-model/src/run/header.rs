@@ -71,6 +71,13 @@ pub struct RunHeader {
     /// they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_per_connection: Option<u32>,
+    /// After so long a connection was replaced, µs. Left out where they are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection_lifetime_us: Option<u64>,
+    /// The part of new connections that was to make a full handshake, where others resume
+    /// sessions (0–1). Left out where no mix was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_share: Option<f64>,
     /// TLS sessions are resumed from tickets. Left out where they are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
@@ -109,6 +116,9 @@ pub struct NegotiatedTls {
     /// What was out of the ordinary about the server's certificate. Left out where nothing was.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificate: Vec<CertificateTaken>,
+    /// How often the client's certificate was read again in mid-run, since it was replaced on disk.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub renewed: u64,
     /// All connections, the warm-up's too, by what their handshakes agreed on; the most frequent
     /// first. Left out where it is not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -124,6 +134,8 @@ impl NegotiatedTls {
                 self.certificate.push(how);
             }
         }
+        // Of the same files.
+        self.renewed = self.renewed.max(other.renewed);
         for theirs in other.handshakes {
             match self
                 .handshakes
@@ -219,6 +231,10 @@ impl Handshakes {
         }
         parts.join(", ")
     }
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// How a certificate was taken that is not of X.509 version 3, signed by a trusted CA and for one
@@ -363,6 +379,7 @@ impl RunHeader {
             cold,
             calls_per_connection: match &plan.call {
                 _ if cold => Some(1),
+                _ if plan.load.calls_per_connection.is_some() => plan.load.calls_per_connection,
                 CallPlan::Fetch(call) => call.per_connection,
                 CallPlan::Session(call) => Some(call.queries),
                 // None of these replaces a connection that works.
@@ -370,6 +387,11 @@ impl RunHeader {
                     None
                 }
             },
+            connection_lifetime_us: plan
+                .load
+                .connection_lifetime
+                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            full_share: plan.tls.as_ref().and_then(|tls| tls.full),
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
             seed: Some(plan.seed),

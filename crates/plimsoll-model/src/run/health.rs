@@ -103,6 +103,26 @@ impl HealthProblem {
         }
     }
 
+    /// Full and resumed handshakes, of which the full ones were to be `share`; `None`: about as
+    /// asked.
+    pub(super) fn not_mixed(share: f64, (full, resumed): (u64, u64)) -> Option<HealthProblem> {
+        let all = (full + resumed) as f64;
+        let off = (full as f64 - share * all).abs();
+        // The warm-up's end cuts the mix of each worker somewhere.
+        if off <= 10.0 + 0.01 * all {
+            return None;
+        }
+        Some(HealthProblem {
+            kind: ProblemKind::NotResumed,
+            invalidates: true,
+            text: format!(
+                "{full} of {} handshakes were full ones, where {}% were asked for: the server refuses tickets or sends none, or the warm-up is too short for every connection in flight to have had one",
+                full + resumed,
+                share * 100.0
+            ),
+        })
+    }
+
     /// `made` connections carried `calls` calls for which `wanted` were planned. `None`: not
     /// more than a target that was started again, or sends its clients elsewhere once, causes.
     pub(super) fn not_reused(wanted: u64, made: u64, calls: u64) -> Option<HealthProblem> {

@@ -499,13 +499,18 @@ impl Summary {
             let reasons = &judged.connect_failures;
             problems.push(HealthProblem::connections_missing(wanted, open, reasons));
         }
-        let is_kept = !header.cold && header.calls_per_connection.is_none();
+        let is_kept = !header.cold
+            && header.calls_per_connection.is_none()
+            && header.connection_lifetime_us.is_none();
         if header.source == Source::Measured && is_kept {
             let made = judged.connections_full + judged.connections_resumed;
             problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
         }
         let full = judged.connections_full;
-        if header.cold && header.resume && full > 0 {
+        let of_both = (full, judged.connections_resumed);
+        if let Some(share) = header.full_share {
+            problems.extend(HealthProblem::not_mixed(share, of_both));
+        } else if header.cold && header.resume && full > 0 {
             problems.push(HealthProblem::not_resumed(
                 full,
                 judged.connections_first,

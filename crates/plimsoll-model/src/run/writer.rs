@@ -317,6 +317,12 @@ impl RunWriter {
         let told = unusual.filter(|how| **how != CertificateTaken::Unchecked);
         let told = told.map(|how| format!("the server's certificate {}", how.sentence()));
         self.header.notes.extend(told);
+        if tls.renewed > 0 {
+            self.header.notes.push(format!(
+                "the client's certificate was replaced on disk and read again ({}×): new connections showed the new one",
+                tls.renewed
+            ));
+        }
         self.header.tls = Some(tls);
     }
 
@@ -494,6 +500,8 @@ mod tests {
             connections: None,
             cold: false,
             calls_per_connection: None,
+            connection_lifetime_us: None,
+            full_share: None,
             insecure: false,
             resume: false,
             calls: None,

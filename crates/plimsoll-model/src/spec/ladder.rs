@@ -40,7 +40,7 @@ pub struct LadderSpec {
     /// own where it has them. Default: one, with none. Every combination of the other axes is a rung
     /// of each.
     pub rungs: Option<Vec<BTreeMap<String, Value>>>,
-    /// `tls`, `connection`, `suite`, `group`, `certificate`, `size`, `network`, `via`, or a plan's key
+    /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `size`, `network`, `via`, or a plan's key
     /// with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
@@ -93,9 +93,10 @@ pub struct RungSpec {
 
 /// More would take hours, and nobody could read them.
 const MOST_RUNGS: usize = 64;
-const AXES: [&str; 8] = [
+const AXES: [&str; 9] = [
     "tls",
     "connection",
+    "version",
     "suite",
     "group",
     "certificate",
@@ -334,6 +335,7 @@ impl RungSpec {
                     _ => return Err(wrong("\"localhost\" or \"namespaces\"")),
                 };
             }
+            "version" => spec.tls.get_or_insert_default().versions = Some(vec![text.clone()]),
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
             "certificate" => rung.certificate = Some(text.clone()),
@@ -346,7 +348,7 @@ impl RungSpec {
                     match suggest(path, &AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, suite, group, certificate, size, network, via, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, version, suite, group, certificate, size, network, via, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;

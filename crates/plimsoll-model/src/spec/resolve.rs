@@ -28,8 +28,8 @@ mod tls;
 pub use binary::{BinaryMessage, delimited};
 pub(super) use bolt::VERSIONS;
 pub use metadata::metadata;
-pub(super) use tls::{GROUPS, SUITES};
-pub use tls::{group_named, suite_named, trust};
+pub(super) use tls::{GROUPS, SUITES, VERSIONS as TLS_VERSIONS};
+pub use tls::{group_named, suite_named, tls_version_named, trust};
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 const SEED: u64 = 1;

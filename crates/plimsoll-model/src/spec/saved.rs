@@ -1,7 +1,7 @@
 //! Plan → the TOML that a run directory keeps: every default written out, no secret.
 
 use super::bolt::limit;
-use super::resolve::{GROUPS, SUITES, VERSIONS};
+use super::resolve::{GROUPS, SUITES, TLS_VERSIONS, VERSIONS};
 use super::{
     BinarySource, BinarySpec, Limit, MessageSpec, MetadataSpec, PaceSpec, Spec, TlsSpec, WatchSpec,
 };
@@ -73,9 +73,13 @@ impl Spec {
             cert: tls.identity.as_ref().map(|i| i.cert.clone()),
             key: tls.identity.as_ref().map(|i| i.key.clone()),
             server_name: tls.server_name.clone(),
+            versions: Some(names(&tls.versions, &TLS_VERSIONS)),
+            compressed: Some(tls.compressed),
+            key_log: tls.key_log.clone(),
             suites: Some(names(&tls.suites, &SUITES)),
             groups: Some(names(&tls.groups, &GROUPS)),
             resume: Some(tls.resume),
+            full: tls.full.map(|share| format!("{}%", share * 100.0)),
             early_data: Some(tls.early_data),
             records: Some(
                 match tls.records {
@@ -193,6 +197,8 @@ impl Spec {
                 .deadline
                 .map_or(Limit::None, |d| Limit::After(Period(d))),
         );
+        load.connection_lifetime = plan.load.connection_lifetime.map(Period);
+        load.calls_per_connection = plan.load.calls_per_connection;
         load.connect_timeout = Some(Period(plan.load.connect_timeout));
         load.resolve_interval = Some(Period(plan.load.resolve_interval));
         load.drain = Some(Period(plan.load.drain));

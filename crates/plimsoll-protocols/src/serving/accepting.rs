@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use plimsoll_engine::fault;
+use plimsoll_engine::tls::{Agreement, SharedTally};
 use rustix::io::Errno;
 use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -86,7 +87,7 @@ pub async fn accept(
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError> {
     let acceptor = bound.tls.clone().map(TlsAcceptor::from);
-    let drain = bound.drain;
+    let (drain, handshakes) = (bound.drain, bound.handshakes());
     let listener = bound.into_listener()?;
     let mut stats = ConnectionStats::default();
     let mut not_accepted = NotAccepted::default();
@@ -102,7 +103,7 @@ pub async fn accept(
                 Ok((stream, peer)) => {
                     stats.accepted += 1;
                     connections.spawn(connection(
-                        stream, peer, acceptor.clone(), server.clone(), stopped.clone(),
+                        stream, peer, acceptor.clone(), handshakes.clone(), server.clone(), stopped.clone(),
                     ));
                     stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
                 }
@@ -123,6 +124,7 @@ pub async fn accept(
             stream,
             peer,
             acceptor.clone(),
+            handshakes.clone(),
             server.clone(),
             stopped.clone(),
         ));
@@ -170,6 +172,7 @@ async fn connection(
     stream: TcpStream,
     peer: Peer,
     acceptor: Option<TlsAcceptor>,
+    handshakes: SharedTally,
     server: impl Serve,
     mut stopped: watch::Receiver<()>,
 ) -> Ended {
@@ -180,7 +183,7 @@ async fn connection(
         return ended(peer, server.serve(stream, stopped).await);
     };
     if acceptor.config().max_early_data_size > 0 {
-        return Box::pin(early(stream, peer, &acceptor, server, stopped)).await;
+        return Box::pin(early(stream, peer, &acceptor, &handshakes, server, stopped)).await;
     }
     let handshake = acceptor.accept(stream).into_fallible();
     let handshake = tokio::select! {
@@ -189,6 +192,7 @@ async fn connection(
     };
     match handshake {
         Ok(Ok(stream)) => {
+            handshakes.add(Agreement::of(stream.get_ref().1));
             server.secured(stream.get_ref().1);
             // Boxed, so that a plaintext connection does not carry the room for this one.
             ended(peer, Box::pin(server.serve(stream, stopped)).await)
@@ -210,6 +214,7 @@ async fn early(
     stream: TcpStream,
     peer: Peer,
     acceptor: &TlsAcceptor,
+    handshakes: &SharedTally,
     server: impl Serve,
     mut stopped: watch::Receiver<()>,
 ) -> Ended {
@@ -226,6 +231,7 @@ async fn early(
         let _ = tokio::time::timeout(LINGER, linger(stream.into_tcp())).await;
         return Ended::HandshakeFailed;
     }
+    handshakes.add(Agreement::of(stream.session()));
     server.secured(stream.session());
     ended(peer, server.serve(stream, stopped).await)
 }

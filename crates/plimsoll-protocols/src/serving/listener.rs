@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
+use plimsoll_engine::tls::SharedTally;
 use plimsoll_engine::tls::trust::Learned;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
@@ -88,6 +89,7 @@ impl Listen {
             tls,
             clients,
             renewal,
+            handshakes: SharedTally::default(),
             max_concurrent_streams: self.max_concurrent_streams,
             drain: self.drain,
         })
@@ -195,6 +197,7 @@ pub struct Bound {
     /// Of the clients' certificates; `None`: they show none.
     pub(crate) clients: Option<Arc<Learned>>,
     pub(crate) renewal: Option<Renewal>,
+    pub(crate) handshakes: SharedTally,
     pub(crate) max_concurrent_streams: Option<u32>,
     pub(crate) drain: Duration,
 }
@@ -227,6 +230,11 @@ impl Bound {
     /// What reads the server's certificate again; `None`: plaintext.
     pub fn renewal(&self) -> Option<Renewal> {
         self.renewal.clone()
+    }
+
+    /// What handshakes agree on, counted while it serves.
+    pub fn handshakes(&self) -> SharedTally {
+        self.handshakes.clone()
     }
 
     /// How long work in flight may take once the server was told to stop.

@@ -1,30 +1,22 @@
-//! A server's certificate, which can be read again while it serves.
+//! A server's certificate, which can be read again while it serves: when its files change, within
+//! a second, and when it is asked to.
 //!
 //! Connections that are open keep what they were opened with. Files that can't be used change
 //! nothing.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::Path;
+use std::sync::Arc;
 
-use plimsoll_engine::tls::files::{self, Named};
+use plimsoll_engine::tls::files::Named;
+use plimsoll_engine::tls::rotation::Rotating;
 use rustls::crypto::CryptoProvider;
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::ResolvesServerCert;
 
 use super::ServeError;
 
-/// Reads a server's certificate and key, and reads them again.
+/// A server's certificate and key.
 #[derive(Clone, Debug)]
-pub struct Renewal {
-    cert: PathBuf,
-    key: PathBuf,
-    provider: Arc<CryptoProvider>,
-    shown: Arc<Shown>,
-}
-
-/// What is shown to clients that connect now.
-#[derive(Debug)]
-struct Shown(RwLock<Arc<CertifiedKey>>);
+pub struct Renewal(Arc<Rotating>);
 
 impl Renewal {
     pub(crate) fn read(
@@ -32,17 +24,13 @@ impl Renewal {
         key: &Path,
         provider: Arc<CryptoProvider>,
     ) -> Result<Renewal, ServeError> {
-        let shown = identity(cert, key, &provider)?;
-        Ok(Renewal {
-            cert: cert.to_owned(),
-            key: key.to_owned(),
-            provider,
-            shown: Arc::new(Shown(RwLock::new(shown))),
-        })
+        let cert = Named("server certificate", cert);
+        let shown = Rotating::read(cert, Named("server key", key), provider)?;
+        Ok(Renewal(Arc::new(shown)))
     }
 
     pub(crate) fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
-        Arc::clone(&self.shown) as _
+        Arc::clone(&self.0) as _
     }
 
     /// Shows what the files hold now to clients that connect from here on.
@@ -50,24 +38,16 @@ impl Renewal {
     /// # Errors
     /// When they can't be used; what was shown before stays.
     pub fn renew(&self) -> Result<(), ServeError> {
-        let renewed = identity(&self.cert, &self.key, &self.provider)?;
-        *self.shown.0.write().unwrap_or_else(PoisonError::into_inner) = renewed;
-        Ok(())
+        Ok(self.0.renew()?)
     }
-}
 
-fn identity(
-    cert: &Path,
-    key: &Path,
-    provider: &CryptoProvider,
-) -> Result<Arc<CertifiedKey>, ServeError> {
-    let cert = Named("server certificate", cert);
-    Ok(files::identity(cert, Named("server key", key), provider)?)
-}
+    /// How often the files were read again.
+    pub fn renewed(&self) -> u64 {
+        self.0.renewed()
+    }
 
-impl ResolvesServerCert for Shown {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        Some(Arc::clone(&shown))
+    /// The last second, since 1970, in which the chain is valid.
+    pub fn ends(&self) -> Option<u64> {
+        self.0.ends()
     }
 }

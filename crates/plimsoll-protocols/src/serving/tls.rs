@@ -1,4 +1,4 @@
-//! The server's side of TLS 1.3: certificates and keys from files.
+//! The server's side of TLS: certificates and keys from files.
 //!
 //! Everything is read and checked once, when the server is bound; connections share the
 //! parsed result.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::tls::files::{FileError, Named};
 use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned};
-use plimsoll_model::plan::{Group, Suite};
+use plimsoll_model::plan::{Group, Suite, TlsVersion};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
@@ -38,6 +38,10 @@ pub struct Tls {
     /// Ask every client for a certificate of this CA (PEM), and refuse those without:
     /// mutual TLS.
     pub client_ca: Option<PathBuf>,
+    /// At least one.
+    pub versions: Vec<TlsVersion>,
+    /// Send certificates compressed to clients that take them so, and take theirs (RFC 8879).
+    pub compressed: bool,
     /// Suites to offer; empty: the library's.
     pub suites: Vec<Suite>,
     /// Key-exchange groups to offer; empty: the library's.
@@ -45,7 +49,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// TLS 1.3 only (RFC 8446), ALPN `h2` only (RFC 9113 §3.2).
+    /// ALPN `h2` only (RFC 9113 §3.2).
     pub(crate) fn server_config(&self, tickets: Option<&TicketSeed>) -> Result<Made, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
         // The library's first random bytes take tens of milliseconds, which the first
@@ -53,7 +57,7 @@ impl Tls {
         let _ = provider.secure_random.fill(&mut [0u8; 32]);
 
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])
+            .with_protocol_versions(&plimsoll_engine::tls::versions(&self.versions))
             .map_err(|e| ServeError::Tls(e.to_string()))?;
         let clients = self.client_ca.is_some().then(Arc::<Learned>::default);
         let builder = match &self.client_ca {
@@ -72,8 +76,10 @@ impl Tls {
         let renewal = Renewal::read(&self.cert, &self.key, provider)?;
         let mut config = builder.with_cert_resolver(renewal.resolver());
         config.alpn_protocols = vec![b"h2".to_vec()];
-        config.cert_compressors = Vec::new();
-        config.cert_decompressors = Vec::new();
+        if !self.compressed {
+            config.cert_compressors = Vec::new();
+            config.cert_decompressors = Vec::new();
+        }
         if let Some(seed) = tickets {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.ticketer = Arc::new(SharedTickets::new(seed));

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_model::plan::{Group, Suite};
+use plimsoll_model::plan::{Group, Suite, TlsVersion};
 use plimsoll_protocols::grpc::target::Delay;
 use plimsoll_protocols::grpc::target::generated::orders::Order;
 use plimsoll_protocols::grpc::target::generated::score::JsonVector;
@@ -34,6 +34,8 @@ pub(crate) fn tls(set: &CertificateSet) -> Listen {
             client_ca: None,
             suites: Vec::new(),
             groups: Vec::new(),
+            versions: vec![TlsVersion::V1_3],
+            compressed: false,
         }),
         ..listen()
     }

@@ -109,6 +109,8 @@ fn load(seed: u64) -> Load {
         deadline: chance(34, 2).then(|| Duration::from_millis(pick(35, 5, 300))),
         connect_timeout: Duration::from_millis(500),
         connect_rate: None,
+        connection_lifetime: None,
+        calls_per_connection: None,
         resolve_interval: Duration::from_secs(30),
         drain: Duration::from_millis(800),
         workers: None,

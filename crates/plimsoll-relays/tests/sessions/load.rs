@@ -102,6 +102,8 @@ impl Loading {
                 deadline: Some(self.deadline),
                 connect_timeout: Duration::from_secs(5),
                 connect_rate: None,
+                connection_lifetime: None,
+                calls_per_connection: None,
                 resolve_interval: Duration::from_secs(30),
                 drain: Duration::from_secs(10),
                 processes: None,

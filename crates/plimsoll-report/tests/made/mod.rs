@@ -32,6 +32,8 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
         connections: Some(1),
         cold: false,
         calls_per_connection: None,
+        connection_lifetime_us: None,
+        full_share: None,
         insecure: false,
         resume: false,
         calls: None,

@@ -68,6 +68,7 @@ impl Fixture {
                     suite: "TLS_AES_256_GCM_SHA384".to_owned(),
                     group: Some("X25519".to_owned()),
                     certificate: Vec::new(),
+                    renewed: 0,
                     handshakes: vec![Handshakes {
                         count: 1,
                         version: "TLSv1_3".to_owned(),
@@ -86,6 +87,8 @@ impl Fixture {
                 connections: Some(1),
                 cold: false,
                 calls_per_connection: None,
+                connection_lifetime_us: None,
+                full_share: None,
                 insecure: false,
                 resume: false,
                 calls: None,

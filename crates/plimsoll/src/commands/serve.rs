@@ -1,8 +1,10 @@
 //! `plimsoll serve`: the reference servers, each in a file of its own.
 
 use clap::{Args, Subcommand};
-use plimsoll_protocols::serving::{Bound, ConnectionStats};
+use plimsoll_engine::tls::validity::{now, told};
+use plimsoll_protocols::serving::{Bound, ConnectionStats, Renewal};
 
+use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use listen::{ListenFlags, Stopped, until_stopped};
@@ -104,6 +106,17 @@ fn run<S: ReferenceServer>(server: &S) -> Result<Exit, Failure> {
         return processes::serve(S::NAME, listen);
     }
     let bound = listen.bind()?;
+    let (handshakes, renewal) = (bound.handshakes(), bound.renewal());
+    if let Some(ended) = renewal
+        .as_ref()
+        .and_then(Renewal::ends)
+        .filter(|end| *end < now())
+    {
+        console::tell(format_args!(
+            "the server's certificate expired at {}: clients that check it will refuse it",
+            told(ended)
+        ));
+    }
     let counted = until_stopped(listen, async |stopped| {
         let serving = Serving {
             name: S::NAME,
@@ -113,6 +126,16 @@ fn run<S: ReferenceServer>(server: &S) -> Result<Exit, Failure> {
         };
         server.serve(serving).await
     })?;
+    for alike in handshakes.take() {
+        console::tell(format_args!(
+            "handshakes {}: {}",
+            alike.count,
+            alike.sentence()
+        ));
+    }
+    if let Some(renewed) = renewal.map(|renewal| renewal.renewed()).filter(|n| *n > 0) {
+        console::tell(format_args!("certificate read again {renewed}"));
+    }
     listen.conclude(&counted)?;
     Ok(Exit::Done)
 }

@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::plan::{Group, Suite};
-use plimsoll_model::spec::{group_named, suite_named};
+use plimsoll_model::plan::{Group, Suite, TlsVersion};
+use plimsoll_model::spec::{group_named, suite_named, tls_version_named};
 use plimsoll_protocols::serving::Tls;
+
+use crate::arguments::boolish;
+use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct ServerTlsFlags {
-    /// The server's certificate chain (PEM): speak TLS 1.3.
+    /// The server's certificate chain (PEM): speak TLS.
     #[arg(
         long,
         env = "PLIMSOLL_TLS_CERT",
@@ -39,6 +42,14 @@ pub(super) struct ServerTlsFlags {
     )]
     tls_client_ca: Option<PathBuf>,
 
+    /// A version of TLS to speak, 1.3 or 1.2; may be given again [default: 1.3].
+    #[arg(long, env = "PLIMSOLL_TLS_VERSION", value_name = "VERSION", value_parser = tls_version_named, help_heading = "TLS")]
+    tls_version: Vec<TlsVersion>,
+
+    /// Send certificates compressed to clients that take them so (RFC 8879).
+    #[arg(long, env = "PLIMSOLL_COMPRESSED_CERTIFICATES", value_parser = boolish(), help_heading = "TLS")]
+    compressed_certificates: bool,
+
     /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
     #[arg(long, env = "PLIMSOLL_SUITE", value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
     suite: Vec<Suite>,
@@ -56,9 +67,29 @@ impl ServerTlsFlags {
             cert,
             key,
             client_ca: self.tls_client_ca.clone(),
+            versions: self.versions(),
+            compressed: self.compressed_certificates,
             suites: self.suite.clone(),
             groups: self.group.clone(),
         })
+    }
+
+    fn versions(&self) -> Vec<TlsVersion> {
+        match self.tls_version.is_empty() {
+            true => vec![TlsVersion::V1_3],
+            false => self.tls_version.clone(),
+        }
+    }
+
+    /// For a server whose records are our own.
+    pub(super) fn only_1_3(&self) -> Result<(), Failure> {
+        match self.versions().contains(&TlsVersion::V1_2) {
+            false => Ok(()),
+            true => Err(Failure::usage(
+                "--tls-version: this server speaks TLS 1.3 alone",
+                "leave the flag out, or serve score or files",
+            )),
+        }
     }
 
     pub(super) fn is_given(&self) -> bool {
@@ -66,11 +97,12 @@ impl ServerTlsFlags {
     }
 
     /// How a link is secured, for a person.
-    pub(super) fn link(&self) -> &'static str {
+    pub(super) fn link(&self) -> String {
+        let versions: Vec<_> = self.versions().iter().map(|v| v.name()).collect();
         match (&self.tls_cert, &self.tls_client_ca) {
-            (None, _) => "plaintext",
-            (Some(_), None) => "TLS 1.3",
-            (Some(_), Some(_)) => "mutual TLS 1.3",
+            (None, _) => "plaintext".to_owned(),
+            (Some(_), None) => format!("TLS {}", versions.join(" or ")),
+            (Some(_), Some(_)) => format!("mutual TLS {}", versions.join(" or ")),
         }
     }
 }

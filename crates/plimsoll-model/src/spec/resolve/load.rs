@@ -9,6 +9,8 @@ use crate::spec::objective;
 use crate::spec::{Limit, LoadSpec, Problem, RateSpec, Spec, StepSpec};
 use crate::units::Period;
 
+/// A connection takes about a millisecond to be made.
+const LEAST_LIFETIME: Duration = Duration::from_millis(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_WITHOUT_DEADLINE: Duration = Duration::from_secs(10);
 /// The C library does not say how long an address is good for.
@@ -139,6 +141,7 @@ impl Problems {
                 "a rate of 0 never connects: use \"1000/s\", or leave it out",
             );
         }
+        self.lives(spec, reuse);
         let resolve_interval = load.resolve_interval.map_or(RESOLVE_INTERVAL, |p| p.0);
         if resolve_interval.is_zero() {
             self.add(
@@ -179,6 +182,8 @@ impl Problems {
             deadline,
             connect_timeout,
             connect_rate: load.connect_rate.map(|rate| rate.0),
+            connection_lifetime: load.connection_lifetime.map(|p| p.0),
+            calls_per_connection: load.calls_per_connection,
             resolve_interval,
             // A call may take its deadline.
             drain: load
@@ -194,6 +199,50 @@ impl Problems {
             count_bytes: false,
             last_core: false,
         })
+    }
+
+    /// How long connections live.
+    fn lives(&mut self, spec: &Spec, reuse: Reuse) {
+        let load = &spec.load;
+        let asked = [
+            (
+                "load.connection_lifetime",
+                load.connection_lifetime.is_some(),
+            ),
+            (
+                "load.calls_per_connection",
+                load.calls_per_connection.is_some(),
+            ),
+        ];
+        for (key, _) in asked.into_iter().filter(|(_, asked)| *asked) {
+            if reuse == Reuse::Never {
+                self.add(key, "each call has a connection of its own: leave load.reuse = \"never\" out, or this");
+            } else if spec.call.session.is_some() {
+                self.add(key, "a session's connections are its own: leave it out");
+            }
+        }
+        if load
+            .connection_lifetime
+            .is_some_and(|p| p.0 < LEAST_LIFETIME)
+        {
+            self.add(
+                "load.connection_lifetime",
+                "shorter than 10ms: use load.reuse = \"never\" for a connection a call",
+            );
+        }
+        if load.calls_per_connection == Some(0) {
+            self.add(
+                "load.calls_per_connection",
+                "0 calls are none: use 1 or more",
+            );
+        }
+        let of_fetch = spec.call.fetch.as_ref().and_then(|f| f.per_connection);
+        if load.calls_per_connection.is_some() && of_fetch.is_some() {
+            self.add(
+                "load.calls_per_connection",
+                "call.fetch.per_connection says the same: leave one of them out",
+            );
+        }
     }
 
     /// How well the rate has to be known.

@@ -6,7 +6,7 @@ use super::load::stage;
 use super::*;
 use crate::plan::{
     ChainCheck, Compression, Group, Metric, Pace, RecordLayer, Spacing, Statistic, Suite, Target,
-    Timed, TlsPlan, Trust,
+    Timed, TlsPlan, TlsVersion, Trust,
 };
 use crate::schedule::Schedule;
 use crate::template::{self, Moment, Template};
@@ -220,6 +220,10 @@ fn the_defaults_are_those_documented() {
             groups: Group::DEFAULT.to_vec(),
             resume: false,
             early_data: false,
+            full: None,
+            versions: vec![TlsVersion::V1_3],
+            compressed: false,
+            key_log: None,
             records: RecordLayer::Own,
             chain: ChainCheck::Each,
         })
@@ -241,6 +245,8 @@ fn the_defaults_are_those_documented() {
             deadline: Some(Duration::from_secs(10)),
             connect_timeout: Duration::from_secs(10),
             connect_rate: None,
+            connection_lifetime: None,
+            calls_per_connection: None,
             resolve_interval: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             processes: None,

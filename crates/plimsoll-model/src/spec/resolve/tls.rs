@@ -1,18 +1,25 @@
 //! `[tls]` → plan: which handshake, with which suites and groups.
 
+use super::super::objective;
 use super::Problems;
 use crate::fingerprint::Fingerprint;
-use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, Trust};
+use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, TlsVersion, Trust};
 use crate::spec::{Problem, TlsSpec, suggest};
 
-pub(in crate::spec) const SUITES: [(&str, Suite); 3] = {
-    use Suite::{Aes128GcmSha256, Aes256GcmSha384, Chacha20Poly1305Sha256};
-    [
-        (Aes128GcmSha256.name(), Aes128GcmSha256),
-        (Aes256GcmSha384.name(), Aes256GcmSha384),
-        (Chacha20Poly1305Sha256.name(), Chacha20Poly1305Sha256),
-    ]
+pub(in crate::spec) const SUITES: [(&str, Suite); Suite::ALL.len()] = {
+    let mut named = [("", Suite::Aes128GcmSha256); Suite::ALL.len()];
+    let mut i = 0;
+    while i < named.len() {
+        named[i] = (Suite::ALL[i].name(), Suite::ALL[i]);
+        i += 1;
+    }
+    named
 };
+
+pub(in crate::spec) const VERSIONS: [(&str, TlsVersion); 2] = [
+    (TlsVersion::V1_3.name(), TlsVersion::V1_3),
+    (TlsVersion::V1_2.name(), TlsVersion::V1_2),
+];
 
 pub(in crate::spec) const GROUPS: [(&str, Group); Group::ALL.len()] = {
     let mut named = [("", Group::X25519); Group::ALL.len()];
@@ -30,6 +37,14 @@ pub(in crate::spec) const GROUPS: [(&str, Group); Group::ALL.len()] = {
 /// The names there are.
 pub fn suite_named(name: &str) -> Result<Suite, String> {
     named(name, &SUITES)
+}
+
+/// A version of TLS by its number.
+///
+/// # Errors
+/// The numbers there are.
+pub fn tls_version_named(name: &str) -> Result<TlsVersion, String> {
+    named(name, &VERSIONS)
 }
 
 /// A key-exchange group by its name, in any case.
@@ -98,7 +113,14 @@ fn named<T: Copy>(name: &str, known: &[(&'static str, T)]) -> Result<T, String> 
 
 impl Problems {
     pub(super) fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
-        let given = spec.is_some_and(|tls| *tls != TlsSpec::default());
+        // Of a key log nothing is expected here: SSLKEYLOGFILE may be set for all programs.
+        let given = spec.is_some_and(|tls| {
+            let bare = TlsSpec {
+                key_log: None,
+                ..tls.clone()
+            };
+            bare != TlsSpec::default()
+        });
         if secured == Some(false) && given {
             self.0.push(
                 Problem::new("tls", "TLS settings for a plaintext target")
@@ -128,10 +150,57 @@ impl Problems {
             }
             (None, None) => None,
         };
-        let suites = self.named("tls.suites", spec.suites, &SUITES, "a TLS 1.3 cipher suite");
+        let versions = self
+            .named("tls.versions", spec.versions, &VERSIONS, "a version of TLS")
+            .unwrap_or_else(|| vec![TlsVersion::V1_3]);
+        let suites = self.named("tls.suites", spec.suites, &SUITES, "a cipher suite");
+        for suite in suites
+            .iter()
+            .flatten()
+            .filter(|suite| !versions.contains(&suite.version()))
+        {
+            self.0.push(
+                Problem::new(
+                    "tls.suites",
+                    format!("{} is of TLS {}", suite.name(), suite.version().name()),
+                )
+                .help("allow that version (tls.versions), or leave the suite out"),
+            );
+        }
+        let bare = versions.iter().find(|version| {
+            let mut suites = suites.iter().flatten();
+            suites.clone().next().is_some() && suites.all(|suite| suite.version() != **version)
+        });
+        if let Some(version) = bare {
+            self.0.push(
+                Problem::new(
+                    "tls.suites",
+                    format!("none of them is of TLS {}", version.name()),
+                )
+                .help("name one, or leave the version out (tls.versions)"),
+            );
+        }
+        let old = versions.contains(&TlsVersion::V1_2);
         let groups = self.named("tls.groups", spec.groups, &GROUPS, "a key-exchange group");
+        let full = spec.full.as_deref().and_then(|typed| {
+            let share = objective::percent(typed.trim());
+            if share.is_none() {
+                self.add(
+                    "tls.full",
+                    format!("`{typed}` is not a share of the connections: write \"10%\""),
+                );
+            }
+            if spec.resume == Some(false) {
+                self.add(
+                    "tls.full",
+                    "the rest resumes sessions, and tls.resume = false forbids that: leave one of them out",
+                );
+            }
+            share
+        });
+        let resume = spec.resume.unwrap_or(full.is_some());
         let early_data = spec.early_data.unwrap_or(false);
-        if early_data && spec.resume != Some(true) {
+        if early_data && !resume {
             self.add(
                 "tls.early_data",
                 "0-RTT is for resumed sessions: ask for tls.resume as well",
@@ -143,8 +212,20 @@ impl Problems {
                 "0-RTT is sealed by the library: use \"library\", or leave it out",
             );
         }
+        if old && spec.records.as_deref() == Some("own") {
+            self.add(
+                "tls.records",
+                "records of TLS 1.2 are the library's: use \"library\", or leave it out",
+            );
+        }
+        if early_data && !versions.contains(&TlsVersion::V1_3) {
+            self.add(
+                "tls.early_data",
+                "0-RTT is of TLS 1.3: allow it (tls.versions)",
+            );
+        }
         let records = match spec.records.as_deref() {
-            None if early_data => RecordLayer::Library,
+            None if early_data || old => RecordLayer::Library,
             None | Some("own") => RecordLayer::Own,
             Some("library") => RecordLayer::Library,
             Some(other) => {
@@ -173,9 +254,17 @@ impl Problems {
             trust,
             identity,
             server_name: spec.server_name,
-            suites: suites.unwrap_or_else(|| SUITES.iter().map(|(_, suite)| *suite).collect()),
+            suites: suites.unwrap_or_else(|| {
+                let all = Suite::ALL.into_iter();
+                all.filter(|suite| versions.contains(&suite.version()))
+                    .collect()
+            }),
+            versions,
+            compressed: spec.compressed.unwrap_or(false),
+            key_log: spec.key_log,
             groups: groups.unwrap_or_else(|| Group::DEFAULT.to_vec()),
-            resume: spec.resume.unwrap_or(false),
+            resume,
+            full,
             early_data,
             records,
             chain,

@@ -18,6 +18,7 @@ use std::thread;
 
 use plimsoll_engine::network::os::Waker;
 use plimsoll_engine::tls::ServerSessions;
+use plimsoll_engine::tls::SharedTally;
 use rustls::ServerConfig;
 
 use crate::serving::{Bound, ConnectionStats, Resumption, ServeError};
@@ -64,6 +65,7 @@ struct Counters {
     most_at_once: AtomicU64,
     handshakes_failed: AtomicU64,
     broken: AtomicU64,
+    handshakes: SharedTally,
     full: AtomicU64,
     resumed: AtomicU64,
     echoed: AtomicU64,
@@ -110,7 +112,10 @@ impl Hold {
     /// When threads or a worker's poller fail.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<HoldStats, ServeError> {
         let failed = |doing| move |source| ServeError::Io { doing, source };
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(Counters {
+            handshakes: self.bound.handshakes(),
+            ..Counters::default()
+        });
         let stopped = Arc::new(AtomicBool::new(false));
         let (tell, told) = mpsc::channel();
         let mut threads = Vec::with_capacity(self.workers);

@@ -351,8 +351,9 @@ impl Connection {
                     let received = session.receive(bytes, &mut |plain| {
                         echo.extend_from_slice(plain);
                     });
-                    if shaking && let Some(resumed) = session.resumed() {
-                        count(if resumed {
+                    if shaking && let Some(agreement) = session.agreement() {
+                        counters.handshakes.add(agreement);
+                        count(if agreement.resumed {
                             &counters.resumed
                         } else {
                             &counters.full

@@ -37,6 +37,7 @@ impl ReferenceServer for Arguments {
             no_tickets: self.names.no_tickets,
         };
         // A broken certificate is told before anybody hears that the server is there.
+        serving.listen.tls.only_1_3()?;
         let server = Hold::new(serving.bound, &options).map_err(Failure::error)?;
         serving.listen.announce(Self::NAME, server.bound())?;
         let stats = server

@@ -1,0 +1,46 @@
+//! The secrets of connections, written down for what reads captured packets (the format of
+//! SSLKEYLOGFILE, RFC 9850). Whoever has the file can read the traffic: nothing is written unless a
+//! plan asks for it.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Mutex, PoisonError};
+
+use rustls::KeyLog;
+
+use super::files::{FileError, Named};
+
+/// Lines are written whole, so that several processes may share a file.
+#[derive(Debug)]
+pub(super) struct KeyLogFile(Mutex<File>);
+
+impl KeyLogFile {
+    /// # Errors
+    /// When the file can't be written to.
+    pub(super) fn open(file: Named<'_>) -> Result<KeyLogFile, FileError> {
+        let opened = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(file.1);
+        let opened = opened.map_err(|source| FileError::Read {
+            what: file.0,
+            path: file.1.to_owned(),
+            source,
+        })?;
+        Ok(KeyLogFile(Mutex::new(opened)))
+    }
+}
+
+impl KeyLog for KeyLogFile {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
+        let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A full disk is no reason to end the load.
+        if let Err(e) = file.write_all(line.as_bytes()) {
+            tracing::warn!("key log: {e}");
+        }
+    }
+}
