@@ -152,7 +152,18 @@ fn ready_plans_run() {
             // One rung of it; a small ladder is in identity.rs.
             "identity" => (
                 score.tls(),
-                &["--ca", "certs/ca.crt", "--rate", "20/s", "--calls", "6"],
+                &[
+                    "--ca",
+                    "certs/ca.crt",
+                    "--cert",
+                    "certs/client.crt",
+                    "--key",
+                    "certs/client.key",
+                    "--rate",
+                    "20/s",
+                    "--calls",
+                    "6",
+                ],
                 6,
             ),
             "score-cold" => (score.tls(), &["--rate", "20/s", "--calls", "6"], 6),
