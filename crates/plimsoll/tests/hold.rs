@@ -59,31 +59,31 @@ fn connections_are_held_measured_and_tried_out_on_every_link() {
             [] => format!("tcp://127.0.0.1:{}", server.port),
             _ => tls(server.port),
         };
-        let many = ["--connections", "500", "--for", "1s"];
+        let many = ["--connections", "1500", "--for", "1s"];
         let run = hold(&place, 0, &url, &[&many, client].concat());
-        assert_eq!(run["total"]["ok"], 500, "{run}");
+        assert_eq!(run["total"]["ok"], 1_500, "{run}");
         assert_eq!(run["count_check"]["matches"], true);
         assert_eq!(run["total"]["connections_lost"], 0);
-        assert_eq!(run["total"]["connections_full"], 500);
+        assert_eq!(run["total"]["connections_full"], 1_500);
         for moment in ["held", "last"] {
-            assert_eq!(run["memory"][moment]["connections"], 500, "{moment}");
+            assert_eq!(run["memory"][moment]["connections"], 1_500, "{moment}");
         }
         // Two sockets each, and those of other tests.
         let sockets = |moment: &str| run["memory"][moment]["kernel"]["tcp_sockets"].as_u64();
-        assert!(sockets("held").expect("Linux") >= 1_000, "{run}");
-        // So few that the processes themselves weigh most; a session that does not rest
-        // would still show.
+        assert!(sockets("held").expect("Linux") >= 3_000, "{run}");
+        // What handshakes in flight took, a post-quantum group's keys among it, stays with the processes; a
+        // session that does not rest would show beside it.
         let (ours, theirs) = (each(&run, "client"), each(&run, "server"));
-        assert!(ours < 20_000.0, "{ours} bytes a connection at the client");
+        assert!(ours < 16_000.0, "{ours} bytes a connection at the client");
         assert!(
             theirs < 8_000.0,
             "{theirs} bytes a connection at the server"
         );
         let (code, told) = server.stop();
         assert_eq!(code, 0, "{told}");
-        assert_eq!(counted(&told, "echoed bytes"), 500 * 17, "{told}");
+        assert_eq!(counted(&told, "echoed bytes"), 1_500 * 17, "{told}");
         assert_eq!(counted(&told, "connections broken"), 0, "{told}");
-        let handshakes = if served.is_empty() { 0 } else { 500 };
+        let handshakes = if served.is_empty() { 0 } else { 1_500 };
         assert_eq!(counted(&told, "full handshakes"), handshakes, "{told}");
     }
 }
