@@ -259,9 +259,12 @@ pub(crate) fn conclude(run: &Run, dir: &Path, json: bool) -> Result<Exit, Failur
     Ok(exit_of(false, run.summary.total.ok, run.state, conclusion))
 }
 
-/// Writes the run's HTML page beside what it is made from: it is there when somebody asks for
-/// it, and costs a few hundredths of a second.
-fn write_page(dir: &Path) -> Result<PathBuf, Failure> {
+/// Writes the HTML page of what `dir` holds beside what it is made from: it is there when somebody asks
+/// for it, and costs a few hundredths of a second.
+///
+/// # Errors
+/// When the directory can't be read, or the page not be written.
+pub(crate) fn write_page(dir: &Path) -> Result<PathBuf, Failure> {
     let page = dir.join(run::file::REPORT);
     std::fs::write(&page, report::page(&[dir.to_owned()])?)
         .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;

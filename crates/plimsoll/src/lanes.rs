@@ -8,11 +8,10 @@ use plimsoll_model::Plan;
 use plimsoll_model::lanes::{LaneRecord, LanesRecord};
 use plimsoll_model::objective;
 use plimsoll_model::plan::Turns;
-use plimsoll_model::run::{Run, SCHEMA_VERSION, file};
+use plimsoll_model::run::{Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LaneSpec, Spec};
 use plimsoll_report::{json, lanes as shown};
 
-use crate::commands::report;
 use crate::console;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Session};
@@ -99,9 +98,7 @@ impl Lanes {
         record
             .write(&dir)
             .map_err(|e| execution::cannot_keep(&e, &dir))?;
-        let page = dir.join(file::REPORT);
-        std::fs::write(&page, report::page(std::slice::from_ref(&dir))?)
-            .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
+        let page = execution::write_page(&dir)?;
         if output.json() {
             let documents: Vec<_> = runs.iter().map(|run| json::document(run, None)).collect();
             let text = serde_json::to_string_pretty(&documents).map_err(Failure::error)?;

@@ -37,7 +37,12 @@ fn lanes_share_one_schedule_by_their_weights() {
     );
     let output = place.run(&["run", "plan.toml", "--out", "shop"]);
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(99), "{out}\n{}", told(&output));
+    // On a busy machine it may be generator-limited besides, which stands above a missed objective.
+    let (code, verdict) = match out.contains("generator-limited") {
+        true => (90, "INVALID"),
+        false => (99, "FAIL"),
+    };
+    assert_eq!(output.status.code(), Some(code), "{out}\n{}", told(&output));
     let record = LanesRecord::load(&place.path("shop")).unwrap();
     let runs: Vec<Run> = record
         .runs(&place.path("shop"))
@@ -56,7 +61,7 @@ fn lanes_share_one_schedule_by_their_weights() {
         "{out}"
     );
     assert_eq!(runs[1].summary.total.connections_open_max, 3);
-    for words in ["all lanes", "browse", "600 calls were due", "FAIL"] {
+    for words in ["all lanes", "browse", "600 calls were due", verdict] {
         assert!(out.contains(words), "{words}: {out}");
     }
     // Any report of the directory is one of its lanes.
@@ -87,7 +92,21 @@ fn a_lane_that_is_wrong_is_named_with_its_key() {
         assert_eq!(output.status.code(), Some(2));
         assert!(told(&output).contains(words), "{}", told(&output));
     }
+    plan(
+        &place,
+        "grpc://127.0.0.1:1",
+        "[lanes.a]\n[lanes.\"b/../../c\"]\n",
+    );
+    let output = place.run(&["run", "plan.toml", "--out", "shop"]);
+    assert!(
+        told(&output).contains("no name of a lane"),
+        "{}",
+        told(&output)
+    );
+    assert!(!place.path("shop").exists() && !place.path("c").exists());
     plan(&place, "grpc://127.0.0.1:1", "[lanes.a]\n[lanes.b]\n");
+    let shown = place.expect(0, &["run", "plan.toml", "--dry-run"]);
+    assert!(shown.contains("[lanes.a]"), "{shown}");
     let output = place.run(&["find", "plan.toml"]);
     assert!(
         told(&output).contains("only `plimsoll run` carries lanes out"),

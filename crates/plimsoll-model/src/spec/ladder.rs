@@ -23,7 +23,7 @@ pub struct LadderSpec {
     pub turn: Option<u32>,
     /// Of these, the first that do not count. Default 2.
     pub left_out: Option<u32>,
-    /// Take turns until the p50s of neighbouring rungs are told apart so well. Default: for
+    /// Take turns until differences of neighbours at the p50 are resolved to ± this. Default: for
     /// `load.duration`.
     pub resolution: Option<Period>,
     /// The longest time for that, or until every gate of `fail_if` is decided. Default 2m.

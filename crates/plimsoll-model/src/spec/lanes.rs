@@ -78,8 +78,20 @@ impl Spec {
     }
 }
 
+/// Its run directory is named after it.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (1..=64).contains(&name.len()) && name.chars().all(plain)
+}
+
 fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
     let key = format!("lanes.{name}");
+    if !is_name(name) {
+        return Err(Problem::new(
+            "lanes",
+            format!("`{name}` is no name of a lane: use at most 64 letters, digits, `-` and `_`"),
+        ));
+    }
     let mut own = own.clone();
     let weight = match own.remove("weight") {
         None => 1,
@@ -192,6 +204,12 @@ mod tests {
     fn what_lanes_cannot_have_is_refused_with_its_key() {
         for (text, key, word) in [
             ("[lanes.a]\n", "lanes", "2 to 16"),
+            (
+                "[lanes.a]\n[lanes.\"b/../../c\"]\n",
+                "lanes",
+                "no name of a lane",
+            ),
+            ("[lanes.a]\n[lanes.\"\"]\n", "lanes", "no name of a lane"),
             (
                 "[lanes.a]\nweight = 0\n[lanes.b]\n",
                 "lanes.a.weight",

@@ -3,7 +3,7 @@
 //! A worker takes its handles once; what it counts then is an atomic addition.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::metrics::{self, Counter, Family, Gauge, Labels, Latencies, Registry, Unit, labels};
 
@@ -35,7 +35,7 @@ impl Value for Gauge {
 macro_rules! counted {
     ($(#[$meta:meta])* $one:ident of $all:ident { $($field:ident: $kind:ident, $name:literal, $help:literal;)* }) => {
         $(#[$meta])*
-        #[derive(Clone, Debug)]
+        #[derive(Clone, Debug, Default)]
         pub(crate) struct $one { $(pub(crate) $field: $kind,)* }
 
         #[derive(Debug, Default)]
@@ -123,7 +123,8 @@ pub(super) struct Metrics {
     upstreams: UpstreamFamilies,
     took: Family<Labels, Latencies>,
     statuses: Family<Labels, Counter>,
-    /// Members of families that have more labels than the route's: to be forgotten with it.
+    /// The routes that there are, each with its members of families that have more labels than the
+    /// route's: to be forgotten with it.
     members: Mutex<HashMap<String, Vec<Labels>>>,
 }
 
@@ -160,6 +161,7 @@ impl Metrics {
     }
 
     pub(super) fn route(&self, route: &str) -> Counters {
+        self.members().entry(route.to_owned()).or_default();
         self.routes.of(&labels([("route", route)]))
     }
 
@@ -169,22 +171,37 @@ impl Metrics {
 
     pub(super) fn upstream(&self, route: &str, upstream: &str) -> UpstreamCounters {
         let labels = labels([("route", route), ("upstream", upstream)]);
-        self.remember(route, &labels);
-        self.upstreams.of(&labels)
+        self.of_route(route, labels, |labels| self.upstreams.of(labels))
     }
 
     pub(super) fn status(&self, route: &str, status: &str) -> Counter {
         let labels = labels([("route", route), ("status", status)]);
-        self.remember(route, &labels);
-        self.statuses.get_or_create_owned(&labels)
+        self.of_route(route, labels, |labels| {
+            self.statuses.get_or_create_owned(labels)
+        })
     }
 
-    fn remember(&self, route: &str, labels: &Labels) {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        let of = members.entry(route.to_owned()).or_default();
-        if !of.contains(labels) {
-            of.push(labels.clone());
+    /// A member that goes with its route. A worker may still have calls of a route that is gone, or not
+    /// know yet that it is: what these count is nobody's.
+    fn of_route<T: Default>(
+        &self,
+        route: &str,
+        labels: Labels,
+        member: impl FnOnce(&Labels) -> T,
+    ) -> T {
+        let mut members = self.members();
+        let Some(of) = members.get_mut(route) else {
+            return T::default();
+        };
+        let member = member(&labels);
+        if !of.contains(&labels) {
+            of.push(labels);
         }
+        member
+    }
+
+    fn members(&self) -> MutexGuard<'_, HashMap<String, Vec<Labels>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An upstream that the route's name leads to no more.
@@ -198,7 +215,7 @@ impl Metrics {
         let own = labels([("route", route)]);
         self.routes.forget(&own);
         self.took.remove(&own);
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut members = self.members();
         for labels in members.remove(route).into_iter().flatten() {
             self.upstreams.forget(&labels);
             self.statuses.remove(&labels);
@@ -270,6 +287,11 @@ mod tests {
         let line = "plimsoll_sidecar_upstream_calls_total{route=\"a\",upstream=\"127.0.0.1:1\"} 1";
         assert!(text.contains(line), "{text}");
         metrics.forget("a");
+        let text = metrics.text();
+        assert!(!text.contains("route=\"a\""), "{text}");
+        // Workers that are late.
+        metrics.upstream("a", "127.0.0.1:1").calls.inc();
+        Statuses::default().count(0, &metrics, "a", || "0".to_owned());
         let text = metrics.text();
         assert!(!text.contains("route=\"a\""), "{text}");
         assert!(text.contains("route=\"b\",status=\"63\"} 2\n"), "{text}");

@@ -39,7 +39,7 @@ pub(crate) struct ClimbFlags {
         value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["slice", "rounds"])]
     turn: Option<u32>,
 
-    /// Take turns until the p50s are told apart so well, such as 1us [default: for --duration].
+    /// Take turns until differences at the p50 are resolved to ± this, such as 1us [default: for --duration].
     /// `--resolve 1us` means the same.
     #[arg(
         long,

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use clap::Args;
 use plimsoll_model::ladder::{self, LadderRecord, Metric, Slice};
-use plimsoll_model::run::file;
 use plimsoll_model::spec::{CallSpec, LadderSpec, Spec};
 use plimsoll_report::ladder as shown;
 use plimsoll_report::quantity::time;
@@ -14,10 +13,9 @@ use serde_json::json;
 use crate::arguments::Origins;
 use crate::climbing::{Climb, ClimbFlags};
 use crate::commands::grpc::GrpcFlags;
-use crate::commands::report;
 use crate::console;
 use crate::environment::Environment;
-use crate::execution::Session;
+use crate::execution::{self, Session};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
@@ -148,9 +146,7 @@ fn summary(record: &LadderRecord, round: usize, rounds: usize) -> String {
 }
 
 fn conclude(record: &LadderRecord, dir: &Path, json: bool) -> Result<Exit, Failure> {
-    let page = dir.join(file::REPORT);
-    std::fs::write(&page, report::page(&[dir.to_owned()])?)
-        .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
+    let page = execution::write_page(dir)?;
     if json {
         let mut document = serde_json::to_value(record).map_err(Failure::error)?;
         document["gated"] = record

@@ -71,11 +71,7 @@ pub(crate) fn execute(
             text: &text,
         };
         let asked = match Lanes::of(&spec, environment, &source)? {
-            Some(_) if arguments.output.is_dry_run() => {
-                // Shown as typed: what a lane does not say it has from the plan.
-                Asked::Lanes(None)
-            }
-            Some(lanes) => Asked::Lanes(Some(lanes)),
+            Some(lanes) => Asked::Lanes(lanes),
             None => Asked::One(Box::new(planning::plan(&spec, environment, &source)?)),
         };
         ready.push((spec, asked));
@@ -100,13 +96,9 @@ pub(crate) fn execute(
     for (spec, plan) in &ready {
         let exit = match plan {
             Asked::One(plan) => execution::execute(spec, plan, &arguments.output, session)?,
-            Asked::Lanes(lanes) => {
-                arguments.output.save_or_show(spec)?;
-                match lanes {
-                    None => Exit::Done,
-                    Some(lanes) => lanes.execute(&arguments.output, session)?,
-                }
-            }
+            // Shown as typed: what a lane does not say it has from the plan.
+            Asked::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
+            Asked::Lanes(lanes) => lanes.execute(&arguments.output, session)?,
         };
         worst = worst.max(exit);
         if exit == Exit::Interrupted {
@@ -119,8 +111,7 @@ pub(crate) fn execute(
 /// What a plan file asks for.
 enum Asked {
     One(Box<Plan>),
-    /// `None`: only to be shown.
-    Lanes(Option<Lanes>),
+    Lanes(Lanes),
 }
 
 /// Reads a plan file, and gives its text, too.

@@ -79,7 +79,7 @@ pub(crate) fn execute(
         plan.watch = Watch::Nothing;
     }
     let spread = Spread::of(&plan, identity.shard)?;
-    // What is wrong with the plan is told before anybody waits.
+    // A plan that can't be carried out fails before anybody waits.
     drop(protocols::prepare(&plan, session.trace)?);
     let store = Arc::new(Store::open(&identity.rendezvous, &identity.run_id)?);
     let clock = Clock::new();
