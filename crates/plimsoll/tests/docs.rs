@@ -1,0 +1,540 @@
+//! The pages of the documentation, followed as a newcomer follows them: every command of a page, from its
+//! top, in an empty folder, with the servers that the page starts.
+//!
+//! A page says in comments, which no reader sees, what the test is to hold it to:
+//!
+//! | comment | means |
+//! |---|---|
+//! | `<!-- file NAME -->` before a block | the block is the content of that file |
+//! | `<!-- not run: REASON -->` before a block | its commands are left out |
+//! | `<!-- exit 99 -->` after a block of commands | the last of them ends with this code; others with 0 |
+//! | `<!-- prints TEXT -->` | the block's commands print this, however it is wrapped |
+//! | `<!-- run DIR: total.ok = 600 -->` | the run in DIR says so in its `run.json` |
+//!
+//! A block of `text` after a block of commands is what they print: every line of it has to be printed, with
+//! whatever figures, and a line that ends with `…` with whatever follows. Commands are those of the page but for ports, which are free ones here, and for the
+//! lengths that [`PAGES`] shortens.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Place, output, text};
+
+/// No command of a page takes longer, on whatever machine.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// A page, and what its commands are in the test in place of what they are on the page.
+struct Page {
+    file: &'static str,
+    /// The commands are given in a clone of the repository, so its plans are there.
+    in_clone: bool,
+    shorter: &'static [(&'static str, &'static str)],
+}
+
+const SECONDS: &[(&str, &str)] = &[("--duration 10s", "--duration 1s")];
+
+const PAGES: &[Page] = &[
+    Page {
+        file: "docs/tutorial.md",
+        in_clone: false,
+        shorter: &[("--duration 20s", "--duration 3s")],
+    },
+    Page {
+        file: "docs/coming-from.md",
+        in_clone: false,
+        shorter: &[
+            ("--duration 10s", "--duration 1s"),
+            ("--duration 30s", "--duration 1s"),
+            ("duration = \"10s\"", "duration = \"1s\""),
+        ],
+    },
+    Page {
+        file: "docs/bolt.md",
+        in_clone: false,
+        shorter: &[("-d 10s", "-d 1s"), ("--rate 2000/s", "--rate 200/s")],
+    },
+    Page {
+        file: "docs/certificates.md",
+        in_clone: false,
+        shorter: SECONDS,
+    },
+    Page {
+        file: "docs/grpc.md",
+        in_clone: false,
+        shorter: &[
+            ("--duration 10s", "--duration 1s"),
+            ("--duration 30s", "--duration 1s"),
+            ("--duration 60s", "--duration 3s"),
+            ("--warmup 5s", "--warmup 1s"),
+            ("--fleet 10000 --calls 1000000", "--fleet 50 --calls 5000"),
+            ("--progress-every 100000", "--progress-every 1000"),
+            ("over = \"60s\"", "over = \"2s\""),
+            ("duration = \"90s\"", "duration = \"3s\""),
+            ("to = \"2000/s\"", "to = \"200/s\""),
+        ],
+    },
+    Page {
+        file: "docs/faq.md",
+        in_clone: false,
+        shorter: &[],
+    },
+    Page {
+        file: "docs/cookbook.md",
+        in_clone: false,
+        shorter: SECONDS,
+    },
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What stands on a page, in order.
+#[derive(Debug)]
+enum Part {
+    Commands(Vec<String>),
+    File {
+        name: String,
+        content: String,
+    },
+    Output(String),
+    Exit(i32),
+    Prints(String),
+    Run {
+        dir: String,
+        key: String,
+        value: Value,
+    },
+}
+
+fn parts(page: &str) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut lines = page.lines();
+    let (mut file, mut left_out) = (None, false);
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.trim_start().strip_prefix("```") {
+            let indent = line.len() - line.trim_start().len();
+            let block: Vec<&str> = lines
+                .by_ref()
+                .take_while(|line| line.trim() != "```")
+                .map(|line| line.get(indent..).unwrap_or_default())
+                .collect();
+            if let Some(name) = file.take() {
+                let content = block.join("\n") + "\n";
+                parts.push(Part::File { name, content });
+            } else if language == "sh" && !left_out {
+                parts.push(Part::Commands(commands(&block)));
+            } else if language == "text" && !left_out {
+                parts.push(Part::Output(block.join("\n")));
+            }
+            left_out = false;
+            continue;
+        }
+        let Some(comment) = line.trim().strip_prefix("<!-- ") else {
+            continue;
+        };
+        let comment = comment
+            .strip_suffix(" -->")
+            .unwrap_or_else(|| panic!("{line}"));
+        if let Some(name) = comment.strip_prefix("file ") {
+            file = Some(name.to_owned());
+        } else if let Some(reason) = comment.strip_prefix("not run: ") {
+            assert!(!reason.is_empty(), "{line}: no reason");
+            left_out = true;
+        } else if let Some(code) = comment.strip_prefix("exit ") {
+            parts.push(Part::Exit(code.parse().expect(line)));
+        } else if let Some(words) = comment.strip_prefix("prints ") {
+            parts.push(Part::Prints(words.to_owned()));
+        } else if let Some(claim) = comment.strip_prefix("run ") {
+            let (dir, rest) = claim.split_once(": ").expect(line);
+            let (key, value) = rest.split_once(" = ").expect(line);
+            parts.push(Part::Run {
+                dir: dir.to_owned(),
+                key: key.to_owned(),
+                value: serde_json::from_str(value).expect(line),
+            });
+        }
+    }
+    parts
+}
+
+/// The commands of a block: a line each, or several where a backslash, a quotation mark or a here
+/// document goes on.
+fn commands(block: &[&str]) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut command = String::new();
+    let mut document: Option<&str> = None;
+    for line in block {
+        if command.is_empty() && (line.trim().is_empty() || line.starts_with('#')) {
+            continue;
+        }
+        command += line;
+        command.push('\n');
+        let is_whole = match document {
+            Some(end) => *line == end,
+            None => {
+                document = line.split_once("<<").map(|(_, end)| end.trim_matches('\''));
+                document.is_none() && !line.ends_with('\\') && quotes_are_closed(&command)
+            }
+        };
+        if is_whole {
+            document = None;
+            commands.push(std::mem::take(&mut command));
+        }
+    }
+    assert!(command.is_empty(), "has no end: {command}");
+    commands
+}
+
+fn quotes_are_closed(command: &str) -> bool {
+    let mut open = None;
+    let mut before = ' ';
+    let mut characters = command.chars();
+    while let Some(c) = characters.next() {
+        match (c, open) {
+            ('\\', None | Some('"')) => {
+                characters.next();
+            }
+            ('#', None) if before.is_whitespace() => {
+                characters.by_ref().find(|c| *c == '\n');
+            }
+            ('\'' | '"', None) => open = Some(c),
+            (c, Some(mark)) if c == mark => open = None,
+            _ => {}
+        }
+        before = c;
+    }
+    open.is_none()
+}
+
+/// Ports that nobody takes for the near end of a connection, so that a server can have them later.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 22_000 + u16::try_from(std::process::id() % 80).expect("small") * 100;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A page on its way, from its top.
+struct Reader<'a> {
+    page: &'a Page,
+    place: Place,
+    bin: PathBuf,
+    ports: BTreeMap<u16, u16>,
+    used: Vec<bool>,
+    /// What later commands see of earlier ones.
+    exports: String,
+    servers: Vec<(String, Child)>,
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        for (_, server) in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn new(page: &'a Page) -> Reader<'a> {
+        let place = Place::new();
+        let bin = place.path(".bin");
+        fs::create_dir(&bin).expect("writable");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_plimsoll"), bin.join("plimsoll"))
+            .expect("writable");
+        if page.in_clone {
+            std::os::unix::fs::symlink(root().join("plans"), place.path("plans"))
+                .expect("writable");
+        }
+        Reader {
+            page,
+            place,
+            bin,
+            ports: BTreeMap::new(),
+            used: vec![false; page.shorter.len()],
+            exports: String::new(),
+            servers: Vec::new(),
+        }
+    }
+
+    /// The command as the test gives it.
+    fn adapted(&mut self, words: &str) -> String {
+        let mut words = words.to_owned();
+        for ((long, short), used) in self.page.shorter.iter().zip(&mut self.used) {
+            *used |= words.contains(long);
+            words = words.replace(long, short);
+        }
+        for host in ["localhost:", "127.0.0.1:"] {
+            let mut moved = String::new();
+            let mut rest = words.as_str();
+            while let Some((before, after)) = rest.split_once(host) {
+                let digits = after.chars().take_while(char::is_ascii_digit).count();
+                moved = moved + before + host;
+                rest = &after[digits..];
+                moved += &match after[..digits].parse::<u16>() {
+                    Ok(0) | Err(_) => after[..digits].to_owned(),
+                    Ok(port) => self.ports.entry(port).or_insert_with(free_port).to_string(),
+                };
+            }
+            words = moved + rest;
+        }
+        words
+    }
+
+    fn bash(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        let path = std::env::var("PATH").unwrap_or_default();
+        command
+            .args(["-c", &format!("{}{script}", self.exports)])
+            .current_dir(self.place.path("."))
+            .env_clear()
+            .env("PATH", format!("{}:{path}", self.bin.display()))
+            .env("HOME", self.place.path("."))
+            .env("NO_COLOR", "1");
+        command
+    }
+
+    /// A server goes on until the page ends, or until the page starts another one in its place.
+    fn serve(&mut self, command: &str) {
+        let words = command.trim().trim_end_matches('&');
+        let listens = words.split("--listen ").nth(1);
+        let address = listens
+            .and_then(|rest| rest.split_whitespace().next())
+            .unwrap_or_default()
+            .to_owned();
+        for (_, server) in self.servers.iter_mut().filter(|(at, _)| *at == address) {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+        let mut child = self
+            .bash(&format!("exec {words}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("bash is there");
+        let mut out = BufReader::new(child.stdout.take().expect("piped"));
+        self.servers.push((address, child));
+        let (told, first) = mpsc::channel();
+        // Reads on to the end, so that the server is never stopped by a full pipe.
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            while out.read_line(&mut line).is_ok_and(|n| n > 0) {
+                let _ = told.send(std::mem::take(&mut line));
+            }
+        });
+        let mut said = String::new();
+        while !said.contains("listening") {
+            match first.recv_timeout(Duration::from_secs(60)) {
+                Ok(line) => said += &line,
+                Err(error) => panic!("{words}: not listening ({error}): {said}"),
+            }
+        }
+    }
+
+    /// Gives the commands of a block; what they print, and the code of the last.
+    fn run(&mut self, commands: &[String], code: i32) -> (String, i32) {
+        let mut printed = String::new();
+        let mut ended = 0;
+        for (number, command) in commands.iter().enumerate() {
+            let command = self.adapted(command);
+            let is_server = ["plimsoll serve ", "plimsoll relay "]
+                .iter()
+                .any(|begin| command.starts_with(begin));
+            if is_server && !command.contains(" --list\n") {
+                self.serve(&command);
+                continue;
+            }
+            if command.starts_with("export ") {
+                self.exports += &command;
+                continue;
+            }
+            let done = output(&mut self.bash(&command), LONGEST);
+            printed += &text(&done.stdout);
+            printed += &text(&done.stderr);
+            let expected = if number + 1 == commands.len() {
+                code
+            } else {
+                0
+            };
+            ended = done.status.code().unwrap_or(-1);
+            // Whether a generator on a busy machine keeps up is not the page's to say.
+            let is_too_busy = ended == 90
+                && (printed.contains("enerator") || command.starts_with("plimsoll find "));
+            assert!(
+                ended == expected || (is_too_busy && matches!(expected, 0 | 99)),
+                "{}: exit code {ended}, expected {expected}\n$ {command}\n{printed}",
+                self.page.file
+            );
+        }
+        (printed, ended)
+    }
+
+    fn follow(mut self) {
+        let page = fs::read_to_string(root().join(self.page.file)).expect("the page");
+        let parts = parts(&page);
+        let mut printed = String::new();
+        let mut ended = 0;
+        let mut commands_seen = 0;
+        for (number, part) in parts.iter().enumerate() {
+            let claims = &parts[number + 1..];
+            match part {
+                Part::File { name, content } => {
+                    let content = self.adapted(content);
+                    fs::write(self.place.path(name), content).expect("writable");
+                }
+                Part::Commands(commands) => {
+                    let code = claims
+                        .iter()
+                        .take_while(|part| !matches!(part, Part::Commands(_)))
+                        .find_map(|part| match part {
+                            Part::Exit(code) => Some(*code),
+                            _ => None,
+                        });
+                    commands_seen += commands.len();
+                    (printed, ended) = self.run(commands, code.unwrap_or(0));
+                }
+                Part::Exit(_) => {}
+                Part::Prints(words) => {
+                    let words = self.adapted(words);
+                    assert!(
+                        plain(&printed).contains(&plain(&words)),
+                        "{}: not printed: {words}\n{printed}",
+                        self.page.file
+                    );
+                }
+                Part::Output(shown) => {
+                    let there: Vec<String> = printed.lines().map(shape).collect();
+                    for line in shown.lines().filter(|line| !line.trim().is_empty()) {
+                        let is_verdict = ["verdict", "objective", "load line"]
+                            .iter()
+                            .any(|word| line.contains(word));
+                        let is_there = match line.trim_end().strip_suffix('…') {
+                            Some(begin) => {
+                                let begin = shape(begin);
+                                there.iter().any(|printed| printed.starts_with(&begin))
+                            }
+                            None => there.contains(&shape(line)),
+                        };
+                        assert!(
+                            is_there || (ended == 90 && is_verdict),
+                            "{}: not printed: {line}\n{printed}",
+                            self.page.file
+                        );
+                    }
+                }
+                Part::Run { dir, key, value } => {
+                    let run = self.place.run_json(dir);
+                    let pointer = format!("/{}", key.replace('.', "/"));
+                    assert_eq!(
+                        run.pointer(&pointer),
+                        Some(value),
+                        "{}: {dir}: {key}\n{run}",
+                        self.page.file
+                    );
+                }
+            }
+        }
+        assert!(commands_seen > 0, "{}: no command", self.page.file);
+        for ((long, _), used) in self.page.shorter.iter().zip(&self.used) {
+            assert!(used, "{}: has no `{long}` to shorten", self.page.file);
+        }
+    }
+}
+
+/// Words and marks with single blanks, so that neither columns nor wrapping count.
+fn plain(printed: &str) -> String {
+    printed.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A line without its figures: each number with its unit is a `#`.
+fn shape(line: &str) -> String {
+    let mut shape = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let before = rest[..at].trim_end_matches(['+', '−', '-']);
+        shape += before;
+        shape.push('#');
+        rest = rest[at..].trim_start_matches(|c: char| c.is_ascii_digit() || ",.".contains(c));
+        let bare = rest.strip_prefix(' ').unwrap_or(rest);
+        let after = ["ns", "µs", "ms", "s", "B", "kB", "MB", "GB", "%"]
+            .iter()
+            .filter_map(|unit| bare.strip_prefix(unit))
+            .find(|after| !after.starts_with(|c: char| c.is_alphanumeric()));
+        rest = after.unwrap_or(rest);
+    }
+    plain(&(shape + rest))
+}
+
+#[test]
+fn lines_are_compared_without_their_figures() {
+    assert_eq!(shape("p99   14.32 ms  592 µs  –"), "p# # # –");
+    assert_eq!(shape("  calls 600 due, 600 ok"), "calls # due, # ok");
+    assert_eq!(shape("3 servers"), "# servers");
+}
+
+#[test]
+fn commands_end_where_a_shell_ends_them() {
+    let block = [
+        "a \\",
+        "  b",
+        "c 'd",
+        "e' # it's",
+        "cat > f <<'END'",
+        "it's",
+        "END",
+        "g",
+    ];
+    let expected = [
+        "a \\\n  b\n",
+        "c 'd\ne' # it's\n",
+        "cat > f <<'END'\nit's\nEND\n",
+        "g\n",
+    ];
+    assert_eq!(commands(&block), expected);
+}
+
+/// Declares a test for a page, so that pages are followed beside each other and named where they fail.
+macro_rules! followed {
+    ($($name:ident: $file:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let page = PAGES.iter().find(|page| page.file == $file);
+                Reader::new(page.expect("listed")).follow();
+            }
+        )*
+
+        #[test]
+        fn each_page_that_is_listed_has_a_test() {
+            let tested = [$($file),*];
+            for page in PAGES {
+                assert!(tested.contains(&page.file), "{} has no test", page.file);
+            }
+        }
+    };
+}
+
+followed! {
+    the_tutorial: "docs/tutorial.md",
+    coming_from_another_tool: "docs/coming-from.md",
+    bolt: "docs/bolt.md",
+    certificates: "docs/certificates.md",
+    grpc: "docs/grpc.md",
+    the_faq: "docs/faq.md",
+    the_cookbook: "docs/cookbook.md",
+}
