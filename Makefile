@@ -27,7 +27,7 @@ test: ## everything: install what is missing, all tests
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh tests
 
 .PHONY: test-peers
-test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, Docker Compose and Kustomize, a bounded fuzz run
+test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, Docker Compose and Kustomize, the website, a bounded fuzz run
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.sh peers $(FUZZ_SECONDS)
 
 .PHONY: t
@@ -77,6 +77,17 @@ mutants: $(MUTANTS) ## what the tests do not notice in FILE, or of SAMPLE change
 $(MUTANTS):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/mutants/tool" \
 		nice -n 10 $(CARGO) install --locked cargo-mutants@$(MUTANTS_VERSION)
+
+MDBOOK = .peers/bin/mdbook
+MDBOOK_VERSION = 0.5.4
+
+.PHONY: site
+site: $(MDBOOK) ## the documentation as a website, target/site/book, with every link checked
+	@docs/site.py $(MDBOOK)
+
+$(MDBOOK):
+	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/site-tool" \
+		nice -n 10 $(CARGO) install --locked mdbook@$(MDBOOK_VERSION) --no-default-features --features search
 
 .PHONY: release
 release: ## the release binary, target/release/plimsoll

@@ -153,6 +153,7 @@ peers)
     build --workspace --features plimsoll-relays/test-peers --test sessions
     only=autobahn run
     step tests/deploy.sh
+    step make --no-print-directory site
     step fuzz/run.sh "$seconds"
     ;;
 *)

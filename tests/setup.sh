@@ -199,6 +199,16 @@ if [[ $scope == peers ]] && { ! fresh deploy "$sum" || [[ ! -x $peers/bin/docker
     stamp deploy "$sum"
 fi
 
+# What makes a website of the documentation; the Makefile has its version.
+mdbook=$(grep -E '^MDBOOK_VERSION = ' Makefile)
+if [[ $scope == peers ]] && { ! fresh mdbook "$mdbook" || [[ ! -x $peers/bin/mdbook ]]; }; then
+    say "building mdBook ${mdbook##* } (minutes)"
+    rm -f "$peers/bin/mdbook"
+    make --no-print-directory .peers/bin/mdbook >"$peers/mdbook.log" 2>&1 ||
+        fail "mdBook could not be built (is crates.io within reach? the whole output is in .peers/mdbook.log)"
+    stamp mdbook "$mdbook"
+fi
+
 # Debian's OpenSSL is not the fastest there is, nor does it know the newer algorithms: a newer
 # one stands beside it, with Debian's configuration.
 if [[ $scope != tests ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers/bin/openssl-newer ]]; }; then

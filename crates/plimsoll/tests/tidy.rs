@@ -239,6 +239,20 @@ fn every_page_of_the_documentation_is_linked() {
     );
 }
 
+/// The website has the pages that `docs/SUMMARY.md` lists.
+#[test]
+fn every_page_of_the_documentation_is_on_the_website() {
+    let summary = "docs/SUMMARY.md";
+    let listed = links(&read(summary));
+    let on_site: BTreeSet<String> = listed.iter().map(|link| resolve(summary, link)).collect();
+    assert_eq!(on_site.len(), listed.len(), "{summary} lists a page twice");
+    let missing: Vec<String> = markdown()
+        .into_iter()
+        .filter(|file| file.starts_with("docs/") && file != summary && !on_site.contains(file))
+        .collect();
+    assert!(missing.is_empty(), "not in {summary}: {missing:?}");
+}
+
 #[test]
 fn every_protocol_has_a_plan_and_a_page() {
     let files = files();
