@@ -64,6 +64,49 @@ const PAGES: &[Page] = &[
         shorter: &[("-d 10s", "-d 1s"), ("--rate 2000/s", "--rate 200/s")],
     },
     Page {
+        file: "docs/environment.md",
+        in_clone: false,
+        shorter: &[],
+    },
+    Page {
+        file: "docs/fetch.md",
+        in_clone: false,
+        shorter: SECONDS,
+    },
+    Page {
+        file: "docs/gateway.md",
+        in_clone: false,
+        shorter: &[],
+    },
+    Page {
+        file: "docs/hold.md",
+        in_clone: false,
+        shorter: &[("--connections 18000 --for 10s", "--connections 50 --for 1s")],
+    },
+    Page {
+        file: "docs/hostile.md",
+        in_clone: false,
+        shorter: &[],
+    },
+    Page {
+        file: "docs/plugin.md",
+        in_clone: true,
+        shorter: &[("-d 10s", "-d 1s"), ("--rate 2000/s", "--rate 200/s")],
+    },
+    Page {
+        file: "docs/session.md",
+        in_clone: false,
+        shorter: &[("--clients 1000 --queries 10", "--clients 10 --queries 2")],
+    },
+    Page {
+        file: "docs/unix.md",
+        in_clone: false,
+        shorter: &[
+            ("--duration 10s", "--duration 1s"),
+            ("--rate 1000/s", "--rate 200/s"),
+        ],
+    },
+    Page {
         file: "docs/certificates.md",
         in_clone: false,
         shorter: SECONDS,
@@ -258,8 +301,10 @@ impl<'a> Reader<'a> {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_plimsoll"), bin.join("plimsoll"))
             .expect("writable");
         if page.in_clone {
-            std::os::unix::fs::symlink(root().join("plans"), place.path("plans"))
-                .expect("writable");
+            for folder in ["crates", "plans"] {
+                std::os::unix::fs::symlink(root().join(folder), place.path(folder))
+                    .expect("writable");
+            }
         }
         Reader {
             page,
@@ -338,7 +383,11 @@ impl<'a> Reader<'a> {
             }
         });
         let mut said = String::new();
-        while !said.contains("listening") {
+        let address = &self.servers.last().expect("pushed").0;
+        let is_there = |said: &str| {
+            said.contains("listening") || (!address.is_empty() && said.contains(address.as_str()))
+        };
+        while !is_there(&said) {
             match first.recv_timeout(Duration::from_secs(60)) {
                 Ok(line) => said += &line,
                 Err(error) => panic!("{words}: not listening ({error}): {said}"),
@@ -355,7 +404,7 @@ impl<'a> Reader<'a> {
             let is_server = ["plimsoll serve ", "plimsoll relay "]
                 .iter()
                 .any(|begin| command.starts_with(begin));
-            if is_server && !command.contains(" --list\n") {
+            if is_server && !command.contains(" --list ") {
                 self.serve(&command);
                 continue;
             }
@@ -508,6 +557,31 @@ fn commands_end_where_a_shell_ends_them() {
     assert_eq!(commands(&block), expected);
 }
 
+/// A page whose commands nothing runs would have to say of each block why.
+#[test]
+fn no_page_has_commands_that_nothing_runs() {
+    let mut pages = vec![
+        PathBuf::from("README.md"),
+        PathBuf::from("deploy/README.md"),
+    ];
+    for entry in fs::read_dir(root().join("docs")).expect("docs/ is there") {
+        pages.push(Path::new("docs").join(entry.expect("an entry").file_name()));
+    }
+    for page in pages {
+        let is_followed = PAGES
+            .iter()
+            .any(|followed| Path::new(followed.file) == page);
+        if is_followed || page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(root().join(&page)).expect("a page");
+        let has_commands = parts(&text)
+            .iter()
+            .any(|part| matches!(part, Part::Commands(_)));
+        assert!(!has_commands, "{}: list it in PAGES", page.display());
+    }
+}
+
 /// Declares a test for a page, so that pages are followed beside each other and named where they fail.
 macro_rules! followed {
     ($($name:ident: $file:literal,)*) => {
@@ -535,6 +609,14 @@ followed! {
     bolt: "docs/bolt.md",
     certificates: "docs/certificates.md",
     grpc: "docs/grpc.md",
+    environment: "docs/environment.md",
+    fetch: "docs/fetch.md",
+    gateway: "docs/gateway.md",
+    hold: "docs/hold.md",
+    hostile: "docs/hostile.md",
+    plugin: "docs/plugin.md",
+    session: "docs/session.md",
+    unix: "docs/unix.md",
     the_faq: "docs/faq.md",
     the_cookbook: "docs/cookbook.md",
 }
