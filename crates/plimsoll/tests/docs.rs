@@ -99,6 +99,11 @@ const PAGES: &[Page] = &[
         shorter: &[("--clients 1000 --queries 10", "--clients 10 --queries 2")],
     },
     Page {
+        file: "docs/sidecar.md",
+        in_clone: false,
+        shorter: SECONDS,
+    },
+    Page {
         file: "docs/unix.md",
         in_clone: false,
         shorter: &[
@@ -362,7 +367,8 @@ impl<'a> Reader<'a> {
             .and_then(|rest| rest.split_whitespace().next())
             .unwrap_or_default()
             .to_owned();
-        for (_, server) in self.servers.iter_mut().filter(|(at, _)| *at == address) {
+        let same = |at: &str| !at.is_empty() && at == address;
+        for (_, server) in self.servers.iter_mut().filter(|(at, _)| same(at)) {
             let _ = server.kill();
             let _ = server.wait();
         }
@@ -616,6 +622,7 @@ followed! {
     hostile: "docs/hostile.md",
     plugin: "docs/plugin.md",
     session: "docs/session.md",
+    sidecar: "docs/sidecar.md",
     unix: "docs/unix.md",
     the_faq: "docs/faq.md",
     the_cookbook: "docs/cookbook.md",
