@@ -610,7 +610,8 @@ macro_rules! followed {
 }
 
 followed! {
-    the_tutorial: "docs/tutorial.md",
+    // The longest one, and so first of all.
+    a_tutorial_of_ten_minutes: "docs/tutorial.md",
     coming_from_another_tool: "docs/coming-from.md",
     bolt: "docs/bolt.md",
     certificates: "docs/certificates.md",
