@@ -1,14 +1,15 @@
 //! The objectives of runs as JUnit XML, for continuous integration: a suite a run, a test case
 //! an objective, and one for the run's validity, so that no suite is ever empty. Of a ladder a
-//! suite is a rung; a search is one suite, with a case for its result.
+//! suite is a rung, and one more has its gates; a search is one suite, with a case for its result.
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{LadderRecord, Rung};
+use plimsoll_model::ladder::{LadderRecord, Passage, Rung};
 use plimsoll_model::objective::{Conclusion, Judged, Verdict, judge_run};
 use plimsoll_model::run::{Run, State, Timestamp};
 use plimsoll_model::search::{Limit, SearchRecord};
 
+use crate::ladder as rungs;
 use crate::search as words;
 
 /// The document of runs.
@@ -17,13 +18,10 @@ pub fn render(runs: &[Run]) -> String {
     document(&suites)
 }
 
-/// The document of a ladder: a suite a rung.
+/// The document of a ladder: a suite a rung, and one for what the rungs were to be told apart by.
 pub fn ladder(record: &LadderRecord) -> String {
-    let suites: Vec<Suite> = record
-        .rungs
-        .iter()
-        .map(|r| Suite::rung(record, r))
-        .collect();
+    let rungs = record.rungs.iter().map(|r| Suite::rung(record, r));
+    let suites: Vec<Suite> = rungs.chain(Suite::between_rungs(record)).collect();
     document(&suites)
 }
 
@@ -162,6 +160,44 @@ impl Suite {
             insecure: false,
             cases,
         }
+    }
+
+    /// The gates, and the resolution that was wanted: `None`, where neither was asked for and the ladder
+    /// came to its end. A gate that is not decided is passed, as it is by the exit code.
+    fn between_rungs(record: &LadderRecord) -> Option<Suite> {
+        let mut cases: Vec<Case> = record
+            .gated()
+            .iter()
+            .map(|gated| Case {
+                name: format!("{}: {}", record.rungs[gated.rung].name, gated.gate),
+                problem: (gated.passage == Passage::Beyond)
+                    .then(|| ("failure", rungs::passage(record, gated))),
+            })
+            .collect();
+        let wanted = record.turns.as_ref().filter(|t| t.wanted_us.is_some());
+        cases.extend(wanted.map(|turns| Case {
+            name: "differences are resolved".to_owned(),
+            problem: match turns.is_resolved() {
+                true => None,
+                false => Some((
+                    "error",
+                    rungs::resolution(record).unwrap_or_else(|| "no turn was measured".to_owned()),
+                )),
+            },
+        }));
+        if record.interrupted {
+            cases.push(Case {
+                name: "the ladder came to its end".to_owned(),
+                problem: Some(("error", "it was interrupted".to_owned())),
+            });
+        }
+        (!cases.is_empty()).then(|| Suite {
+            name: format!("{}: differences", record.name),
+            timestamp: stamp(record.started_at),
+            seconds: 0.0,
+            insecure: false,
+            cases,
+        })
     }
 
     fn count(&self, kind: &str) -> usize {

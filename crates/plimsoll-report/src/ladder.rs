@@ -113,7 +113,7 @@ pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
 }
 
 /// What became of a rung at a gate.
-fn passage(ladder: &LadderRecord, gated: &Gated) -> String {
+pub(crate) fn passage(ladder: &LadderRecord, gated: &Gated) -> String {
     let metric = gated.gate.metric;
     let word = match gated.passage {
         Passage::Within => "within",
@@ -346,7 +346,7 @@ fn about(shift: f64, d: Paired) -> String {
 }
 
 /// How small a difference could have been seen, of rungs that took turns.
-fn resolution(ladder: &LadderRecord) -> Option<String> {
+pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.turns.as_ref()?;
     let resolution = turns.resolution_us()?;
     let stretches = ladder.rungs.first().map_or(1, |rung| rung.slices.len());

@@ -1,11 +1,13 @@
 //! Exports for other programs: HdrHistogram logs, JUnit XML, Markdown, Prometheus text.
 
 mod made;
+mod records;
 
 use std::path::Path;
 use std::process::Command;
 
 use plimsoll_model::Outcome;
+use plimsoll_model::objective::Conclusion;
 use plimsoll_report::html::{self, View};
 use plimsoll_report::{hdr_log, junit, markdown, prometheus, terminal};
 
@@ -132,6 +134,42 @@ fn junit_is_what_its_schema_says() {
         let broken = xml.replace(right, wrong);
         assert!(against_schema(&broken).is_err(), "{right} as {wrong}");
     }
+}
+
+/// What the exit code says of a ladder stands in its JUnit.
+#[test]
+fn junit_of_a_ladder_has_its_gates_and_its_resolution() {
+    let gates = |gates: &[&str]| {
+        let mut record = records::turns();
+        let read = |gate: &&str| gate.parse().expect("a gate");
+        record.gates = gates.iter().map(read).collect();
+        record
+    };
+    // The second rung adds 7.2 to 14.4 µs at the p50, the third -0.2 to 3.4 µs.
+    let beyond = gates(&["p50 +5us"]);
+    assert_eq!(beyond.conclusion(), Some(Conclusion::Fail));
+    let xml = junit::ladder(&beyond);
+    assert_eq!(against_schema(&xml), Ok(()), "{xml}");
+    assert!(
+        xml.contains("name=\"tls server: p50 +5us\"") && xml.contains("p50 +5us BEYOND"),
+        "{xml}"
+    );
+    assert_eq!(xml.matches("<failure ").count(), 1, "{xml}");
+    // Undecided is passed, here as there.
+    let undecided = gates(&["p99 +100us"]);
+    assert_ne!(undecided.conclusion(), Some(Conclusion::Fail));
+    let xml = junit::ladder(&undecided);
+    assert_eq!(xml.matches("<failure ").count(), 0, "{xml}");
+    assert!(xml.contains("name=\"tls server: p99 +100us\""), "{xml}");
+    let mut unresolved = gates(&[]);
+    assert!(!junit::ladder(&unresolved).contains("differences"));
+    if let Some(turns) = &mut unresolved.turns {
+        turns.wanted_us = Some(0.01);
+    }
+    assert_eq!(unresolved.conclusion(), Some(Conclusion::Invalid));
+    let xml = junit::ladder(&unresolved);
+    assert_eq!(against_schema(&xml), Ok(()), "{xml}");
+    assert!(xml.contains("<error type=\"error\" message=\"NOT RESOLVED"), "{xml}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use plimsoll_model::plan::UnixSocket;
 
 use crate::commands;
 use crate::console;
+use crate::documents::DocumentFlags;
 use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
 use crate::logging::Format;
@@ -133,6 +134,36 @@ pub(crate) enum Chosen {
     Stack(commands::stack::Arguments),
     Certs(commands::certs::Arguments),
     Payload(commands::payload::Arguments),
+}
+
+impl Chosen {
+    /// What a command that measures leaves for other programs.
+    pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
+        match self {
+            Chosen::Run(arguments) => Some(arguments.output.documents()),
+            Chosen::Find(arguments) => Some(&arguments.documents),
+            Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
+            Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
+            Chosen::Grpc(arguments) => Some(arguments.output.documents()),
+            Chosen::Bolt(arguments) => Some(arguments.output.documents()),
+            Chosen::Fetch(arguments) => Some(arguments.output.documents()),
+            Chosen::Hold(arguments) => Some(arguments.output.documents()),
+            Chosen::Session(arguments) => Some(arguments.output.documents()),
+            Chosen::Plugin(arguments) => Some(arguments.output.documents()),
+            Chosen::Merge(arguments) => Some(&arguments.documents),
+            Chosen::Stack(arguments) => arguments.documents(),
+            Chosen::Shard(_)
+            | Chosen::Report(_)
+            | Chosen::Compare(_)
+            | Chosen::Import(_)
+            | Chosen::Watch(_)
+            | Chosen::Check(_)
+            | Chosen::Serve(_)
+            | Chosen::Relay(_)
+            | Chosen::Certs(_)
+            | Chosen::Payload(_) => None,
+        }
+    }
 }
 
 /// `--json`, for the commands that a program may read.
@@ -359,6 +390,23 @@ mod tests {
             }
         }
         check(&Cli::command(), "plimsoll");
+    }
+
+    /// Whatever puts a load writes its documents itself.
+    #[test]
+    fn every_command_with_a_load_has_documents() {
+        fn check(command: &Command, path: &str) -> usize {
+            let has = |long: &str| command.get_arguments().any(|a| a.get_long() == Some(long));
+            let loads = has("connections");
+            for document in ["json", "junit", "markdown", "html"] {
+                assert!(!loads || has(document), "{path} --{document}");
+            }
+            let subs = command.get_subcommands();
+            subs.map(|sub| check(sub, &format!("{path} {}", sub.get_name())))
+                .sum::<usize>()
+                + usize::from(loads)
+        }
+        assert!(check(&Cli::command(), "plimsoll") > 10);
     }
 
     #[test]

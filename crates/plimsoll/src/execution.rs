@@ -16,9 +16,9 @@ use plimsoll_model::spec::Spec;
 
 use crate::abort::Abort;
 use crate::arguments::boolish;
-use crate::commands::report;
 use crate::console;
 use crate::descriptors;
+use crate::documents::{self, DocumentFlags, Made, Screen};
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 use crate::progress::{Progress, Style};
@@ -40,9 +40,8 @@ pub(crate) struct OutputFlags {
     )]
     out: Option<PathBuf>,
 
-    /// Print the run as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
-    json: bool,
+    #[command(flatten)]
+    documents: DocumentFlags,
 
     /// A progress line every so many calls.
     #[arg(long, env = "PLIMSOLL_PROGRESS_EVERY", value_name = "CALLS", help_heading = "Output",
@@ -73,8 +72,12 @@ impl OutputFlags {
         self.dry_run
     }
 
-    pub(crate) fn json(&self) -> bool {
-        self.json
+    pub(crate) fn documents(&self) -> &DocumentFlags {
+        &self.documents
+    }
+
+    pub(crate) fn screen(&self) -> Screen {
+        self.documents.screen()
     }
 
     /// Writes `spec` where the flags say so. True: it was only to be shown, and has been.
@@ -129,12 +132,19 @@ pub(crate) struct Session {
     pub(crate) trace: bool,
     /// Pulled by signals.
     pub(crate) stop: Stop,
+    /// What is to be reported when the command ends.
+    pub(crate) made: Made,
 }
 
 impl Session {
     /// # Errors
     /// When signals can't be listened to.
-    pub(crate) fn start(progress: Style, verbose: bool, trace: bool) -> Result<Session, Failure> {
+    pub(crate) fn start(
+        progress: Style,
+        verbose: bool,
+        trace: bool,
+        made: Made,
+    ) -> Result<Session, Failure> {
         descriptors::raise_limit()?;
         let stop = Stop::new();
         let pulled = stop.clone();
@@ -144,6 +154,7 @@ impl Session {
             verbose,
             trace,
             stop,
+            made,
         })
     }
 }
@@ -205,7 +216,7 @@ fn execute_by(
     let filled_in = spec.filled_in(plan);
     let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
     if output.dry_run {
-        if output.json {
+        if output.documents.json() {
             let json = serde_json::to_string_pretty(&filled_in).map_err(Failure::error)?;
             console::result(format_args!("{json}\n"))?;
         } else {
@@ -222,22 +233,23 @@ fn execute_by(
     let run = match carry(plan, &plan_toml, &dir, progress, abort_after, session, by) {
         // What was measured is shown all the same.
         Err(Uncarried::Unkept(run, failure)) => {
-            presentation::show(&run, output.json)?;
+            presentation::show(&run, output.screen())?;
             return Err(failure);
         }
         Err(Uncarried::Failed(failure)) => {
             // Who reads reports learns there that the target was down.
             if never_began(&dir) {
-                write_page(&dir)?;
+                write_page(&dir, &session.made)?;
             }
             return Err(failure);
         }
         carried_out => carried_out?,
     };
     let judged = objective::judge_run(&run);
-    presentation::show(&run, output.json)?;
-    let page = write_page(&dir)?;
-    if !output.json {
+    let screen = output.screen();
+    presentation::show(&run, screen)?;
+    let page = write_page(&dir, &session.made)?;
+    if screen == Screen::Tables {
         console::result(format_args!("\nThe report is {}\n", page.display()))?;
     }
     then(&run)?;
@@ -248,11 +260,16 @@ fn execute_by(
 ///
 /// # Errors
 /// When something can't be written.
-pub(crate) fn conclude(run: &Run, dir: &Path, json: bool) -> Result<Exit, Failure> {
+pub(crate) fn conclude(
+    run: &Run,
+    dir: &Path,
+    screen: Screen,
+    made: &Made,
+) -> Result<Exit, Failure> {
     let judged = objective::judge_run(run);
-    presentation::show(run, json)?;
-    let page = write_page(dir)?;
-    if !json {
+    presentation::show(run, screen)?;
+    let page = write_page(dir, made)?;
+    if screen == Screen::Tables {
         console::result(format_args!("\nThe report is {}\n", page.display()))?;
     }
     let conclusion = Conclusion::of(&judged);
@@ -260,13 +277,14 @@ pub(crate) fn conclude(run: &Run, dir: &Path, json: bool) -> Result<Exit, Failur
 }
 
 /// Writes the HTML page of what `dir` holds beside what it is made from: it is there when somebody asks
-/// for it, and costs a few hundredths of a second.
+/// for it, and costs a few hundredths of a second. Other documents are made when the command ends.
 ///
 /// # Errors
 /// When the directory can't be read, or the page not be written.
-pub(crate) fn write_page(dir: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
+    made.add(dir);
     let page = dir.join(run::file::REPORT);
-    std::fs::write(&page, report::page(&[dir.to_owned()])?)
+    std::fs::write(&page, documents::page(&[dir.to_owned()])?)
         .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
     Ok(page)
 }

@@ -13,6 +13,7 @@ use plimsoll_model::spec::{LaneSpec, Spec};
 use plimsoll_report::{json, lanes as shown};
 
 use crate::console;
+use crate::documents::Screen;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Session};
 use crate::failure::{Exit, Failure};
@@ -98,19 +99,22 @@ impl Lanes {
         record
             .write(&dir)
             .map_err(|e| execution::cannot_keep(&e, &dir))?;
-        let page = execution::write_page(&dir)?;
-        if output.json() {
-            let documents: Vec<_> = runs.iter().map(|run| json::document(run, None)).collect();
-            let text = serde_json::to_string_pretty(&documents).map_err(Failure::error)?;
-            console::result(format_args!("{text}\n"))?;
-        } else {
-            let options = presentation::options();
-            console::result(shown::render(&record, &runs, &options))?;
-            for run in &runs {
-                console::result("\n")?;
-                presentation::show(run, false)?;
+        let page = execution::write_page(&dir, &session.made)?;
+        match output.screen() {
+            Screen::Tables => {
+                let options = presentation::options();
+                console::result(shown::render(&record, &runs, &options))?;
+                for run in &runs {
+                    console::result("\n")?;
+                    presentation::show(run, Screen::Tables)?;
+                }
+                console::result(format_args!("\nThe report is {}\n", page.display()))?;
             }
-            console::result(format_args!("\nThe report is {}\n", page.display()))?;
+            Screen::Json => {
+                let documents = runs.iter().map(|run| json::document(run, None));
+                presentation::print_json(&documents.collect::<Vec<_>>())?;
+            }
+            Screen::Document => {}
         }
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);

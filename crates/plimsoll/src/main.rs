@@ -11,6 +11,7 @@ mod commands;
 mod console;
 mod defects;
 mod descriptors;
+mod documents;
 mod environment;
 mod execution;
 mod failure;

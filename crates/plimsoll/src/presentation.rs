@@ -4,22 +4,34 @@ use std::io::{self, IsTerminal};
 
 use plimsoll_model::run::Run;
 use plimsoll_report::{bolt, json, terminal};
+use serde::Serialize;
 
 use crate::console;
+use crate::documents::Screen;
 use crate::failure::Failure;
 
-/// Shows `run`.
+/// Shows `run`, where stdout is for that.
 ///
 /// # Errors
 /// When stdout can't be written.
-pub(crate) fn show(run: &Run, as_json: bool) -> Result<(), Failure> {
-    if as_json {
-        let text =
-            serde_json::to_string_pretty(&json::document(run, None)).map_err(Failure::error)?;
-        return console::result(format_args!("{text}\n"));
+pub(crate) fn show(run: &Run, screen: Screen) -> Result<(), Failure> {
+    match screen {
+        Screen::Tables => {
+            let bolt = bolt::render(run).unwrap_or_default();
+            console::result(terminal::render(run, &options()) + &bolt)
+        }
+        Screen::Json => print_json(&json::document(run, None)),
+        Screen::Document => Ok(()),
     }
-    let bolt = bolt::render(run).unwrap_or_default();
-    console::result(terminal::render(run, &options()) + &bolt)
+}
+
+/// Shows a document as JSON.
+///
+/// # Errors
+/// When stdout can't be written.
+pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(document).map_err(Failure::error)?;
+    console::result(format_args!("{text}\n"))
 }
 
 /// As wide as the terminal, and in colour only there.

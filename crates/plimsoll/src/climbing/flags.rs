@@ -8,8 +8,9 @@ use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
 
 use super::Asked;
-use crate::arguments::{Origins, boolish};
+use crate::arguments::Origins;
 use crate::commands::run::read;
+use crate::documents::DocumentFlags;
 use crate::failure::Failure;
 use crate::load_flags::LoadFlags;
 
@@ -89,9 +90,8 @@ pub(crate) struct ClimbFlags {
     )]
     out: Option<PathBuf>,
 
-    /// Print the result as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) documents: DocumentFlags,
 
     #[command(flatten)]
     pub(crate) load: LoadFlags,

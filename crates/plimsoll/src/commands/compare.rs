@@ -10,9 +10,9 @@ use plimsoll_report::html::{self, View};
 use plimsoll_report::{markdown, terminal};
 use serde_json::{Value, json};
 
-use super::report::{load, write_text};
 use crate::arguments::{Json, boolish};
 use crate::console;
+use crate::documents::{load, write_text};
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 

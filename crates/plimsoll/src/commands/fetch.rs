@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     load: LoadFlags,
 
     #[command(flatten)]
-    output: OutputFlags,
+    pub(crate) output: OutputFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -165,7 +165,7 @@ impl Arguments {
             environment,
             &Source::Flags,
             session,
-            self.output.json(),
+            self.output.screen(),
         )
     }
 

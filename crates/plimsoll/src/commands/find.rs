@@ -21,10 +21,10 @@ use plimsoll_model::units::{Period, Rate};
 use plimsoll_report::quantity::{exact_rate, rate, time};
 use plimsoll_report::search as shown;
 
-use crate::arguments::{Origins, boolish};
-use crate::commands::report;
+use crate::arguments::Origins;
 use crate::commands::run::read;
 use crate::console;
+use crate::documents::{DocumentFlags, Screen};
 use crate::environment::Environment;
 use crate::execution::{self, Session, cannot_keep};
 use crate::failure::{Exit, Failure, chain};
@@ -127,9 +127,8 @@ pub(crate) struct Arguments {
     )]
     out: Option<PathBuf>,
 
-    /// Print the search as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
-    json: bool,
+    #[command(flatten)]
+    pub(crate) documents: DocumentFlags,
 
     #[command(flatten)]
     rows: RowFlags,
@@ -199,7 +198,7 @@ pub(crate) fn execute(
     // What was found until then stays, whatever ended the search.
     hunt.keep()?;
     outcome?;
-    hunt.conclude(arguments.json)
+    hunt.conclude(arguments.documents.screen())
 }
 
 impl Arguments {
@@ -462,18 +461,19 @@ impl Hunt<'_> {
     }
 
     /// Shows what was found, and writes the page.
-    fn conclude(&self, json: bool) -> Result<Exit, Failure> {
-        let page = self.dir.join(plimsoll_model::run::file::REPORT);
-        std::fs::write(&page, report::page(std::slice::from_ref(&self.dir))?)
-            .map_err(|e| Failure::error(format_args!("can't write {}: {e}", page.display())))?;
-        if json {
-            let mut document = serde_json::to_value(&self.record).map_err(Failure::error)?;
-            document["dir"] = self.dir.display().to_string().into();
-            let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
-            console::result(format_args!("{text}\n"))?;
-        } else {
-            let text = shown::render(&self.record, &presentation::options());
-            console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;
+    fn conclude(&self, screen: Screen) -> Result<Exit, Failure> {
+        let page = execution::write_page(&self.dir, &self.session.made)?;
+        match screen {
+            Screen::Json => {
+                let mut document = serde_json::to_value(&self.record).map_err(Failure::error)?;
+                document["dir"] = self.dir.display().to_string().into();
+                presentation::print_json(&document)?;
+            }
+            Screen::Tables => {
+                let text = shown::render(&self.record, &presentation::options());
+                console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;
+            }
+            Screen::Document => {}
         }
         Ok(self.exit())
     }

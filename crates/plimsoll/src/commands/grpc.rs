@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     load: LoadFlags,
 
     #[command(flatten)]
-    output: OutputFlags,
+    pub(crate) output: OutputFlags,
 }
 
 /// One call of a gRPC method, typed as flags.

@@ -10,6 +10,7 @@ use plimsoll_report::{json, lines, loadtest, s_time};
 
 use crate::arguments::Json;
 use crate::console;
+use crate::documents::Screen;
 use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
@@ -74,16 +75,12 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     }
     match runs.as_slice() {
         several @ [_, _, ..] if arguments.json.json => {
-            let documents: Vec<_> = several
-                .iter()
-                .map(|run| json::document(run, None))
-                .collect();
-            let text = serde_json::to_string_pretty(&documents).map_err(Failure::error)?;
-            console::result(format_args!("{text}\n"))?;
+            let documents = several.iter().map(|run| json::document(run, None));
+            presentation::print_json(&documents.collect::<Vec<_>>())?;
         }
         runs => {
             for run in runs {
-                presentation::show(run, arguments.json.json)?;
+                presentation::show(run, Screen::of(arguments.json.json))?;
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::arguments::Origins;
 use crate::climbing::{Climb, ClimbFlags};
 use crate::commands::grpc::GrpcFlags;
 use crate::console;
+use crate::documents::{Made, Screen};
 use crate::environment::Environment;
 use crate::execution::{self, Session};
 use crate::failure::{Exit, Failure};
@@ -44,7 +45,7 @@ pub(crate) struct Arguments {
     call: GrpcFlags,
 
     #[command(flatten)]
-    climb: ClimbFlags,
+    pub(crate) climb: ClimbFlags,
 
     #[command(flatten)]
     rows: RowFlags,
@@ -84,7 +85,12 @@ pub(crate) fn execute(
     let asked = flags.asked("ladder", ladder::fewest_rounds, summary);
     let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
     climb.run(session, |_, run, name| Slice::of(run, name))?;
-    conclude(&climb.record, &climb.dir, flags.json)
+    conclude(
+        &climb.record,
+        &climb.dir,
+        flags.documents.screen(),
+        &session.made,
+    )
 }
 
 /// The name, or nothing, and the URL of `NAME=URL`; `None`: it is no URL.
@@ -145,28 +151,36 @@ fn summary(record: &LadderRecord, round: usize, rounds: usize) -> String {
     )
 }
 
-fn conclude(record: &LadderRecord, dir: &Path, json: bool) -> Result<Exit, Failure> {
-    let page = execution::write_page(dir)?;
-    if json {
-        let mut document = serde_json::to_value(record).map_err(Failure::error)?;
-        document["gated"] = record
-            .gated()
-            .iter()
-            .map(|gated| {
-                json!({
-                    "gate": gated.gate,
-                    "rung": record.rungs[gated.rung].name,
-                    "passage": gated.passage,
-                    "allowed": gated.allowed,
+fn conclude(
+    record: &LadderRecord,
+    dir: &Path,
+    screen: Screen,
+    made: &Made,
+) -> Result<Exit, Failure> {
+    let page = execution::write_page(dir, made)?;
+    match screen {
+        Screen::Json => {
+            let mut document = serde_json::to_value(record).map_err(Failure::error)?;
+            document["gated"] = record
+                .gated()
+                .iter()
+                .map(|gated| {
+                    json!({
+                        "gate": gated.gate,
+                        "rung": record.rungs[gated.rung].name,
+                        "passage": gated.passage,
+                        "allowed": gated.allowed,
+                    })
                 })
-            })
-            .collect();
-        document["dir"] = dir.display().to_string().into();
-        let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
-        console::result(format_args!("{text}\n"))?;
-    } else {
-        let text = shown::render(record, &presentation::options());
-        console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;
+                .collect();
+            document["dir"] = dir.display().to_string().into();
+            presentation::print_json(&document)?;
+        }
+        Screen::Tables => {
+            let text = shown::render(record, &presentation::options());
+            console::result(format_args!("{text}\nThe report is {}\n", page.display()))?;
+        }
+        Screen::Document => {}
     }
     Ok(if record.interrupted {
         Exit::Interrupted

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::arguments::boolish;
+use crate::documents::{DocumentFlags, Made};
 use crate::failure::{Exit, Failure};
 use crate::shards;
 
@@ -26,12 +26,12 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_OUT", value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Print the run as JSON.
-    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish())]
-    json: bool,
+    #[command(flatten)]
+    pub(crate) documents: DocumentFlags,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, made: &Made) -> Result<Exit, Failure> {
     let (id, out) = (arguments.run_id.as_deref(), arguments.out.as_deref());
-    shards::merge(&arguments.rendezvous, id, out, arguments.json)
+    let screen = arguments.documents.screen();
+    shards::merge(&arguments.rendezvous, id, out, screen, made)
 }

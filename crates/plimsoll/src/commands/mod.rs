@@ -27,11 +27,13 @@ mod tls_flags;
 pub(crate) mod watch;
 
 use crate::arguments::{Chosen, Cli, Origins};
+use crate::documents::Made;
 use crate::environment::Environment;
 use crate::execution::Session;
 use crate::failure::{Exit, Failure};
 
-/// Does what was chosen.
+/// Does what was chosen, and writes the documents that were asked for, also of what was measured
+/// before an error.
 ///
 /// # Errors
 /// When the command could not do its work.
@@ -39,6 +41,30 @@ pub(crate) fn execute(
     cli: Cli,
     origins: &Origins,
     environment: &Environment,
+) -> Result<Exit, Failure> {
+    let documents = cli.command.documents().cloned();
+    let made = Made::default();
+    let Some(documents) = documents else {
+        return carry_out(cli, origins, environment, &made);
+    };
+    documents.check()?;
+    let ended = carry_out(cli, origins, environment, &made);
+    let delivered = documents.deliver(&made, environment);
+    match (ended, delivered) {
+        (Ok(exit), delivered) => delivered.map(|()| exit),
+        (Err(failure), Ok(())) => Err(failure),
+        (Err(failure), Err(other)) => {
+            other.show();
+            Err(failure)
+        }
+    }
+}
+
+fn carry_out(
+    cli: Cli,
+    origins: &Origins,
+    environment: &Environment,
+    made: &Made,
 ) -> Result<Exit, Failure> {
     let session = || {
         let variables: Vec<&str> = origins.variables().collect();
@@ -53,6 +79,7 @@ pub(crate) fn execute(
             cli.progress.style(cli.quiet, logging)?,
             cli.verbose,
             cli.trace,
+            made.clone(),
         )
     };
     match cli.command {
@@ -73,7 +100,7 @@ pub(crate) fn execute(
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
-        Chosen::Merge(arguments) => merge::execute(&arguments),
+        Chosen::Merge(arguments) => merge::execute(&arguments, made),
         Chosen::Watch(arguments) => watch::execute(&arguments, &session()?),
         Chosen::Serve(arguments) => serve::execute(arguments, environment),
         Chosen::Relay(arguments) => relay::execute(&arguments, environment),

@@ -93,7 +93,7 @@ pub(crate) struct Arguments {
     load: LoadFlags,
 
     #[command(flatten)]
-    output: OutputFlags,
+    pub(crate) output: OutputFlags,
 }
 
 pub(crate) fn execute(

@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     shards: ShardFlags,
 
     #[command(flatten)]
-    output: OutputFlags,
+    pub(crate) output: OutputFlags,
 }
 
 pub(crate) fn execute(

@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
     load: LoadFlags,
 
     #[command(flatten)]
-    output: OutputFlags,
+    pub(crate) output: OutputFlags,
 }
 
 /// One bound of `--goodput`.

@@ -14,6 +14,7 @@ use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
 use crate::arguments::{Json, Origins, boolish};
 use crate::console;
 use crate::descriptors;
+use crate::documents::DocumentFlags;
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags, Session};
 use crate::failure::{Exit, Failure};
@@ -237,6 +238,16 @@ struct RunArguments {
 
     #[command(flatten)]
     output: OutputFlags,
+}
+
+impl Arguments {
+    /// Of a load, where the command puts one.
+    pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
+        match &self.action {
+            Action::Run(arguments) => Some(arguments.output.documents()),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) fn execute(

@@ -7,16 +7,15 @@ use clap::Args;
 use plimsoll_engine::tls::limits;
 use plimsoll_model::ladder::{LadderRecord, Slice, Volume};
 use plimsoll_model::plan::{CallPlan, ChainCheck, Group, Plan, Suite, Trust};
-use plimsoll_model::run::file;
 use plimsoll_model::spec::Spec;
 use plimsoll_report::sweep as shown;
 
 use crate::arguments::Origins;
 use crate::climbing::{Asked, Climb, ClimbFlags};
-use crate::commands::report;
 use crate::console;
+use crate::documents::{Made, Screen};
 use crate::environment::Environment;
-use crate::execution::Session;
+use crate::execution::{self, Session};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
@@ -45,7 +44,7 @@ pub(crate) struct Arguments {
     plan: PathBuf,
 
     #[command(flatten)]
-    climb: ClimbFlags,
+    pub(crate) climb: ClimbFlags,
 }
 
 pub(crate) fn execute(
@@ -61,7 +60,14 @@ pub(crate) fn execute(
         text: &text,
     };
     let asked = flags.asked("sweep", |_| 1, round_told);
-    measure(&spec, &asked, environment, &source, session, flags.json)
+    measure(
+        &spec,
+        &asked,
+        environment,
+        &source,
+        session,
+        flags.documents.screen(),
+    )
 }
 
 /// That a round is over.
@@ -79,7 +85,7 @@ pub(crate) fn measure(
     environment: &Environment,
     source: &Source<'_>,
     session: &Session,
-    json: bool,
+    screen: Screen,
 ) -> Result<Exit, Failure> {
     if spec.call.fetch.is_none() {
         return Err(Failure::usage(
@@ -100,7 +106,7 @@ pub(crate) fn measure(
     });
     // What was measured is shown even where it ended in an error.
     if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
-        show(&climb.record, &climb.dir, json)?;
+        show(&climb.record, &climb.dir, screen, &session.made)?;
     }
     measured?;
     Ok(match climb.record.interrupted {
@@ -142,30 +148,31 @@ fn verified(plan: &Plan) -> f64 {
     }
 }
 
-fn show(record: &LadderRecord, dir: &Path, json: bool) -> Result<(), Failure> {
+fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {
     let mut document = shown::document(record);
     let pretty = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
-    let files = [
-        (CSV, shown::csv(record)),
-        (JSON, pretty + "\n"),
-        (file::REPORT, report::page(&[dir.to_owned()])?),
-    ];
+    let files = [(CSV, shown::csv(record)), (JSON, pretty + "\n")];
     for (name, text) in files {
         let path = dir.join(name);
         std::fs::write(&path, text)
             .map_err(|e| Failure::error(format_args!("can't write {}: {e}", path.display())))?;
     }
-    if json {
-        document["dir"] = dir.display().to_string().into();
-        let text = serde_json::to_string_pretty(&document).map_err(Failure::error)?;
-        return console::result(format_args!("{text}\n"));
+    execution::write_page(dir, made)?;
+    match screen {
+        Screen::Json => {
+            document["dir"] = dir.display().to_string().into();
+            presentation::print_json(&document)
+        }
+        Screen::Tables => {
+            let text = shown::render(record, &presentation::options());
+            let csv = dir.join(CSV);
+            console::result(format_args!(
+                "{text}\nThe table for programs is {}\n",
+                csv.display()
+            ))
+        }
+        Screen::Document => Ok(()),
     }
-    let text = shown::render(record, &presentation::options());
-    let csv = dir.join(CSV);
-    console::result(format_args!(
-        "{text}\nThe table for programs is {}\n",
-        csv.display()
-    ))
 }
 
 /// A sweep in which nothing succeeded is an error, whatever its objectives.

@@ -15,6 +15,7 @@ use super::merging::Merging;
 use super::objects::{self, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_json, to_json};
 use super::store::{Answer, Ask, Store};
 use crate::console;
+use crate::documents::{Made, Screen};
 use crate::execution::{self, Session};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
@@ -171,7 +172,8 @@ pub(crate) fn merge(
     url: &str,
     id: Option<&str>,
     out: Option<&Path>,
-    json: bool,
+    screen: Screen,
+    made: &Made,
 ) -> Result<Exit, Failure> {
     let mut reading = Reading::open(url, id)?;
     reading.look_for_orders()?;
@@ -226,7 +228,7 @@ pub(crate) fn merge(
         writer.negotiated(tls);
     }
     let run = writer.finish(ending).map_err(|e| unkept(&e.error))?;
-    execution::conclude(&run, &dir, json)
+    execution::conclude(&run, &dir, screen, made)
 }
 
 /// Shows a run while it goes on, until it has ended. `stop`: it is to end.

@@ -38,7 +38,7 @@ pub(crate) const SCORE: [&str; 4] = [
 pub(crate) const ORDER: [&str; 4] = ["-m", "orders.OrderService/Submit", "-d", r#"{"price": 5}"#];
 
 /// No command of these tests takes longer.
-const LONGEST: Duration = Duration::from_secs(90);
+pub(crate) const LONGEST: Duration = Duration::from_secs(90);
 
 /// A folder to work in. The variables of whoever runs the tests are not seen there.
 pub(crate) struct Place(TempDir);

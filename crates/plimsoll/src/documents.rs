@@ -1,0 +1,360 @@
+//! What a command leaves for other programs: JUnit XML, Markdown, an HTML page, JSON. The same flags
+//! for every command that measures, which writes them when it ends, and for `report`, which writes them
+//! from run directories later. In a job of GitHub Actions the Markdown is the job's summary, too.
+//!
+//! All of them are made from run directories: a document says what `report` would say.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use plimsoll_model::input;
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::run::{Run, RunError};
+use plimsoll_model::search::SearchRecord;
+use plimsoll_report::html::{self, View};
+use plimsoll_report::{json, junit, markdown, sweep};
+use serde_json::Value;
+
+use crate::arguments::boolish;
+use crate::console;
+use crate::environment::Environment;
+use crate::failure::{Failure, chain};
+
+/// Where a job's summary goes in GitHub Actions: a Markdown file to append to.
+const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
+
+/// Documents for other programs.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct DocumentFlags {
+    /// Print the result as JSON.
+    #[arg(long, env = "PLIMSOLL_JSON", value_parser = boolish(), help_heading = "Output")]
+    json: bool,
+
+    /// Write objectives, gates and validity as JUnit XML ("-": stdout).
+    #[arg(
+        long,
+        env = "PLIMSOLL_JUNIT",
+        value_name = "FILE",
+        help_heading = "Output"
+    )]
+    junit: Option<PathBuf>,
+
+    /// Write a summary in Markdown ("-": stdout).
+    #[arg(
+        long,
+        env = "PLIMSOLL_MARKDOWN",
+        value_name = "FILE",
+        help_heading = "Output"
+    )]
+    markdown: Option<PathBuf>,
+
+    /// Write a page in HTML ("-": stdout). It needs no network.
+    #[arg(
+        long,
+        env = "PLIMSOLL_HTML",
+        value_name = "FILE",
+        help_heading = "Output"
+    )]
+    html: Option<PathBuf>,
+}
+
+/// What has stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Screen {
+    /// Tables for a person.
+    Tables,
+    Json,
+    /// One of the other documents.
+    Document,
+}
+
+impl Screen {
+    pub(crate) fn of(json: bool) -> Screen {
+        match json {
+            true => Screen::Json,
+            false => Screen::Tables,
+        }
+    }
+}
+
+/// The directories that a command has made: those of runs, lanes, searches and ladders, not those of
+/// the runs that a search or a ladder consists of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Made(Arc<Mutex<Vec<PathBuf>>>);
+
+impl Made {
+    pub(crate) fn add(&self, dir: &Path) {
+        let mut dirs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        dirs.push(dir.to_owned());
+    }
+
+    fn dirs(&self) -> Vec<PathBuf> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl DocumentFlags {
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    pub(crate) fn screen(&self) -> Screen {
+        match self.files().any(|(_, file)| is_stdout(file)) {
+            true => Screen::Document,
+            false => Screen::of(self.json),
+        }
+    }
+
+    /// The flags that name a file, with it.
+    fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let all = [
+            ("--junit", &self.junit),
+            ("--markdown", &self.markdown),
+            ("--html", &self.html),
+        ];
+        all.into_iter()
+            .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+    }
+
+    /// # Errors
+    /// Where two documents would be mixed on stdout, or a file can't be made where it is to be: said
+    /// before a load, not after it.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let json = self.json.then(|| "--json".to_owned());
+        let files = self.files().filter(|(_, file)| is_stdout(file));
+        let files = files.map(|(flag, _)| format!("{flag} -"));
+        let to_stdout: Vec<String> = json.into_iter().chain(files).collect();
+        if let [first, second, ..] = &to_stdout[..] {
+            return Err(Failure::usage(
+                format_args!("{first} and {second} both write to stdout"),
+                "write one of them to a file, such as --junit junit.xml",
+            ));
+        }
+        for (flag, file) in self.files().filter(|(_, file)| !is_stdout(file)) {
+            let folder = file.parent().filter(|p| !p.as_os_str().is_empty());
+            if folder.is_some_and(|folder| !folder.is_dir()) {
+                return Err(Failure::usage(
+                    format_args!("{flag}: there is no folder for {}", file.display()),
+                    "make the folder first, or give another file",
+                ));
+            }
+            if file.is_dir() {
+                return Err(Failure::usage(
+                    format_args!("{flag}: {} is a folder", file.display()),
+                    "give the file to write",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was asked for of `dirs`, which hold `contents`, besides JSON. True: something was.
+    ///
+    /// # Errors
+    /// When a directory can't be read, or a file not be written.
+    pub(crate) fn write(&self, contents: &Contents, dirs: &[PathBuf]) -> Result<bool, Failure> {
+        for (flag, file) in self.files() {
+            let text = match flag {
+                "--junit" => contents.junit(),
+                "--markdown" => contents.markdown(),
+                _ => page(dirs)?,
+            };
+            write_text(flag, file, text)?;
+        }
+        Ok(self.files().next().is_some())
+    }
+
+    /// Writes the documents of what a command has made, and the summary of the job that it is part of.
+    ///
+    /// # Errors
+    /// As [`DocumentFlags::write`].
+    pub(crate) fn deliver(&self, made: &Made, environment: &Environment) -> Result<(), Failure> {
+        let dirs = expanded(&made.dirs())?;
+        let summary = environment.get(JOB_SUMMARY).map(|found| found.value);
+        let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
+        if dirs.is_empty() || summary.is_none() && self.files().next().is_none() {
+            return Ok(());
+        }
+        let contents = Contents::of(&dirs)?;
+        self.write(&contents, &dirs)?;
+        // The load is over and measured: that the job's page lacks it is no reason to fail.
+        if let Some(file) = summary
+            && let Err(e) = append(Path::new(&file), &contents.markdown())
+        {
+            console::tell(format_args!("{JOB_SUMMARY}: can't append to {file}: {e}"));
+        }
+        Ok(())
+    }
+}
+
+/// Other steps' text may be there.
+fn append(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+    // The blank line ends a paragraph or a table before it.
+    file.write_all(format!("\n{text}\n").as_bytes())
+}
+
+fn is_stdout(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// The directories, with those of its lanes in place of one that holds lanes.
+///
+/// # Errors
+/// When the record of lanes can't be read.
+pub(crate) fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut all = Vec::new();
+    for dir in dirs {
+        match LanesRecord::is_in(dir) {
+            true => {
+                let record = LanesRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+                all.extend(record.runs(dir));
+            }
+            false => all.push(dir.clone()),
+        }
+    }
+    Ok(all)
+}
+
+/// What the directories hold.
+pub(crate) enum Contents {
+    Runs(Vec<Run>),
+    Search(SearchRecord),
+    Ladder(LadderRecord),
+}
+
+impl Contents {
+    /// What `dirs` hold, none of which has lanes ([`expanded`]).
+    ///
+    /// # Errors
+    /// When one can't be read, or kinds are mixed.
+    pub(crate) fn of(dirs: &[PathBuf]) -> Result<Contents, Failure> {
+        if let [dir] = dirs {
+            if SearchRecord::is_in(dir) {
+                let record = SearchRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+                return Ok(Contents::Search(record));
+            }
+            if LadderRecord::is_in(dir) {
+                let record = LadderRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
+                return Ok(Contents::Ladder(record));
+            }
+        }
+        check_kinds(dirs)?;
+        let runs = dirs.iter().map(|dir| load(dir));
+        Ok(Contents::Runs(runs.collect::<Result<Vec<Run>, Failure>>()?))
+    }
+
+    fn junit(&self) -> String {
+        match self {
+            Contents::Runs(runs) => junit::render(runs),
+            Contents::Search(record) => junit::search(record),
+            Contents::Ladder(record) => junit::ladder(record),
+        }
+    }
+
+    fn markdown(&self) -> String {
+        match self {
+            Contents::Runs(runs) => markdown::render(runs),
+            Contents::Search(record) => markdown::search(record),
+            Contents::Ladder(record) => markdown::ladder(record),
+        }
+    }
+
+    /// As JSON: a search and a ladder as they are kept, of several runs a list.
+    pub(crate) fn json(&self, overhead_over: Option<Duration>) -> Result<Value, Failure> {
+        match self {
+            Contents::Search(record) => serde_json::to_value(record).map_err(Failure::error),
+            Contents::Ladder(record) if record.limits.is_some() => Ok(sweep::document(record)),
+            Contents::Ladder(record) => serde_json::to_value(record).map_err(Failure::error),
+            Contents::Runs(runs) => {
+                let mut documents: Vec<Value> = runs
+                    .iter()
+                    .map(|run| json::document(run, overhead_over))
+                    .collect();
+                Ok(match documents.len() {
+                    1 => documents.remove(0),
+                    _ => Value::from(documents),
+                })
+            }
+        }
+    }
+}
+
+/// # Errors
+/// Where a search or a ladder stands among others.
+fn check_kinds(dirs: &[PathBuf]) -> Result<(), Failure> {
+    let other = dirs
+        .iter()
+        .find(|dir| SearchRecord::is_in(dir) || LadderRecord::is_in(dir));
+    match other {
+        None => Ok(()),
+        Some(dir) => Err(Failure::usage(
+            format_args!("{} is not a single run", dir.display()),
+            "a report is of one search, one ladder, or runs: give it alone, or run directories only",
+        )),
+    }
+}
+
+/// Writes what `flag` asked for.
+///
+/// # Errors
+/// When the file can't be written.
+pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Failure> {
+    if file == Path::new("-") {
+        return console::result(text);
+    }
+    std::fs::write(file, text)
+        .map_err(|e| Failure::error(format_args!("{flag}: can't write {}: {e}", file.display())))?;
+    console::tell(format_args!("written to {}", file.display()));
+    Ok(())
+}
+
+/// The HTML report of runs laid over each other, of one search, or of one ladder.
+///
+/// # Errors
+/// When a directory can't be read, or kinds are mixed.
+pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
+    let unreadable = |e: RunError| Failure::error(chain(&e));
+    let dirs = &expanded(dirs)?[..];
+    if let [dir] = dirs {
+        let plan = || {
+            input::file_to_string(&dir.join(plimsoll_model::run::file::PLAN)).unwrap_or_default()
+        };
+        if SearchRecord::is_in(dir) {
+            let record = SearchRecord::load(dir).map_err(unreadable)?;
+            return Ok(html::search(&record, &plan()));
+        }
+        if LadderRecord::is_in(dir) {
+            let record = LadderRecord::load(dir).map_err(unreadable)?;
+            return Ok(html::ladder(&record, &plan()));
+        }
+    }
+    check_kinds(dirs)?;
+    let views = dirs
+        .iter()
+        .map(|dir| View::of(load(dir)?).map_err(unreadable))
+        .collect::<Result<Vec<View>, Failure>>()?;
+    Ok(html::runs(&views))
+}
+
+/// Reads a run directory.
+///
+/// # Errors
+/// When it is none, or can't be read.
+pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
+    if dir.is_file() {
+        return Err(Failure::error_with_help(
+            format_args!("{} is a file, and a run is a directory", dir.display()),
+            "give the directory that a run printed; results exported or made by other tools are read with `plimsoll import FILE --out DIR`",
+        ));
+    }
+    Run::load(dir).map_err(|e| Failure::error(chain(&e)))
+}

@@ -1,0 +1,157 @@
+//! What commands that measure leave for other programs: JUnit, Markdown, HTML and JSON, and the summary of
+//! a job. They are what `report` makes of the directory; a machine that was too slow changes their content
+//! and the exit code, and nothing here.
+
+mod support;
+
+use std::fs;
+
+use support::{LONGEST, Place, SCORE, output, text, told};
+
+const DOCUMENTS: [&str; 6] = [
+    "--junit",
+    "junit.xml",
+    "--markdown",
+    "summary.md",
+    "--html",
+    "page.html",
+];
+
+/// Runs a command that leaves its documents, and compares them with those of its directory.
+#[track_caller]
+fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
+    let arguments = [arguments, &["--out", directory, "-q"], &DOCUMENTS].concat();
+    let output = place.run(&arguments);
+    assert!(
+        matches!(output.status.code(), Some(0 | 90 | 99)),
+        "{arguments:?}: {}",
+        told(&output)
+    );
+    assert!(!output.stdout.is_empty(), "{arguments:?}: the tables are shown");
+    is_of(place, &[directory]);
+}
+
+/// The documents that are there are those of these directories.
+#[track_caller]
+fn is_of(place: &Place, directories: &[&str]) {
+    for pair in DOCUMENTS.chunks(2) {
+        let again = [&["report"], directories, &[pair[0], "-"]].concat();
+        assert_eq!(place.expect(0, &again), place.read(pair[1]), "{again:?}");
+        fs::remove_file(place.path(pair[1])).expect("a file");
+    }
+}
+
+#[test]
+fn every_command_that_measures_leaves_documents() {
+    let place = Place::new();
+    let score = place.serve(&["score", "--delay", "0s"]);
+    let files = place.serve(&["files"]);
+    let url = score.plaintext();
+    let load = ["--rate", "100/s", "--duration", "500ms"];
+    let quick = [&["grpc", &url], &SCORE[..], &load].concat();
+    leaves_documents(&place, "quick", &quick);
+
+    fs::copy(place.path("quick/plan.toml"), place.path("plan.toml")).expect("a plan");
+    leaves_documents(&place, "plan", &["run", "plan.toml"]);
+    let objective = ["--objective", "errors < 50%"];
+    let trials = ["--trial", "200ms", "--trials", "1", "--budget", "2s"];
+    let search = [&["find", "plan.toml"], &objective[..], &trials].concat();
+    leaves_documents(&place, "search", &search);
+    let (old, new) = (format!("old={url}"), format!("new={url}"));
+    let beside = ["--duration", "1s", "--parts", "none", "--rate", "100/s"];
+    let ladder = [&["ladder", &old, &new], &SCORE[..], &beside].concat();
+    leaves_documents(&place, "ladder", &ladder);
+    let gate = ["--fail-if", "p50 +900%", "--budget", "2s"];
+    let live = [
+        &["compare", "--live", &old, &new],
+        &SCORE[..],
+        &["--parts", "none", "--rate", "100/s"],
+        &gate,
+    ]
+    .concat();
+    leaves_documents(&place, "live", &live);
+    let junit = place.expect(0, &["report", "live", "--junit", "-"]);
+    assert!(junit.contains("new: p50 +900%"), "{junit}");
+
+    let file = format!("http://127.0.0.1:{}/bytes/1KiB", files.port);
+    let fetch = ["fetch", &file, "--duration", "300ms", "--clients", "1"];
+    leaves_documents(&place, "fetch", &fetch);
+
+    // Several plans have one document, of all of their runs.
+    let several = ["run", "plan.toml", "plan.toml", "--name", "twice", "-q"];
+    place.expect(0, &[&several[..], &DOCUMENTS].concat());
+    let runs = fs::read_dir(place.path("runs")).expect("runs");
+    let mut runs: Vec<String> = runs
+        .map(|run| format!("runs/{}", text(run.expect("a run").file_name().as_encoded_bytes())))
+        .collect();
+    runs.sort_by_key(|run| (run.len(), run.clone()));
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    let runs: Vec<&str> = runs.iter().map(String::as_str).collect();
+    is_of(&place, &runs);
+}
+
+/// As in a job of GitHub Actions, where steps before this one have written something.
+#[test]
+fn the_summary_of_a_job_has_what_was_measured() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    let url = server.plaintext();
+    fs::write(place.path("summary.md"), "a step before\n").expect("written");
+    let arguments = [
+        &["grpc", &url],
+        &SCORE[..],
+        &["--rate", "100/s", "--duration", "300ms", "--out", "run", "--json"],
+    ]
+    .concat();
+    let mut command = place.command(&arguments);
+    command.env("GITHUB_STEP_SUMMARY", place.path("summary.md"));
+    let output = output(&mut command, LONGEST);
+    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
+    assert_eq!(json["total"]["due"], 30);
+    let markdown = place.expect(0, &["report", "run", "--markdown", "-"]);
+    assert_eq!(
+        place.read("summary.md"),
+        format!("a step before\n\n{markdown}\n")
+    );
+}
+
+/// A target that can't be reached fails the job with a document that says why.
+#[test]
+fn what_never_began_has_its_documents_too() {
+    let place = Place::new();
+    let arguments = [
+        &["grpc", "grpc://127.0.0.1:1"],
+        &SCORE[..],
+        &["--rate", "100/s", "--duration", "300ms", "--out", "run"],
+        &DOCUMENTS,
+    ]
+    .concat();
+    let output = place.run(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    let junit = place.read("junit.xml");
+    assert!(junit.contains("errors=\"1\"") && junit.contains("CONNECT_REFUSED"), "{junit}");
+    is_of(&place, &["run"]);
+}
+
+#[test]
+fn one_document_has_stdout_and_what_can_not_be_written_is_said_before_the_load() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    let url = server.plaintext();
+    let load = ["--rate", "100/s", "--duration", "300ms", "--out", "run"];
+    let quick = [&["grpc", &url], &SCORE[..], &load].concat();
+    for (wrong, why) in [
+        (&["--json", "--junit", "-"][..], "--json and --junit - both write to stdout"),
+        (&["--html", "-", "--markdown", "-"], "--markdown - and --html - both write to stdout"),
+        (&["--junit", "none/junit.xml"], "--junit: there is no folder for none/junit.xml"),
+        (&["--html", "."], "--html: . is a folder"),
+    ] {
+        let output = place.run(&[&quick[..], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
+        assert!(told(&output).contains(why), "{}", told(&output));
+        assert!(!place.path("run").exists(), "{wrong:?}");
+    }
+    let markdown = place.expect(0, &[&quick[..], &["--markdown", "-"]].concat());
+    assert_eq!(markdown, place.expect(0, &["report", "run", "--markdown", "-"]));
+}
