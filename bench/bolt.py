@@ -30,7 +30,7 @@ def check(measured, folder, name):
 def ours(server, name, args, folder):
     load = {
         "saturated": ["-c", 16, "--clients", 512, "-n", args.calls],
-        "2000/s": ["-c", 200, "--rate", "2000/s", "-d", f"{args.seconds}s"],
+        "2000/s": ["-c", 200, "--rate", "2000/s", "-z", f"{args.seconds}s"],
     }[name]
     measured = bench.measure([bench.plimsoll(), "bolt", f"sofa://{server.address}", *load, *args.flags, "--out", folder, "-q"])
     return measured.cpu / check(measured, folder, name) * 1e6

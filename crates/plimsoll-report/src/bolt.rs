@@ -54,6 +54,10 @@ pub fn render(run: &Run) -> Option<String> {
     );
     let _ = writeln!(
         out,
+        "times below are service times, from the actual send; response times, from when each call was due, stand above"
+    );
+    let _ = writeln!(
+        out,
         "{:<18}{:>11}{:>11}{:>11}{:>11}{:>9}",
         "", "min", "max", "mean", "sd", "+/- sd"
     );

@@ -169,7 +169,10 @@ fn junit_of_a_ladder_has_its_gates_and_its_resolution() {
     assert_eq!(unresolved.conclusion(), Some(Conclusion::Invalid));
     let xml = junit::ladder(&unresolved);
     assert_eq!(against_schema(&xml), Ok(()), "{xml}");
-    assert!(xml.contains("<error type=\"error\" message=\"NOT RESOLVED"), "{xml}");
+    assert!(
+        xml.contains("<error type=\"error\" message=\"NOT RESOLVED"),
+        "{xml}"
+    );
 }
 
 #[test]

@@ -19,8 +19,11 @@ use crate::console;
 use crate::documents::DocumentFlags;
 use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
+use crate::help;
 use crate::logging::Format;
 use crate::progress::Wish;
+use crate::variables;
+use crate::words;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
 #[derive(Debug, Parser)]
@@ -34,8 +37,7 @@ use crate::progress::Wish;
     after_help = environment::HELP,
     subcommand_required = true,
     arg_required_else_help = true,
-    propagate_version = true,
-    disable_help_subcommand = true
+    propagate_version = true
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -209,19 +211,28 @@ pub(crate) fn parse(
     typed: impl IntoIterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<(Cli, Origins), Exit> {
+    let told = |failure: Failure| {
+        failure.show();
+        failure.exit()
+    };
+    let typed = words::ours(typed.into_iter().collect()).map_err(told)?;
     let mut stand_ins = BTreeMap::new();
     let mut command = with_stand_ins(Cli::command(), "", environment, &mut stand_ins);
-    let typed = typed.into_iter().collect();
-    let parsed = command
-        .try_get_matches_from_mut(live(typed))
-        .and_then(|matches| {
-            check_places(&matches)?;
-            let cli = Cli::from_arg_matches(&matches)?;
-            Ok((cli, origins(&command, &matches, &stand_ins)))
-        });
+    let own = |word: &&OsString| *word != "--";
+    if typed.iter().take_while(own).any(|word| word == "-h") {
+        command = help::short(command);
+    }
+    let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
+        check_places(&matches)?;
+        let cli = Cli::from_arg_matches(&matches)?;
+        Ok((cli, origins(&command, &matches, &stand_ins)))
+    });
+    if parsed.is_ok() {
+        variables::check(&command, environment).map_err(told)?;
+    }
     parsed.map_err(|error| {
         let _ = error.print();
-        if let Some(variable) = blamed_variable(&error, &stand_ins) {
+        if let Some(variable) = blamed_variable(&error, &stand_ins, environment) {
             console::tell(format_args!(
                 "note: the value is that of {variable} in the environment"
             ));
@@ -232,16 +243,6 @@ pub(crate) fn parse(
             Exit::Done
         }
     })
-}
-
-/// `compare --live` is the ladder of two services: the same words, and the same flags.
-fn live(mut words: Vec<OsString>) -> Vec<OsString> {
-    let is_live = |word: &OsString| word == "--live";
-    if words.get(1).is_some_and(|word| word == "compare") && words.iter().any(is_live) {
-        words.retain(|word| !is_live(word));
-        words[1] = "ladder".into();
-    }
-    words
 }
 
 /// A flag typed before a command's own command would mean nothing to it.
@@ -342,7 +343,11 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Ori
 }
 
 /// The variable behind an invalid value that nobody typed.
-fn blamed_variable(error: &clap::Error, stand_ins: &StandIns) -> Option<String> {
+fn blamed_variable(
+    error: &clap::Error,
+    stand_ins: &StandIns,
+    environment: &Environment,
+) -> Option<String> {
     let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {
         return None;
     };
@@ -354,7 +359,13 @@ fn blamed_variable(error: &clap::Error, stand_ins: &StandIns) -> Option<String> 
     }
     match stand_ins.get(&id) {
         Some((_, variable)) => Some(variable.clone()),
-        None => Some(format!("PLIMSOLL_{}", id.to_uppercase())),
+        None => {
+            // A short flag may have been typed.
+            let variable = format!("PLIMSOLL_{}", id.to_uppercase());
+            let value = environment.get(&variable)?.value;
+            let wrong = error.get(ContextKind::InvalidValue)?;
+            (*wrong == ContextValue::String(value)).then_some(variable)
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod stand;
 mod turning;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ use crate::environment::Environment;
 use crate::execution::{self, Session, cannot_keep};
 use crate::failure::Failure;
 use crate::planning;
+use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::Series;
 
@@ -93,15 +95,28 @@ pub(crate) struct Climb {
     stand: Stand,
 }
 
-impl Climb {
+/// What a climb is going to do, before anything is made ready for it.
+pub(crate) struct Outline {
+    spec: Spec,
+    name: String,
+    kind: String,
+    rungs: Vec<RungSpec>,
+    turning: Option<Turning>,
+    parts: Vec<Part>,
+    /// Of a slice, or of a stretch of turns.
+    length: Duration,
+    rounds: usize,
+    gates: Vec<Gate>,
+}
+
+impl Outline {
     /// # Errors
-    /// Where the plan is wrong, its directory can't be made, or a server does not start.
-    pub(crate) fn prepare(
+    /// Where the plan is wrong.
+    pub(crate) fn of(
         spec: &Spec,
         asked: &Asked<'_>,
-        environment: &Environment,
         source: &Source<'_>,
-    ) -> Result<Climb, Failure> {
+    ) -> Result<Outline, Failure> {
         let mut spec = spec.clone();
         if let Some(resolution) = take_resolution(&mut spec) {
             spec.ladder.get_or_insert_default().resolution = Some(resolution);
@@ -133,8 +148,122 @@ impl Climb {
         spec.load
             .warmup
             .get_or_insert(Period((length / 4).min(LONGEST_WARMUP)));
-        let mut rungs = listed(&spec)?;
+        let rungs = listed(&spec)?;
         let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
+        let rounds = asked
+            .rounds
+            .or(options.rounds)
+            .map_or_else(|| (asked.default_rounds)(rungs.len()), |n| n as usize);
+        Ok(Outline {
+            spec,
+            name,
+            kind: asked.kind.to_owned(),
+            rungs,
+            turning,
+            parts,
+            length,
+            rounds,
+            gates,
+        })
+    }
+
+    /// Shows it in place of carrying it out.
+    ///
+    /// # Errors
+    /// When stdout can't be written.
+    pub(crate) fn show(&self, as_json: bool) -> Result<(), Failure> {
+        presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), as_json)
+    }
+
+    /// Metrics whose intervals hold together.
+    fn metrics(&self) -> usize {
+        let parts = self.parts.iter().map(|part| part.metrics().len());
+        turns::METRICS.len() + parts.sum::<usize>()
+    }
+}
+
+/// In sentences: what is measured, in which order, and how long that takes.
+impl fmt::Display for Outline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.rungs.iter().map(|r| r.name.as_str()).collect();
+        let n = names.len();
+        writeln!(f, "a {} of {n}: {}", self.kind, names.join("; "))?;
+        let warmup = self.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+        let one = warmup + self.length;
+        let mut all = match self.turning {
+            Some(turning) => {
+                write!(
+                    f,
+                    "in turns of {} calls for {}",
+                    turning.calls,
+                    Period(self.length)
+                )?;
+                if turning.stretches > 1 {
+                    let most = self.length * turning.stretches;
+                    write!(
+                        f,
+                        ", and again until it is known, for {} at most",
+                        Period(most)
+                    )?;
+                }
+                writeln!(f, ", after a warm-up of {}", Period(warmup))?;
+                one * turning.stretches
+            }
+            None => {
+                writeln!(
+                    f,
+                    "{} rounds of slices of {}, each after a warm-up of {}",
+                    self.rounds,
+                    Period(self.length),
+                    Period(warmup)
+                )?;
+                one * (n * self.rounds) as u32
+            }
+        };
+        for part in &self.parts {
+            let rounds = parts::rounds_of(n, self.metrics());
+            writeln!(
+                f,
+                "{}: {rounds} rounds of slices of {}",
+                part.words(),
+                Period(parts::SLICE)
+            )?;
+            all += parts::SLICE * (n * rounds) as u32;
+        }
+        for gate in &self.gates {
+            writeln!(f, "fails if {gate} is exceeded")?;
+        }
+        write!(
+            f,
+            "{} of load at most, and what starting and connecting take",
+            Period(Duration::from_secs(all.as_secs_f64().ceil() as u64))
+        )
+    }
+}
+
+impl Climb {
+    /// # Errors
+    /// Where the plan is wrong, its directory can't be made, or a server does not start.
+    pub(crate) fn prepare(
+        spec: &Spec,
+        asked: &Asked<'_>,
+        environment: &Environment,
+        source: &Source<'_>,
+    ) -> Result<Climb, Failure> {
+        let outline = Outline::of(spec, asked, source)?;
+        let metrics = outline.metrics();
+        let Outline {
+            spec,
+            name,
+            mut rungs,
+            turning,
+            parts,
+            length,
+            rounds,
+            gates,
+            ..
+        } = outline;
+        let options = spec.ladder.clone().unwrap_or_default();
         let dir = match asked.out {
             Some(dir) => dir.to_owned(),
             None => execution::default_dir(&format!("{name} {}", asked.kind)),
@@ -159,16 +288,10 @@ impl Climb {
             .iter()
             .map(|rung| planning::plan(&rung.spec, environment, source))
             .collect::<Result<Vec<Plan>, Failure>>()?;
-        let metrics =
-            turns::METRICS.len() + parts.iter().map(|part| part.metrics().len()).sum::<usize>();
         let parts = parts
             .into_iter()
             .map(|part| parts::rounds(part, metrics, &rungs, environment, source))
             .collect::<Result<Vec<Rounds>, Failure>>()?;
-        let rounds = asked
-            .rounds
-            .or(options.rounds)
-            .map_or_else(|| (asked.default_rounds)(rungs.len()), |n| n as usize);
         let record = LadderRecord {
             schema_version: SCHEMA_VERSION,
             name,

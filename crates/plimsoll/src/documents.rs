@@ -88,7 +88,9 @@ impl Screen {
 pub(crate) struct Made(Arc<Mutex<Vec<PathBuf>>>);
 
 impl Made {
+    /// Where it is one of `runs/`, it is the latest there from now on.
     pub(crate) fn add(&self, dir: &Path) {
+        note_latest(dir);
         let mut dirs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         dirs.push(dir.to_owned());
     }
@@ -99,6 +101,36 @@ impl Made {
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
+}
+
+/// The file in `runs/` that holds the name of the directory that was made last: a file, and not a link,
+/// because links do not survive every copy, archive and upload.
+const LATEST: &str = "LATEST";
+
+/// Whoever can't write there has been told so with the directory itself.
+fn note_latest(dir: &Path) {
+    let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return;
+    };
+    if folder.file_name().is_some_and(|name| name == "runs") {
+        let mut line = name.to_owned();
+        line.push("\n");
+        let _ = std::fs::write(folder.join(LATEST), line.as_encoded_bytes());
+    }
+}
+
+/// The directory that was typed, or that `LATEST` or `runs/LATEST` names.
+pub(crate) fn named(typed: &Path) -> PathBuf {
+    if typed.file_name().is_none_or(|name| name != LATEST) {
+        return typed.to_owned();
+    }
+    let short = (typed == Path::new(LATEST)).then(|| Path::new("runs").join(LATEST));
+    let files = std::iter::once(typed.to_owned()).chain(short);
+    let mut names = files.filter_map(|file| {
+        let name = input::file_to_string(&file).ok()?;
+        Some(file.with_file_name(name.trim()))
+    });
+    names.next().unwrap_or_else(|| typed.to_owned())
 }
 
 impl DocumentFlags {
@@ -212,7 +244,7 @@ fn is_stdout(file: &Path) -> bool {
 /// When the record of lanes can't be read.
 pub(crate) fn expanded(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut all = Vec::new();
-    for dir in dirs {
+    for dir in &dirs.iter().map(|dir| named(dir)).collect::<Vec<_>>() {
         match LanesRecord::is_in(dir) {
             true => {
                 let record = LanesRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;
@@ -350,6 +382,7 @@ pub(crate) fn page(dirs: &[PathBuf]) -> Result<String, Failure> {
 /// # Errors
 /// When it is none, or can't be read.
 pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
+    let dir = &named(dir);
     if dir.is_file() {
         return Err(Failure::error_with_help(
             format_args!("{} is a file, and a run is a directory", dir.display()),

@@ -157,6 +157,21 @@ impl Environment {
         Ok(Environment { process, file })
     }
 
+    /// The names of all variables that are set, each of them once or twice.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let all = self.process.keys().chain(self.file.keys());
+        all.map(String::as_str)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(process: &[(&str, &str)]) -> Environment {
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Environment {
+            process: process.iter().map(pair).collect(),
+            file: BTreeMap::new(),
+        }
+    }
+
     /// A variable's value; empty is as good as not set.
     pub(crate) fn get(&self, name: &str) -> Option<Found> {
         let found = |from: &BTreeMap<String, String>, from_file| {

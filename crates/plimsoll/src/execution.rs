@@ -216,12 +216,7 @@ fn execute_by(
     let filled_in = spec.filled_in(plan);
     let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
     if output.dry_run {
-        if output.documents.json() {
-            let json = serde_json::to_string_pretty(&filled_in).map_err(Failure::error)?;
-            console::result(format_args!("{json}\n"))?;
-        } else {
-            console::result(plan_toml)?;
-        }
+        presentation::show_plan(&filled_in, "", output.documents.json())?;
         return Ok(Exit::Done);
     }
     let dir = match &output.out {

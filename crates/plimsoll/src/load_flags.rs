@@ -29,6 +29,7 @@ pub(crate) struct LoadFlags {
     /// So many clients, each waiting for its answer before its next call (closed loop).
     #[arg(
         long,
+        alias = "concurrency",
         env = "PLIMSOLL_CLIENTS",
         value_name = "N",
         help_heading = "Load"
@@ -46,6 +47,7 @@ pub(crate) struct LoadFlags {
 
     /// Connections kept open [default: 1].
     #[arg(
+        short = 'c',
         long,
         env = "PLIMSOLL_CONNECTIONS",
         value_name = "N",
@@ -58,11 +60,12 @@ pub(crate) struct LoadFlags {
     pub(crate) cold: bool,
 
     /// So many clients, each with a connection of its own: --clients N --connections N.
-    #[arg(long, env = "PLIMSOLL_FLEET", value_name = "N", conflicts_with_all = ["cold", "clients"], help_heading = "Load")]
+    #[arg(long, alias = "no-of-clients", env = "PLIMSOLL_FLEET", value_name = "N", conflicts_with_all = ["cold", "clients"], help_heading = "Load")]
     pub(crate) fleet: Option<u32>,
 
     /// How long to measure: "30s".
     #[arg(
+        short = 'z',
         long,
         env = "PLIMSOLL_DURATION",
         value_name = "TIME",
@@ -71,7 +74,14 @@ pub(crate) struct LoadFlags {
     pub(crate) duration: Option<Period>,
 
     /// Stop after so many calls, the warm-up's not counted.
-    #[arg(long, env = "PLIMSOLL_CALLS", value_name = "N", help_heading = "Load")]
+    #[arg(
+        short = 'n',
+        long,
+        aliases = ["total", "count"],
+        env = "PLIMSOLL_CALLS",
+        value_name = "N",
+        help_heading = "Load"
+    )]
     pub(crate) calls: Option<u64>,
 
     /// Closed loop: stop as soon as the rate is known so well, at the latest after --duration:

@@ -15,6 +15,7 @@ mod documents;
 mod environment;
 mod execution;
 mod failure;
+mod help;
 mod lanes;
 mod link_flags;
 mod live;
@@ -34,6 +35,8 @@ mod shards;
 mod spread;
 mod stopping;
 mod together;
+mod variables;
+mod words;
 
 use std::process::ExitCode;
 

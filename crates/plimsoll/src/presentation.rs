@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use plimsoll_model::run::Run;
+use plimsoll_model::spec::Spec;
 use plimsoll_report::{bolt, json, terminal};
 use serde::Serialize;
 
@@ -32,6 +33,19 @@ pub(crate) fn show(run: &Run, screen: Screen) -> Result<(), Failure> {
 pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(document).map_err(Failure::error)?;
     console::result(format_args!("{text}\n"))
+}
+
+/// Shows a plan that is not carried out: as TOML below comments that say what it comes to, or as JSON.
+///
+/// # Errors
+/// When stdout can't be written.
+pub(crate) fn show_plan(spec: &Spec, outline: &str, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        return print_json(spec);
+    }
+    let toml = spec.to_toml().map_err(Failure::error)?;
+    let comments: String = outline.lines().map(|line| format!("# {line}\n")).collect();
+    console::result(comments + &toml)
 }
 
 /// As wide as the terminal, and in colour only there.

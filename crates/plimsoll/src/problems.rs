@@ -1,5 +1,9 @@
 //! A spec's problems, shown to a person: in the plan's text, or by flag.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::Range;
+
 use miette::{Diagnostic, LabeledSpan, NamedSource, Report, SourceCode};
 use plimsoll_model::spec::Problem;
 
@@ -11,7 +15,7 @@ use crate::load_flags::FLAGS;
 struct Shown {
     message: String,
     help: Option<String>,
-    span: Option<std::ops::Range<usize>>,
+    span: Option<Range<usize>>,
     source: Option<NamedSource<String>>,
 }
 
@@ -72,22 +76,66 @@ pub(crate) enum Source<'a> {
 
 /// The failure that shows `problems`.
 pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
-    let mut shown: Vec<Shown> = problems.into_iter().map(|p| show(p, source)).collect();
+    let n = problems.len();
+    let kinds = kinds(problems);
+    let left_out = kinds.len().saturating_sub(MOST_SHOWN);
+    let mut shown: Vec<Shown> = kinds
+        .into_iter()
+        .take(MOST_SHOWN)
+        .map(|(problem, alike)| show(problem, alike, source))
+        .collect();
+    let more = match left_out {
+        0 => String::new(),
+        n => format!("; the first {MOST_SHOWN} kinds of them, and not {n} more"),
+    };
     let report = match (shown.len(), source) {
         (1, _) => Report::new(shown.remove(0)),
-        (n, Source::File { name, .. }) => Report::new(All {
-            title: format!("{name} can't be run: {n} problems"),
+        (_, Source::File { name, .. }) => Report::new(All {
+            title: format!("{name} can't be run: {n} problems{more}"),
             problems: shown,
         }),
-        (n, Source::Flags) => Report::new(All {
-            title: format!("{n} problems with what was asked"),
+        (_, Source::Flags) => Report::new(All {
+            title: format!("{n} problems with what was asked{more}"),
             problems: shown,
         }),
     };
     Failure::new(Exit::Usage, report)
 }
 
-fn show(problem: Problem, source: &Source<'_>) -> Shown {
+/// More kinds of problems than these are not shown: whoever generated them mends the first ones.
+const MOST_SHOWN: usize = 20;
+
+/// A place that is longer is not shown whole.
+const MOST_LINES: usize = 8;
+
+/// The first problem of each kind, with how many others differ from it in numbers only.
+fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut kinds: Vec<(Problem, usize)> = Vec::new();
+    for problem in problems {
+        let text = problem.to_string();
+        let kind: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        match places.entry(kind) {
+            Entry::Occupied(place) => kinds[*place.get()].1 += 1,
+            Entry::Vacant(place) => {
+                place.insert(kinds.len());
+                kinds.push((problem, 0));
+            }
+        }
+    }
+    kinds
+}
+
+/// `alike`: so many more of its kind.
+fn show(problem: Problem, alike: usize, source: &Source<'_>) -> Shown {
+    let mut shown = show_one(problem, source);
+    if alike > 0 {
+        shown.message += &format!(" (and {alike} more like it)");
+    }
+    shown
+}
+
+fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
     match source {
         Source::File { name, text } => {
             // A place shows file, line and column; without one the file must be named.
@@ -98,7 +146,7 @@ fn show(problem: Problem, source: &Source<'_>) -> Shown {
             Shown {
                 message,
                 help: problem.help,
-                span: problem.span,
+                span: problem.span.map(|span| shortened(span, text)),
                 source: Some(NamedSource::new(name, (*text).to_owned()).with_language("TOML")),
             }
         }
@@ -108,6 +156,17 @@ fn show(problem: Problem, source: &Source<'_>) -> Shown {
             span: None,
             source: None,
         },
+    }
+}
+
+/// A place of many lines is shown by its first one.
+fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
+    let place = text.get(span.clone()).unwrap_or_default();
+    match place.split_once('\n') {
+        Some((line, _)) if place.lines().count() > MOST_LINES => {
+            span.start..span.start + line.len().max(1)
+        }
+        _ => span,
     }
 }
 
@@ -152,6 +211,32 @@ fn typed_assignments(mut text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A generated plan has one mistake, and not as many as it has steps.
+    #[test]
+    fn many_problems_of_one_kind_are_one() {
+        let step = |n: usize| Problem::new(format!("load.steps.{n}.rate"), "`-1/s` is negative");
+        let failure = failure((0..20_000).map(step).collect(), &Source::Flags);
+        let said = failure.to_string();
+        assert!(
+            said.ends_with("`-1/s` is negative (and 19999 more like it)"),
+            "{said}"
+        );
+        let other = |n: usize| Problem::new("name", "x".repeat(n + 1));
+        let failure = super::failure((0..50).map(other).collect(), &Source::Flags);
+        assert_eq!(
+            failure.to_string(),
+            "50 problems with what was asked; the first 20 kinds of them, and not 30 more"
+        );
+    }
+
+    #[test]
+    fn a_long_place_is_its_first_line() {
+        let text = "a = [\n".to_owned() + &"1,\n".repeat(20) + "]";
+        assert_eq!(shortened(4..text.len(), &text), 4..5);
+        assert_eq!(shortened(4..9, &text), 4..9);
+        assert_eq!(shortened(4..text.len() + 9, &text), 4..text.len() + 9);
+    }
 
     #[test]
     fn keys_become_flags() {

@@ -48,13 +48,14 @@ pub(crate) fn run(
     execution::execute(spec, &plan, output, session)
 }
 
-/// What was typed, or the file that `@FILE` names; `@-`: what stdin holds.
+/// What was typed, or the file that `@FILE` names; `@-` or `-`: what stdin holds.
 ///
 /// # Errors
 /// When stdin can't be read, or is no text.
 pub(crate) fn text_or_file(
     typed: Option<&str>,
 ) -> Result<(Option<String>, Option<PathBuf>), Failure> {
+    let typed = typed.map(|text| if text == "-" { "@-" } else { text });
     match typed.map(|text| (text, text.strip_prefix('@'))) {
         None => Ok((None, None)),
         Some((_, Some("-"))) => match input::stdin_to_string() {

@@ -61,7 +61,7 @@ const PAGES: &[Page] = &[
     Page {
         file: "docs/bolt.md",
         in_clone: false,
-        shorter: &[("-d 10s", "-d 1s"), ("--rate 2000/s", "--rate 200/s")],
+        shorter: &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
     },
     Page {
         file: "docs/environment.md",
@@ -91,7 +91,7 @@ const PAGES: &[Page] = &[
     Page {
         file: "docs/plugin.md",
         in_clone: true,
-        shorter: &[("-d 10s", "-d 1s"), ("--rate 2000/s", "--rate 200/s")],
+        shorter: &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
     },
     Page {
         file: "docs/session.md",

@@ -27,7 +27,10 @@ fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
         "{arguments:?}: {}",
         told(&output)
     );
-    assert!(!output.stdout.is_empty(), "{arguments:?}: the tables are shown");
+    assert!(
+        !output.stdout.is_empty(),
+        "{arguments:?}: the tables are shown"
+    );
     is_of(place, &[directory]);
 }
 
@@ -65,7 +68,7 @@ fn every_command_that_measures_leaves_documents() {
     let live = [
         &["compare", "--live", &old, &new],
         &SCORE[..],
-        &["--parts", "none", "--rate", "100/s"],
+        &beside,
         &gate,
     ]
     .concat();
@@ -82,12 +85,21 @@ fn every_command_that_measures_leaves_documents() {
     place.expect(0, &[&several[..], &DOCUMENTS].concat());
     let runs = fs::read_dir(place.path("runs")).expect("runs");
     let mut runs: Vec<String> = runs
-        .map(|run| format!("runs/{}", text(run.expect("a run").file_name().as_encoded_bytes())))
+        .map(|run| run.expect("a run").path())
+        .filter(|run| run.is_dir())
+        .map(|run| text(run.file_name().expect("a name").as_encoded_bytes()))
         .collect();
     runs.sort_by_key(|run| (run.len(), run.clone()));
     assert_eq!(runs.len(), 2, "{runs:?}");
-    let runs: Vec<&str> = runs.iter().map(String::as_str).collect();
-    is_of(&place, &runs);
+    // The last one has a name of its own, which is as good as the directory's.
+    assert_eq!(place.read("runs/LATEST"), format!("{}\n", runs[1]));
+    let runs = [format!("runs/{}", runs[0]), format!("runs/{}", runs[1])];
+    is_of(&place, &[&runs[0], &runs[1]]);
+    let last = place.expect(0, &["report", &runs[1], "--markdown", "-"]);
+    for name in ["LATEST", "runs/LATEST"] {
+        assert_eq!(place.expect(0, &["report", name, "--markdown", "-"]), last);
+    }
+    place.expect(0, &["compare", &runs[0], "LATEST"]);
 }
 
 /// As in a job of GitHub Actions, where steps before this one have written something.
@@ -100,7 +112,15 @@ fn the_summary_of_a_job_has_what_was_measured() {
     let arguments = [
         &["grpc", &url],
         &SCORE[..],
-        &["--rate", "100/s", "--duration", "300ms", "--out", "run", "--json"],
+        &[
+            "--rate",
+            "100/s",
+            "--duration",
+            "300ms",
+            "--out",
+            "run",
+            "--json",
+        ],
     ]
     .concat();
     let mut command = place.command(&arguments);
@@ -130,7 +150,10 @@ fn what_never_began_has_its_documents_too() {
     let output = place.run(&arguments);
     assert_eq!(output.status.code(), Some(1), "{}", told(&output));
     let junit = place.read("junit.xml");
-    assert!(junit.contains("errors=\"1\"") && junit.contains("CONNECT_REFUSED"), "{junit}");
+    assert!(
+        junit.contains("errors=\"1\"") && junit.contains("CONNECT_REFUSED"),
+        "{junit}"
+    );
     is_of(&place, &["run"]);
 }
 
@@ -142,9 +165,18 @@ fn one_document_has_stdout_and_what_can_not_be_written_is_said_before_the_load()
     let load = ["--rate", "100/s", "--duration", "300ms", "--out", "run"];
     let quick = [&["grpc", &url], &SCORE[..], &load].concat();
     for (wrong, why) in [
-        (&["--json", "--junit", "-"][..], "--json and --junit - both write to stdout"),
-        (&["--html", "-", "--markdown", "-"], "--markdown - and --html - both write to stdout"),
-        (&["--junit", "none/junit.xml"], "--junit: there is no folder for none/junit.xml"),
+        (
+            &["--json", "--junit", "-"][..],
+            "--json and --junit - both write to stdout",
+        ),
+        (
+            &["--html", "-", "--markdown", "-"],
+            "--markdown - and --html - both write to stdout",
+        ),
+        (
+            &["--junit", "none/junit.xml"],
+            "--junit: there is no folder for none/junit.xml",
+        ),
         (&["--html", "."], "--html: . is a folder"),
     ] {
         let output = place.run(&[&quick[..], wrong].concat());
@@ -153,5 +185,8 @@ fn one_document_has_stdout_and_what_can_not_be_written_is_said_before_the_load()
         assert!(!place.path("run").exists(), "{wrong:?}");
     }
     let markdown = place.expect(0, &[&quick[..], &["--markdown", "-"]].concat());
-    assert_eq!(markdown, place.expect(0, &["report", "run", "--markdown", "-"]));
+    assert_eq!(
+        markdown,
+        place.expect(0, &["report", "run", "--markdown", "-"])
+    );
 }

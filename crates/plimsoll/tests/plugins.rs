@@ -64,7 +64,7 @@ fn a_load_in_open_and_closed_loop_accounts_for_every_call() {
     };
     let open = load(
         "open",
-        &["--data", "hello", "--rate", "500/s", "-d", "1s", "-c", "4"],
+        &["--data", "hello", "--rate", "500/s", "-z", "1s", "-c", "4"],
     );
     assert_eq!(
         (&open["total"]["due"], &open["total"]["ok"]),
@@ -264,7 +264,7 @@ fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
                     plugin,
                     "--rate",
                     "1/s",
-                    "-d",
+                    "-z",
                     "1s",
                 ],
             ),
@@ -295,7 +295,7 @@ fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
     ] {
         let arguments = [
             &["plugin", "plugin://127.0.0.1:1", "--codec", "c.so"][..],
-            &["--rate", "1/s", "-d", "1s"],
+            &["--rate", "1/s", "-z", "1s"],
             flags,
         ]
         .concat();

@@ -8,7 +8,7 @@ use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
 
 use super::Asked;
-use crate::arguments::Origins;
+use crate::arguments::{Origins, boolish};
 use crate::commands::run::read;
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
@@ -92,6 +92,10 @@ pub(crate) struct ClimbFlags {
 
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
+
+    /// Show the plan and what is to be measured of it for how long, and put no load.
+    #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
+    pub(crate) dry_run: bool,
 
     #[command(flatten)]
     pub(crate) load: LoadFlags,

@@ -18,7 +18,7 @@ use crate::planning;
 use crate::problems::Source;
 
 /// Long enough for some hundred calls, and as short as rounds have to be.
-const SLICE: Duration = Duration::from_millis(200);
+pub(super) const SLICE: Duration = Duration::from_millis(200);
 
 /// Rounds beyond those that a claim needs at least: the widest differences then are not its bounds.
 const MORE_ROUNDS: usize = 4;
@@ -95,6 +95,11 @@ pub(super) fn wanted(
     Ok(parts)
 }
 
+/// How many rounds a part has, where `metrics` are stated together of so many rungs.
+pub(super) fn rounds_of(rungs: usize, metrics: usize) -> usize {
+    ladder::rounds_for(rungs, metrics) + MORE_ROUNDS
+}
+
 /// The loads of `part`, one a rung.
 ///
 /// # Errors
@@ -119,7 +124,7 @@ pub(super) fn rounds(
     Ok(Rounds {
         part: Some(part),
         loads,
-        rounds: ladder::rounds_for(rungs.len(), metrics) + MORE_ROUNDS,
+        rounds: rounds_of(rungs.len(), metrics),
     })
 }
 

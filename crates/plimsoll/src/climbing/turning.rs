@@ -36,14 +36,14 @@ const MOST_RUNGS: usize = 16;
 /// How rungs take turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Turning {
-    calls: u32,
+    pub(super) calls: u32,
     left_out: u32,
     /// Of a stretch, without the warm-up, unless the plan says otherwise.
     pub(super) length: Duration,
     /// How well the p50s of neighbours are to be told apart.
     resolution_us: Option<f64>,
     /// As many stretches at most, one after another, until what is asked for is known.
-    stretches: u32,
+    pub(super) stretches: u32,
 }
 
 impl Turning {

@@ -22,17 +22,14 @@ const ECHOED: usize = 1098;
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: 2000 calls a second over 200 connections for 10 s: the echo of 1,098 characters
-  plimsoll bolt sofa://127.0.0.1:12200 -c 200 --rate 2000/s -d 10s
+  plimsoll bolt sofa://127.0.0.1:12200 -c 200 --rate 2000/s -z 10s
 Example: a method with its argument; 200 clients, each waiting for its answer
-  plimsoll bolt sofa://127.0.0.1:12200 --service peer.HelloService:1.0 -m sayHello --data '[\"world\"]' \\
-      --fleet 200 -d 10s
+  plimsoll bolt sofa://127.0.0.1:12200 --service peer.HelloService:1.0 -m sayHello -d '[\"world\"]' \\
+      --fleet 200 -z 10s
 Example: raw SOFABolt in version 2 with a checksum, over TLS
   plimsoll bolt sofas://127.0.0.1:12200 --ca certs/ca.crt --class java.lang.String --content '\"hello\"' \\
-      --bolt-version v2-crc --rate 100/s -d 10s",
-    after_help = crate::environment::HELP,
-    mut_arg("connections", |arg| arg.short('c')),
-    mut_arg("duration", |arg| arg.short('d')),
-    mut_arg("calls", |arg| arg.short('n')))]
+      --bolt-version v2-crc --rate 100/s -z 10s",
+    after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
     /// sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS 1.3), or unix:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
@@ -48,6 +45,7 @@ pub(crate) struct Arguments {
 
     /// The arguments as a JSON array, or @FILE that holds it.
     #[arg(
+        short,
         long,
         env = "PLIMSOLL_DATA",
         value_name = "JSON",

@@ -25,8 +25,7 @@ use crate::link_flags::LinkFlags;
         plimsoll check echo grpcs://localhost:50054 --ca certs/ca.crt \\\n      \
         --cert certs/client.crt --key certs/client.key",
     arg_required_else_help = true,
-    subcommand_required = true,
-    disable_help_subcommand = true
+    subcommand_required = true
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -15,13 +15,13 @@ use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::plan::{Arrivals, Metric, Plan};
 use plimsoll_model::run::SCHEMA_VERSION;
-use plimsoll_model::search::{self, Limit, Purpose, SearchRecord, Step, Trial};
+use plimsoll_model::search::{self, Goal, Limit, Purpose, SearchRecord, Step, Trial};
 use plimsoll_model::spec::{RateSpec, Spec};
 use plimsoll_model::units::{Period, Rate};
 use plimsoll_report::quantity::{exact_rate, rate, time};
 use plimsoll_report::search as shown;
 
-use crate::arguments::Origins;
+use crate::arguments::{Origins, boolish};
 use crate::commands::run::read;
 use crate::console;
 use crate::documents::{DocumentFlags, Screen};
@@ -48,6 +48,7 @@ Example: how much it carries with 99 % of its answers within 10 ms
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
+    /// A plan file; - is stdin.
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 
@@ -130,6 +131,10 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
+    /// Show the search with every default filled in, and put no load.
+    #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
+    dry_run: bool,
+
     #[command(flatten)]
     rows: RowFlags,
 
@@ -164,6 +169,15 @@ pub(crate) fn execute(
     let goal = spec
         .goal(&plan, start_per_s)
         .map_err(|problem| problems::failure(vec![problem], &source))?;
+    if arguments.dry_run {
+        let filled_in = spec.filled_in(&plan);
+        presentation::show_plan(
+            &filled_in,
+            &outline(&plan, &goal),
+            arguments.documents.json(),
+        )?;
+        return Ok(Exit::Done);
+    }
     let dir = match &arguments.out {
         Some(dir) => dir.clone(),
         None => execution::default_dir(&format!("{} search", plan.name)),
@@ -228,6 +242,25 @@ impl Arguments {
         lay_over!(precision, least, most, trial, trials, confirm, budget);
         Ok(())
     }
+}
+
+/// What a search does, and for how long.
+fn outline(plan: &Plan, goal: &Goal) -> String {
+    let time = |seconds: f64| Period(Duration::from_secs_f64(seconds));
+    let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
+    format!(
+        "a search for the highest rate that meets {}\nfrom {} on, between {} and {}, until the bounds are within {} %\n\
+         at most {} trials of {} a rate, and one of {} that confirms the winner; {} at most in all",
+        objectives.join(", "),
+        Rate(goal.start_per_s),
+        Rate(goal.least_per_s),
+        Rate(goal.most_per_s),
+        goal.precision * 100.0,
+        goal.trials,
+        time(goal.trial_s),
+        time(goal.confirm_s),
+        time(goal.budget_s),
+    )
 }
 
 /// Makes the load one that a search can vary, and says where it begins.

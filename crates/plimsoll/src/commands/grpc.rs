@@ -61,7 +61,13 @@ pub(crate) struct Arguments {
 #[derive(Debug, Args)]
 pub(crate) struct GrpcFlags {
     /// What to call: package.Service/Method.
-    #[arg(short, long, env = "PLIMSOLL_METHOD", help_heading = "Call")]
+    #[arg(
+        short,
+        long,
+        alias = "call",
+        env = "PLIMSOLL_METHOD",
+        help_heading = "Call"
+    )]
     method: Option<String>,
 
     /// The message as JSON, or a list of them (a stream's; else calls take them in turn); @FILE or @- (stdin) that holds it, or a message a line [default: the empty message].

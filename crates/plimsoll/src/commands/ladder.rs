@@ -11,7 +11,7 @@ use plimsoll_report::quantity::time;
 use serde_json::json;
 
 use crate::arguments::Origins;
-use crate::climbing::{Climb, ClimbFlags};
+use crate::climbing::{Climb, ClimbFlags, Outline};
 use crate::commands::grpc::GrpcFlags;
 use crate::console;
 use crate::documents::{Made, Screen};
@@ -83,6 +83,10 @@ pub(crate) fn execute(
         false => Source::Flags,
     };
     let asked = flags.asked("ladder", ladder::fewest_rounds, summary);
+    if flags.dry_run {
+        Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
+        return Ok(Exit::Done);
+    }
     let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
     climb.run(session, |_, run, name| Slice::of(run, name))?;
     conclude(

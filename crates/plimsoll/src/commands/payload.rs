@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_model::units::Size;
@@ -22,6 +22,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "SIZE")]
     size: Size,
 
+    /// The file to make; - is stdout.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
@@ -31,6 +32,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    if arguments.file == Path::new("-") {
+        let written = fill(&mut io::stdout().lock(), arguments.size.0);
+        return match written {
+            // A reader that went away early (`| head`) is no error.
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::error(format_args!("can't write to stdout: {e}")))
+            }
+            _ => Ok(Exit::Done),
+        };
+    }
     let shown = arguments.file.display();
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -45,21 +56,27 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         };
         Failure::error_with_help(format_args!("can't make {shown}: {e}"), help)
     })?;
-    let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
-    let mut block = vec![0u8; BLOCK];
-    let mut left = arguments.size.0;
-    while left > 0 {
-        mixer.fill(&mut block);
-        let n = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
-        if let Err(e) = file.write_all(&block[..n]) {
-            // A file of another size than asked for must not be left behind.
-            let _ = std::fs::remove_file(&arguments.file);
-            return Err(Failure::error(format_args!("can't write {shown}: {e}")));
-        }
-        left -= n as u64;
+    if let Err(e) = fill(&mut file, arguments.size.0) {
+        // A file of another size than asked for must not be left behind.
+        let _ = std::fs::remove_file(&arguments.file);
+        return Err(Failure::error(format_args!("can't write {shown}: {e}")));
     }
     console::result(format_args!("{shown}: {} bytes\n", arguments.size.0))?;
     Ok(Exit::Done)
+}
+
+/// Writes so many bytes.
+fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
+    let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
+    let mut block = vec![0u8; BLOCK];
+    let mut left = size;
+    while left > 0 {
+        mixer.fill(&mut block);
+        let n = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+        out.write_all(&block[..n])?;
+        left -= n as u64;
+    }
+    out.flush()
 }
 
 /// Bytes that don't compress, the same every time (xorshift64).

@@ -21,13 +21,10 @@ Example: a plugin in C, an echo server of its protocol, 2000 calls a second over
   cc -O2 -fPIC -shared -I crates/plimsoll-plugin/include -o x_example.so \\
       crates/plimsoll-plugin/examples/x_example.c
   plimsoll serve plugin x_example.so --listen 127.0.0.1:7000 &
-  plimsoll plugin plugin://127.0.0.1:7000 --codec x_example.so --data hello -c 8 --rate 2000/s -d 10s
+  plimsoll plugin plugin://127.0.0.1:7000 --codec x_example.so -d hello -c 8 --rate 2000/s -z 10s
 Example: a whole request from a file; 50 clients, each waiting for its answer
-  plimsoll plugin plugin://127.0.0.1:7000 --codec x_example.so --frame @request.bin --fleet 50 -d 10s",
-    after_help = crate::environment::HELP,
-    mut_arg("connections", |arg| arg.short('c')),
-    mut_arg("duration", |arg| arg.short('d')),
-    mut_arg("calls", |arg| arg.short('n'))
+  plimsoll plugin plugin://127.0.0.1:7000 --codec x_example.so --frame @request.bin --fleet 50 -z 10s",
+    after_help = crate::environment::HELP
 )]
 pub(crate) struct Arguments {
     /// plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS 1.3), or unix:/PATH.
@@ -45,6 +42,7 @@ pub(crate) struct Arguments {
 
     /// The request's payload, or @FILE that holds it [default: none].
     #[arg(
+        short,
         long,
         env = "PLIMSOLL_DATA",
         value_name = "TEXT",

@@ -37,8 +37,7 @@ pub(super) const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
         plimsoll relay sidecar client.toml\n  \
         JWT_SECRET=… plimsoll relay gateway --listen 127.0.0.1:4040 --redis redis://127.0.0.1:6379",
     arg_required_else_help = true,
-    subcommand_required = true,
-    disable_help_subcommand = true
+    subcommand_required = true
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -14,7 +14,7 @@ use plimsoll_report::{
 };
 
 use crate::console;
-use crate::documents::{Contents, DocumentFlags, expanded, write_text};
+use crate::documents::{Contents, DocumentFlags, expanded, named, write_text};
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
 
@@ -29,7 +29,7 @@ Example: a page to show around, of one run or of several laid over each other
 Example: the calls of a run, one JSON object a line (the run was made with --requests)
   plimsoll report runs/steady --export lines steady.txt")]
 pub(crate) struct Arguments {
-    /// Run directories, or that of a search or a ladder.
+    /// Run directories, or that of a search or a ladder; LATEST: what was measured last in runs/.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
@@ -52,7 +52,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     arguments.documents.check()?;
-    let dirs = expanded(&arguments.runs)?;
+    let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| named(dir)).collect();
+    let dirs = expanded(&asked)?;
     let contents = Contents::of(&dirs)?;
     let mut written = arguments.documents.write(&contents, &dirs)?;
     if let Some(file) = &arguments.prometheus {
@@ -78,7 +79,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     }
     // Where nothing else was asked for, the tables are.
     if !written {
-        if let ([dir], Contents::Runs(runs)) = (&arguments.runs[..], &contents)
+        if let ([dir], Contents::Runs(runs)) = (&asked[..], &contents)
             && LanesRecord::is_in(dir)
         {
             let record = LanesRecord::load(dir).map_err(|e| Failure::error(chain(&e)))?;

@@ -28,6 +28,7 @@ Example: a plan with other data than its own
   plimsoll run plans/orders-varied.toml --rows plans/instruments.csv --rows-order unique --calls 5",
     after_help = crate::environment::HELP)]
 pub(crate) struct Arguments {
+    /// Plan files; - is stdin.
     #[arg(value_name = "PLAN", required = true)]
     plans: Vec<PathBuf>,
 
@@ -114,13 +115,21 @@ enum Asked {
     Lanes(Lanes),
 }
 
-/// Reads a plan file, and gives its text, too.
+/// Reads a plan file (`-`: stdin), and gives its text, too.
 ///
 /// # Errors
 /// When there is none, or it is no plan: every problem, in its place.
 pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
-    let name = path.display().to_string();
-    let text = input::read_to_string(path).map_err(|e| {
+    let is_stdin = path == Path::new("-");
+    let name = match is_stdin {
+        true => "stdin".to_owned(),
+        false => path.display().to_string(),
+    };
+    let text = match is_stdin {
+        true => input::stdin_to_string(),
+        false => input::read_to_string(path),
+    };
+    let text = text.map_err(|e| {
         let help = match e.kind() {
             std::io::ErrorKind::NotFound => {
                 "give the path of a plan file; ready ones are in plans/"

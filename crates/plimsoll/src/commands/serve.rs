@@ -29,8 +29,7 @@ mod score;
     before_help = "Example: a score server that takes 5 ms for an answer\n  \
         plimsoll serve score --listen 127.0.0.1:50051 --delay 5ms",
     arg_required_else_help = true,
-    subcommand_required = true,
-    disable_help_subcommand = true
+    subcommand_required = true
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

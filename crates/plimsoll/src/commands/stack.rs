@@ -37,8 +37,7 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
         Example: the same without redis and haproxy, in one server process\n  \
         plimsoll stack run sessions --embedded --clients 1000 --queries 10",
     arg_required_else_help = true,
-    subcommand_required = true,
-    disable_help_subcommand = true
+    subcommand_required = true
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -11,7 +11,7 @@ use plimsoll_model::spec::Spec;
 use plimsoll_report::sweep as shown;
 
 use crate::arguments::Origins;
-use crate::climbing::{Asked, Climb, ClimbFlags};
+use crate::climbing::{Asked, Climb, ClimbFlags, Outline};
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::environment::Environment;
@@ -60,6 +60,11 @@ pub(crate) fn execute(
         text: &text,
     };
     let asked = flags.asked("sweep", |_| 1, round_told);
+    if flags.dry_run {
+        check_call(&spec, asked.kind)?;
+        Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
+        return Ok(Exit::Done);
+    }
     measure(
         &spec,
         &asked,
@@ -87,15 +92,7 @@ pub(crate) fn measure(
     session: &Session,
     screen: Screen,
 ) -> Result<Exit, Failure> {
-    if spec.call.fetch.is_none() {
-        return Err(Failure::usage(
-            format_args!(
-                "a {} is of files fetched over TLS: the plan has no [call.fetch]",
-                asked.kind
-            ),
-            "write [call.fetch] and a target such as https://HOST:PORT; `plimsoll ladder` measures variants of other calls",
-        ));
-    }
+    check_call(spec, asked.kind)?;
     let mut climb = Climb::prepare(spec, asked, environment, source)?;
     let (suites, groups) = offered(climb.plans())?;
     let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
@@ -113,6 +110,18 @@ pub(crate) fn measure(
         true => Exit::Interrupted,
         false => verdict(&climb.record),
     })
+}
+
+/// # Errors
+/// Where the calls are no files fetched.
+fn check_call(spec: &Spec, kind: &str) -> Result<(), Failure> {
+    match spec.call.fetch {
+        Some(_) => Ok(()),
+        None => Err(Failure::usage(
+            format_args!("a {kind} is of files fetched over TLS: the plan has no [call.fetch]"),
+            "write [call.fetch] and a target such as https://HOST:PORT; `plimsoll ladder` measures variants of other calls",
+        )),
+    }
 }
 
 /// The suites and groups of all plans.

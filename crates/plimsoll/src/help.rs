@@ -1,0 +1,147 @@
+//! `-h`: a screen of help. `--help` is the whole of it.
+//!
+//! What most lines need is shown of a command's flags, its first example, and where the rest stands.
+
+use clap::Command;
+
+/// The flags, by their ids, that most lines need of commands that put load and have dozens.
+const COMMON: [&str; 34] = [
+    // What is called, in one command or another.
+    "method",
+    "data",
+    "proto",
+    "codec",
+    "service",
+    "mode",
+    "socket",
+    "queries",
+    "query",
+    "rows",
+    "for",
+    "target",
+    // How much of it.
+    "rate",
+    "clients",
+    "connections",
+    "duration",
+    "calls",
+    "warmup",
+    "objective",
+    "trial",
+    "budget",
+    "rounds",
+    "fail_if",
+    // Over which link.
+    "ca",
+    "cert",
+    "key",
+    "insecure",
+    // What is left of it.
+    "out",
+    "json",
+    "junit",
+    "dry_run",
+    // Of the program.
+    "help",
+    "version",
+    "quiet",
+];
+
+/// Flags of servers and relays that few lines need.
+const RARE: [&str; 22] = [
+    "spin",
+    "seed",
+    "reuse_port",
+    "processes",
+    "max_streams",
+    "drain",
+    "tls_version",
+    "compressed_certificates",
+    "suite",
+    "group",
+    "lame_duck",
+    "request_timeout",
+    "trusted_proxy",
+    "max_queue",
+    "queue",
+    "compression",
+    "redis_ca",
+    "redis_cert",
+    "redis_key",
+    "api_port",
+    "stats_port",
+    "socket_port",
+];
+
+const MORE: &str =
+    "--help prints every flag, with the variable that stands for it, and all examples.";
+
+/// `command` and those below it, with what `-h` prints.
+pub(crate) fn short(command: Command) -> Command {
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|sub| sub.get_name().to_owned())
+        .collect();
+    let puts_load = command.get_arguments().any(|a| a.get_id() == "connections");
+    let example = command
+        .get_before_help()
+        .map(|text| first(&text.to_string()));
+    let command = command.mut_args(|arg| {
+        let id = arg.get_id().as_str();
+        let hidden = match puts_load {
+            _ if arg.is_positional() => false,
+            true => !COMMON.contains(&id),
+            false => RARE.contains(&id) || arg.get_help_heading() == Some("Messages"),
+        };
+        arg.hide_env(true).hide_short_help(hidden)
+    });
+    let command = match example {
+        Some(example) => command.before_help(example),
+        None => command,
+    };
+    names
+        .into_iter()
+        .fold(command.after_help(MORE), |command, name| {
+            command.mut_subcommand(name, short)
+        })
+}
+
+/// The first of several examples.
+fn first(examples: &str) -> String {
+    let next = examples.match_indices("\nExample").next();
+    let end = next.map_or(examples.len(), |(at, _)| at);
+    examples[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::arguments::Cli;
+
+    /// Of 100 columns.
+    const SCREEN: usize = 60;
+
+    #[test]
+    fn it_is_a_screen() {
+        fn check(command: &mut Command, path: &str, long: &mut Vec<String>) {
+            let help = command.render_help().to_string();
+            if help.lines().count() > SCREEN {
+                long.push(format!("{path}: {} lines\n{help}", help.lines().count()));
+            }
+            assert!(help.contains(MORE), "{path}");
+            // `help` itself comes with the parser.
+            let own = |sub: &&mut Command| sub.get_name() != "help";
+            for sub in command.get_subcommands_mut().filter(own) {
+                let path = format!("{path} {}", sub.get_name());
+                check(sub, &path, long);
+            }
+        }
+        let mut command = short(Cli::command()).term_width(100);
+        command.build();
+        let mut long = Vec::new();
+        check(&mut command, "plimsoll", &mut long);
+        assert!(long.is_empty(), "{}", long.join("\n"));
+    }
+}

@@ -1,0 +1,95 @@
+//! Variables whose name is nobody's: a misspelt one is an error, and not a flag that silently is not given.
+
+use std::collections::BTreeSet;
+
+use clap::Command;
+
+use crate::environment::Environment;
+use crate::failure::Failure;
+
+const PREFIX: &str = "PLIMSOLL_";
+
+/// Variables that are no flag's.
+const OTHERS: [&str; 1] = ["PLIMSOLL_FAULT"];
+
+/// Metadata of plans, whose values are secrets.
+const METADATA: &str = "PLIMSOLL_METADATA_";
+
+/// # Errors
+/// A variable `PLIMSOLL_…` that stands for no flag of any command.
+pub(crate) fn check(command: &Command, environment: &Environment) -> Result<(), Failure> {
+    let mut known = BTreeSet::from(OTHERS.map(str::to_owned));
+    collect(command, &mut known);
+    let unknown = environment.names().find(|name| {
+        name.starts_with(PREFIX)
+            && !known.contains(*name)
+            && !name.starts_with(METADATA)
+            && !is_a_clusters(name)
+    });
+    let Some(unknown) = unknown else {
+        return Ok(());
+    };
+    let near = known
+        .iter()
+        .map(|name| (strsim::normalized_damerau_levenshtein(unknown, name), name))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .filter(|(likeness, _)| *likeness > 0.8);
+    let help = match near {
+        Some((_, name)) => format!("did you mean {name}?"),
+        None => "every flag's variable stands beside it in --help; remove this one, or name it otherwise"
+            .to_owned(),
+    };
+    Err(Failure::usage(
+        format_args!("{unknown}: no flag has this variable"),
+        &help,
+    ))
+}
+
+fn collect(command: &Command, known: &mut BTreeSet<String>) {
+    let variables = command.get_arguments().filter_map(clap::Arg::get_env);
+    known.extend(variables.map(|name| name.to_string_lossy().into_owned()));
+    for sub in command.get_subcommands() {
+        collect(sub, known);
+    }
+}
+
+/// A cluster of Kubernetes puts such variables into each container for every service that is there: of one
+/// named `plimsoll` or `plimsoll-…` they begin like ours.
+fn is_a_clusters(name: &str) -> bool {
+    name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::arguments::Cli;
+
+    fn said(name: &str) -> Option<String> {
+        let environment = Environment::of(&[(name, "1")]);
+        let failure = check(&Cli::command(), &environment).err()?;
+        Some(failure.to_string())
+    }
+
+    #[test]
+    fn a_variable_that_is_nobodys_is_an_error() {
+        for known in [
+            "PLIMSOLL_RATE",
+            "PLIMSOLL_TOKEN_DELAY",
+            "PLIMSOLL_METADATA_AUTHORIZATION",
+            "PLIMSOLL_SCORE_SERVICE_HOST",
+            "PLIMSOLL_SCORE_PORT",
+            "PLIMSOLL_SCORE_PORT_50051_TCP_ADDR",
+            "PATH",
+        ] {
+            assert_eq!(said(known), None, "{known}");
+        }
+        assert_eq!(
+            said("PLIMSOLL_DURATON").as_deref(),
+            Some("PLIMSOLL_DURATON: no flag has this variable; did you mean PLIMSOLL_DURATION?")
+        );
+        let far = said("PLIMSOLL_QQQQQQ").expect("an error");
+        assert!(far.contains("stands beside it in --help"), "{far}");
+    }
+}

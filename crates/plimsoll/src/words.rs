@@ -1,0 +1,410 @@
+//! The words of a command line before they are read: names that people bring along from other tools, and
+//! whole lines of theirs, become ours.
+//!
+//! A name that means just what one of ours means is an alias of that flag, where it is defined. Here are
+//! those that come with bare numbers, or with the form of another tool. What is done with a whole line is
+//! told, so that it can be typed the next time.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// The words as our own flags.
+///
+/// # Errors
+/// Where a word of another tool's line has no counterpart, and where a value is negative.
+pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+    let (Some(program), Some(command)) = (words.first(), words.get(1).and_then(|w| w.to_str()))
+    else {
+        return Ok(words);
+    };
+    let program = program.clone();
+    let foreign = match command {
+        "s_time" => Some(s_time(&words[2..])?),
+        "s_server" => Some(s_server(&words[2..])?),
+        "generate_html.sh" => Some(generate_html(&words[2..])?),
+        _ => None,
+    };
+    if let Some(line) = foreign {
+        console::tell(format_args!("as: plimsoll {}", line.join(" ")));
+        let line = line.into_iter().map(OsString::from);
+        return Ok(std::iter::once(program).chain(line).collect());
+    }
+    if let [program, command, word] = &words[..]
+        && word == "help"
+        && command != "help"
+        && !Path::new(word).exists()
+    {
+        return Ok(vec![program.clone(), command.clone(), "--help".into()]);
+    }
+    check_signs(&words)?;
+    let is_bolt = command == "bolt";
+    Ok(numbered(live(words), is_bolt))
+}
+
+/// `compare --live` is the ladder of two services: the same words, and the same flags.
+fn live(mut words: Vec<OsString>) -> Vec<OsString> {
+    let is_live = |word: &OsString| word == "--live";
+    if words.get(1).is_some_and(|word| word == "compare") && words.iter().any(is_live) {
+        words.retain(|word| !is_live(word));
+        words[1] = "ladder".into();
+    }
+    words
+}
+
+/// A negative value looks like a flag to who reads the line.
+fn check_signs(words: &[OsString]) -> Result<(), Failure> {
+    for pair in words.windows(2) {
+        let (Some(flag), Some(value)) = (pair[0].to_str(), pair[1].to_str()) else {
+            continue;
+        };
+        if flag == "--" {
+            break;
+        }
+        let is_flag = flag.starts_with('-') && !flag.contains('=');
+        let number = value
+            .strip_prefix('-')
+            .filter(|rest| starts_as_number(rest));
+        if let Some(number) = number.filter(|_| is_flag) {
+            return Err(Failure::usage(
+                format_args!("{flag}: `{value}` is negative"),
+                &format!("write it without the sign, such as {flag} {number}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn starts_as_number(text: &str) -> bool {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some('.') => chars.next().is_some_and(|c| c.is_ascii_digit()),
+        first => first.is_some_and(|c| c.is_ascii_digit()),
+    }
+}
+
+/// Flags whose bare numbers have a unit by their name, with ours and that unit.
+const NUMBERED: [(&str, &str, &str); 2] = [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
+
+/// The same of a load tool for SOFARPC: a duration in seconds, threads, and the protocol, which the command says.
+const OF_BOLT: [(&str, &str, &str); 2] = [("-D", "--duration", "s"), ("-t", "--workers", "")];
+
+/// A fleet's own two flags, and the progress that goes with them.
+const FLEET: &str = "--no-of-clients";
+
+fn numbered(words: Vec<OsString>, is_bolt: bool) -> Vec<OsString> {
+    let mut left = VecDeque::from(words);
+    let mut ours: Vec<OsString> = Vec::new();
+    let (mut is_fleet, mut has_progress) = (false, false);
+    while let Some(word) = left.pop_front() {
+        let Some(text) = word.to_str() else {
+            ours.push(word);
+            continue;
+        };
+        if text == "--" {
+            ours.push(word);
+            ours.extend(left);
+            break;
+        }
+        let (flag, attached) = match text.split_once('=') {
+            Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
+            None => (text.to_owned(), None),
+        };
+        is_fleet |= flag == FLEET;
+        has_progress |= flag == "--progress-every";
+        let mut known = NUMBERED.iter().chain(OF_BOLT.iter().filter(|_| is_bolt));
+        if let Some((_, own, unit)) = known.find(|(name, ..)| *name == flag) {
+            let value = attached.map(OsString::from).or_else(|| left.pop_front());
+            ours.push((*own).into());
+            ours.extend(value.map(|value| with_unit(value, unit)));
+        } else if is_bolt && flag == "-p" && left.front().is_some_and(|v| v == "sofarpc") {
+            left.pop_front();
+        } else if let Some(rest) = text.strip_prefix("sofarpc://").filter(|_| is_bolt) {
+            ours.push(format!("sofa://{rest}").into());
+        } else {
+            ours.push(word);
+        }
+    }
+    if is_fleet && !has_progress {
+        ours.extend(["--progress-every".into(), "1000".into()]);
+    }
+    ours
+}
+
+/// Where the value is a number alone.
+fn with_unit(value: OsString, unit: &str) -> OsString {
+    match value.to_str() {
+        Some(text) if text.parse::<f64>().is_ok() => format!("{text}{unit}").into(),
+        _ => value,
+    }
+}
+
+/// Flags of a tool that writes them with one dash, each with its value where it has one.
+struct Line<'a> {
+    tool: &'static str,
+    words: std::slice::Iter<'a, OsString>,
+}
+
+impl<'a> Line<'a> {
+    fn new(tool: &'static str, words: &'a [OsString]) -> Line<'a> {
+        Line {
+            tool,
+            words: words.iter(),
+        }
+    }
+
+    /// The next flag, without its dashes.
+    fn flag(&mut self) -> Result<Option<&'a str>, Failure> {
+        let Some(word) = self.words.next() else {
+            return Ok(None);
+        };
+        let text = word.to_str().unwrap_or_default();
+        match text.strip_prefix('-') {
+            Some(flag) => Ok(Some(flag.strip_prefix('-').unwrap_or(flag))),
+            None => Err(self.unknown(text)),
+        }
+    }
+
+    fn value(&mut self, flag: &str) -> Result<String, Failure> {
+        let value = self.words.next().and_then(|word| word.to_str());
+        value.map(str::to_owned).ok_or_else(|| {
+            Failure::usage(
+                format_args!("{} -{flag}: the value is missing", self.tool),
+                "give it behind the flag",
+            )
+        })
+    }
+
+    fn number(&mut self, flag: &str) -> Result<String, Failure> {
+        let value = self.value(flag)?;
+        match value.parse::<u64>() {
+            Ok(_) => Ok(value),
+            Err(_) => Err(Failure::usage(
+                format_args!("{} -{flag}: `{value}` is not a number", self.tool),
+                "give a whole number",
+            )),
+        }
+    }
+
+    fn unknown(&self, word: &str) -> Failure {
+        let (known, ours) = match self.tool {
+            "s_time" => (
+                "-connect -www -time -new -reuse -ciphersuites -tls1_3 -tls1_2 -CAfile -cert -key",
+                "plimsoll fetch --help",
+            ),
+            _ => (
+                "-accept -cert -key -CAfile -Verify -ciphersuites -tls1_3 -tls1_2 -WWW -quiet",
+                "plimsoll serve files --help",
+            ),
+        };
+        Failure::usage(
+            format_args!("{}: `{word}` has no counterpart here", self.tool),
+            &format!("understood are {known}; `{ours}` lists our own flags"),
+        )
+    }
+}
+
+/// `openssl s_time`: a load of one connection at a time.
+fn s_time(words: &[OsString]) -> Result<Vec<String>, Failure> {
+    let mut line = Line::new("s_time", words);
+    let (mut connect, mut path, mut modes) = (None, None, Vec::new());
+    let (mut duration, mut rest) = ("30".to_owned(), Vec::new());
+    let mut trusted = false;
+    while let Some(flag) = line.flag()? {
+        match flag {
+            "connect" => connect = Some(line.value(flag)?),
+            "www" => path = Some(line.value(flag)?),
+            "time" => duration = line.number(flag)?,
+            "new" | "reuse" => modes.push(flag),
+            "ciphersuites" => suites(&line.value(flag)?, &mut rest),
+            "tls1_3" => rest.extend(["--tls-version".to_owned(), "1.3".to_owned()]),
+            "tls1_2" => rest.extend(["--tls-version".to_owned(), "1.2".to_owned()]),
+            "CAfile" => {
+                trusted = true;
+                rest.extend(["--ca".to_owned(), line.value(flag)?]);
+            }
+            "cert" | "key" => rest.extend([format!("--{flag}"), line.value(flag)?]),
+            other => return Err(line.unknown(&format!("-{other}"))),
+        }
+    }
+    let (Some(connect), Some(path)) = (connect, path) else {
+        return Err(Failure::usage(
+            "s_time: -connect and -www are needed: what is measured here is a page over new connections",
+            "for example: plimsoll s_time -connect localhost:4433 -www /test_1k.html -time 30 -new",
+        ));
+    };
+    let mode = match modes[..] {
+        ["new"] => "new",
+        ["reuse"] => "resumed",
+        _ => "both",
+    };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut ours = vec![
+        "fetch".to_owned(),
+        format!("https://{connect}{slash}{path}"),
+        "--mode".to_owned(),
+        mode.to_owned(),
+        "--clients".to_owned(),
+        "1".to_owned(),
+        "--duration".to_owned(),
+        format!("{duration}s"),
+    ];
+    if !trusted {
+        // It does not check whose certificate it is shown, either.
+        ours.push("--insecure".to_owned());
+    }
+    ours.extend(rest);
+    Ok(ours)
+}
+
+/// `openssl s_server`, where it serves files.
+fn s_server(words: &[OsString]) -> Result<Vec<String>, Failure> {
+    let mut line = Line::new("s_server", words);
+    let mut accept = "4433".to_owned();
+    let (mut serves_files, mut rest) = (false, Vec::new());
+    let mut ca = None;
+    let mut verifies = false;
+    while let Some(flag) = line.flag()? {
+        match flag {
+            "accept" | "port" => accept = line.value(flag)?,
+            "cert" | "key" => rest.extend([format!("--tls-{flag}"), line.value(flag)?]),
+            "CAfile" => ca = Some(line.value(flag)?),
+            "Verify" => {
+                line.number(flag)?;
+                verifies = true;
+            }
+            "ciphersuites" => suites(&line.value(flag)?, &mut rest),
+            "tls1_3" => rest.extend(["--tls-version".to_owned(), "1.3".to_owned()]),
+            "tls1_2" => rest.extend(["--tls-version".to_owned(), "1.2".to_owned()]),
+            "WWW" => serves_files = true,
+            "quiet" => rest.push("--quiet".to_owned()),
+            other => return Err(line.unknown(&format!("-{other}"))),
+        }
+    }
+    if !serves_files {
+        return Err(Failure::usage(
+            "s_server without -WWW: what is served here is files",
+            "add -WWW, or type: plimsoll serve files DIR --listen HOST:PORT --tls-cert FILE --tls-key FILE",
+        ));
+    }
+    match (ca, verifies) {
+        (Some(ca), true) => rest.extend(["--tls-client-ca".to_owned(), ca]),
+        (None, true) => {
+            return Err(Failure::usage(
+                "s_server -Verify: without -CAfile nobody says whose certificates are good",
+                "add -CAfile FILE",
+            ));
+        }
+        (_, false) => {}
+    }
+    let listen = match accept.contains(':') {
+        true => accept,
+        false => format!("0.0.0.0:{accept}"),
+    };
+    let mut ours = ["serve", "files", ".", "--listen"]
+        .map(str::to_owned)
+        .to_vec();
+    ours.push(listen);
+    ours.extend(rest);
+    Ok(ours)
+}
+
+fn suites(list: &str, to: &mut Vec<String>) {
+    for suite in list.split(':') {
+        to.extend(["--suite".to_owned(), suite.to_owned()]);
+    }
+}
+
+/// `generate_html.sh FILE KB`.
+fn generate_html(words: &[OsString]) -> Result<Vec<String>, Failure> {
+    let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    match texts[..] {
+        [file, kilobytes] if kilobytes.parse::<u64>().is_ok() => Ok(vec![
+            "payload".to_owned(),
+            format!("{kilobytes}KiB"),
+            file.to_owned(),
+        ]),
+        _ => Err(Failure::usage(
+            "generate_html.sh takes a file and its size in KiB",
+            "for example: plimsoll generate_html.sh test_1k.html 1, or: plimsoll payload 1KiB test_1k.html",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn become_ours(line: &str) -> Result<String, String> {
+        let words = std::iter::once("plimsoll").chain(line.split_whitespace());
+        match ours(words.map(OsString::from).collect()) {
+            Ok(words) => {
+                let words = words.iter().skip(1).map(|w| w.to_string_lossy());
+                Ok(words.collect::<Vec<_>>().join(" "))
+            }
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
+    #[test]
+    fn lines_of_other_tools_become_ours() {
+        for (theirs, expected) in [
+            (
+                "bolt -D 10 --qps=2000 -c 200 -t 16 -p sofarpc sofarpc://127.0.0.1:12200",
+                "bolt --duration 10s --rate 2000/s -c 200 --workers 16 sofa://127.0.0.1:12200",
+            ),
+            (
+                "s_time -connect localhost:4433 -www /test_1k.html -time 30 -ciphersuites TLS_AES_128_GCM_SHA256 -tls1_3 -new",
+                "fetch https://localhost:4433/test_1k.html --mode new --clients 1 --duration 30s --insecure \
+                 --suite TLS_AES_128_GCM_SHA256 --tls-version 1.3",
+            ),
+            (
+                "s_time -connect localhost:4433 -www test.html -CAfile ca.crt -reuse",
+                "fetch https://localhost:4433/test.html --mode resumed --clients 1 --duration 30s --ca ca.crt",
+            ),
+            (
+                "s_server -accept 4433 -cert server.crt -key server.key -WWW",
+                "serve files . --listen 0.0.0.0:4433 --tls-cert server.crt --tls-key server.key",
+            ),
+            ("generate_html.sh f.html 10", "payload 10KiB f.html"),
+            (
+                "grpc URL --no-of-clients=100000 --count=1000000",
+                "grpc URL --no-of-clients=100000 --count=1000000 --progress-every 1000",
+            ),
+            ("grpc URL --rps 500 -z 3s", "grpc URL --rate 500/s -z 3s"),
+            ("grpc URL --qps 500/m", "grpc URL --rate 500/m"),
+            // What is a flag elsewhere is a value here.
+            ("grpc URL -- --rps 500", "grpc URL -- --rps 500"),
+            ("grpc URL -D 10", "grpc URL -D 10"),
+            ("payload help", "payload --help"),
+            ("help payload", "help payload"),
+        ] {
+            assert_eq!(become_ours(theirs).as_deref(), Ok(expected), "{theirs}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_counterpart_is_said() {
+        for (theirs, why) in [
+            ("s_time -connect a:1", "-connect and -www are needed"),
+            ("s_time -verify 1", "`-verify` has no counterpart"),
+            ("s_time -time", "the value is missing"),
+            ("s_time -time 1m", "`1m` is not a number"),
+            ("s_server -accept 1 -www", "`-www` has no counterpart"),
+            ("s_server -accept 1", "without -WWW"),
+            ("s_server -Verify 1 -WWW", "without -CAfile"),
+            ("generate_html.sh f 1k", "takes a file and its size"),
+            (
+                "grpc URL --duration -5s",
+                "--duration: `-5s` is negative; write it without the sign, such as --duration 5s",
+            ),
+            ("grpc URL -z -.5s", "-z: `-.5s` is negative"),
+        ] {
+            let said = become_ours(theirs).expect_err(theirs);
+            assert!(said.contains(why), "{theirs}: {said}");
+        }
+    }
+}
