@@ -54,6 +54,8 @@ want python3 python3
 want c++ g++
 want redis-server redis-server
 want haproxy haproxy
+want curl curl
+want node nodejs
 want h2load nghttp2-client
 want javac default-jdk-headless
 want mvn maven
@@ -153,7 +155,7 @@ fi
 # --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------
 command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.24 or newer from your system or go.dev, and have it on PATH."
 sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
-if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls ]]; then
+if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http ]]; then
     say "building the Go peers"
     (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy within reach?)"
     stamp go "$sum"

@@ -146,6 +146,40 @@ outcomes! {
     TokensShort "TOKENS_SHORT" Target "the query is over, and fewer tokens came than the service or the plan said there would be"
     SessionBroken "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent"
 
+    // HTTP: statuses that the plan does not expect, and answers that are not what it expects.
+    Http2xx "HTTP_2XX" Target "the server answered with a success that the plan does not expect"
+    Http3xx "HTTP_3XX" Target "the server answered with a status of class 3xx that has no code of its own here"
+    Http301 "HTTP_301" Target "the server redirects: 301 Moved Permanently; redirects are not followed"
+    Http302 "HTTP_302" Target "the server redirects: 302 Found; redirects are not followed"
+    Http303 "HTTP_303" Target "the server redirects: 303 See Other; redirects are not followed"
+    Http304 "HTTP_304" Target "the server answered 304 Not Modified"
+    Http307 "HTTP_307" Target "the server redirects: 307 Temporary Redirect; redirects are not followed"
+    Http308 "HTTP_308" Target "the server redirects: 308 Permanent Redirect; redirects are not followed"
+    Http4xx "HTTP_4XX" Target "the server answered with a status of class 4xx that has no code of its own here"
+    Http400 "HTTP_400" Target "the server answered 400 Bad Request"
+    Http401 "HTTP_401" Target "the server answered 401 Unauthorized: it wants valid credentials"
+    Http403 "HTTP_403" Target "the server answered 403 Forbidden"
+    Http404 "HTTP_404" Target "the server answered 404 Not Found"
+    Http405 "HTTP_405" Target "the server answered 405 Method Not Allowed"
+    Http408 "HTTP_408" Target "the server answered 408 Request Timeout"
+    Http409 "HTTP_409" Target "the server answered 409 Conflict"
+    Http410 "HTTP_410" Target "the server answered 410 Gone"
+    Http413 "HTTP_413" Target "the server answered 413 Content Too Large"
+    Http415 "HTTP_415" Target "the server answered 415 Unsupported Media Type"
+    Http422 "HTTP_422" Target "the server answered 422 Unprocessable Content"
+    Http429 "HTTP_429" Target "the server answered 429 Too Many Requests"
+    Http429RetryAfter "HTTP_429_RETRY_AFTER" Target "the server answered 429 Too Many Requests, and said when to come again"
+    Http5xx "HTTP_5XX" Target "the server answered with a status of class 5xx that has no code of its own here"
+    Http500 "HTTP_500" Target "the server answered 500 Internal Server Error"
+    Http501 "HTTP_501" Target "the server answered 501 Not Implemented"
+    Http502 "HTTP_502" Target "a gateway answered 502 Bad Gateway"
+    Http503 "HTTP_503" Target "the server answered 503 Service Unavailable"
+    Http503RetryAfter "HTTP_503_RETRY_AFTER" Target "the server answered 503 Service Unavailable, and said when to come again"
+    Http504 "HTTP_504" Target "a gateway answered 504 Gateway Timeout"
+    HttpHeader "HTTP_HEADER" Target "the answer lacks a header field that the plan expects, or it has another value"
+    HttpBody "HTTP_BODY" Target "the answer's body does not hold the text that the plan expects"
+    EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error"
+
     // The end of the run.
     NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included"
     CutOff "CUT_OFF" Client "the run's drain time ended with the call in flight"
@@ -185,6 +219,42 @@ impl Outcome {
         self as usize
     }
 
+    /// What an HTTP status that the plan does not expect is counted as. `retry_after`: the answer
+    /// says when to come again (RFC 9110, 10.2.3).
+    pub fn from_http_status(status: u16, retry_after: bool) -> Outcome {
+        match (status, retry_after) {
+            (301, _) => Outcome::Http301,
+            (302, _) => Outcome::Http302,
+            (303, _) => Outcome::Http303,
+            (304, _) => Outcome::Http304,
+            (307, _) => Outcome::Http307,
+            (308, _) => Outcome::Http308,
+            (400, _) => Outcome::Http400,
+            (401, _) => Outcome::Http401,
+            (403, _) => Outcome::Http403,
+            (404, _) => Outcome::Http404,
+            (405, _) => Outcome::Http405,
+            (408, _) => Outcome::Http408,
+            (409, _) => Outcome::Http409,
+            (410, _) => Outcome::Http410,
+            (413, _) => Outcome::Http413,
+            (415, _) => Outcome::Http415,
+            (422, _) => Outcome::Http422,
+            (429, false) => Outcome::Http429,
+            (429, true) => Outcome::Http429RetryAfter,
+            (500, _) => Outcome::Http500,
+            (501, _) => Outcome::Http501,
+            (502, _) => Outcome::Http502,
+            (503, false) => Outcome::Http503,
+            (503, true) => Outcome::Http503RetryAfter,
+            (504, _) => Outcome::Http504,
+            (200..300, _) => Outcome::Http2xx,
+            (300..400, _) => Outcome::Http3xx,
+            (400..500, _) => Outcome::Http4xx,
+            _ => Outcome::Http5xx,
+        }
+    }
+
     /// The gRPC status `status` (0–16) as an outcome; any other number is `UNKNOWN`,
     /// as gRPC's status code page asks of clients.
     #[inline]
@@ -205,6 +275,23 @@ mod tests {
         for (i, outcome) in Outcome::ALL.iter().enumerate() {
             assert_eq!(outcome.index(), i);
             assert_eq!(Outcome::from_code(outcome.code()), Some(*outcome));
+        }
+    }
+
+    #[test]
+    fn http_statuses_have_the_codes_of_their_numbers_or_of_their_class() {
+        for status in 200..600 {
+            let code = Outcome::from_http_status(status, false).code();
+            let own = format!("HTTP_{status}");
+            assert!(
+                code == own || code == format!("HTTP_{}XX", status / 100),
+                "{code}"
+            );
+            let known = Outcome::from_code(&own).is_some();
+            assert_eq!(known, code == own, "{status}");
+            let told_when = Outcome::from_http_status(status, true).code();
+            let apart = matches!(status, 429 | 503);
+            assert_eq!(told_when != code, apart, "{status}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::fingerprint::Fingerprint;
 use crate::measure::TimeMeasure;
 use crate::spec::{BinaryMessage, Messages};
-use crate::template::{Variation, Varying, VaryingMetadata};
+use crate::template::{MetadataField, Template, Variation, Varying, VaryingMetadata};
 use crate::units::{Period, Size};
 
 /// A resolved, immutable load test.
@@ -330,6 +330,7 @@ pub enum CallPlan {
     Grpc(GrpcCall),
     Bolt(BoltCall),
     Fetch(FetchCall),
+    Http(HttpCall),
     Session(SessionCall),
     Plugin(PluginCall),
     Hold(HoldCall),
@@ -342,6 +343,7 @@ impl CallPlan {
             CallPlan::Grpc(call) => ("grpc", call.method.as_str().into()),
             CallPlan::Bolt(call) => ("bolt", call.method.as_str().into()),
             CallPlan::Fetch(call) => ("fetch", call.path.as_str().into()),
+            CallPlan::Http(call) => ("http", format!("{} {}", call.method, call.path).into()),
             CallPlan::Plugin(call) => ("plugin", call.protocol.as_str().into()),
             CallPlan::Session(call) => ("session", format!("{} queries", call.queries).into()),
             CallPlan::Hold(call) => {
@@ -417,6 +419,80 @@ pub struct FetchCall {
     pub size: Option<u64>,
     /// Files that one connection fetches before it is replaced; `None`: no limit.
     pub per_connection: Option<u32>,
+}
+
+/// One kind of request over HTTP/1.1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HttpCall {
+    pub method: String,
+    /// Path and query, with the leading slash. Where they vary: as typed.
+    pub path: String,
+    /// `Host`; `None`: host:port of the target.
+    pub host: Option<String>,
+    /// In order, names in lower case. Values may be secret: the run directory keeps only the names.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// What differs from call to call; `None`: every call sends the same.
+    pub varying: Option<VaryingHttp>,
+    /// Statuses of calls that succeed, from and to.
+    pub expect: Vec<(u16, u16)>,
+    /// Fields that an answer has to have, names in lower case.
+    pub expect_headers: Vec<(String, String)>,
+    /// Text that a body has to hold.
+    pub expect_body: Option<String>,
+    /// `None`: a body is one piece.
+    pub stream: Option<EventStream>,
+    /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    pub max_body: u32,
+}
+
+/// What of an HTTP request differs from call to call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaryingHttp {
+    pub variation: Variation,
+    pub path: Option<Template>,
+    pub headers: Vec<MetadataField>,
+    pub body: Option<VaryingBody>,
+}
+
+/// A body whose fields are filled in anew for every call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaryingBody {
+    pub template: Template,
+    /// As it was given.
+    pub typed: String,
+    /// Which of its parts stand within a JSON string, where columns of rows are escaped.
+    pub quoted: Vec<bool>,
+}
+
+/// An answer that comes in events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventStream {
+    pub format: EventFormat,
+    /// The event that ends a stream well; `None`: the end of the body does.
+    pub until: Option<EventMatch>,
+    /// The event that reports an error; `None`: one that looks like it.
+    pub error: Option<EventMatch>,
+}
+
+/// How events are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventFormat {
+    /// Server-sent events (WHATWG HTML, 9.2).
+    Sse,
+    /// A JSON document a line.
+    NdJson,
+}
+
+/// Which event is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventMatch {
+    /// Whose data are this, but for blanks at their ends.
+    Data(String),
+    /// Whose data hold this.
+    Contains(String),
+    /// Of this name.
+    Named(String),
 }
 
 /// Connections that are opened and held. A call is a message and its echo on one of them.

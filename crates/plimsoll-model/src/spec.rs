@@ -14,6 +14,7 @@ mod files;
 mod find;
 mod given;
 mod hold;
+mod http;
 mod ladder;
 mod lanes;
 mod objective;
@@ -41,6 +42,7 @@ pub use fetch::FetchSpec;
 pub use find::FindSpec;
 pub use given::give_addresses;
 pub use hold::HoldSpec;
+pub use http::{HttpSpec, StatusSpec};
 pub use ladder::{LadderSpec, Network, RungSpec, Secured, Via};
 pub use lanes::LaneSpec;
 pub use plugin::PluginSpec;
@@ -223,6 +225,7 @@ pub struct CallSpec {
     pub grpc: Option<GrpcSpec>,
     pub bolt: Option<BoltSpec>,
     pub fetch: Option<FetchSpec>,
+    pub http: Option<HttpSpec>,
     pub session: Option<SessionSpec>,
     pub plugin: Option<PluginSpec>,
     pub hold: Option<HoldSpec>,
@@ -235,6 +238,8 @@ impl CallSpec {
             ("bolt", call.deadline)
         } else if let Some(call) = &self.fetch {
             ("fetch", call.deadline)
+        } else if let Some(call) = &self.http {
+            ("http", call.deadline)
         } else if let Some(call) = &self.plugin {
             ("plugin", call.deadline)
         } else {
@@ -248,6 +253,7 @@ impl CallSpec {
             self.grpc.as_mut().map(|call| &mut call.deadline),
             self.bolt.as_mut().map(|call| &mut call.deadline),
             self.fetch.as_mut().map(|call| &mut call.deadline),
+            self.http.as_mut().map(|call| &mut call.deadline),
             self.plugin.as_mut().map(|call| &mut call.deadline),
         ];
         for deadline in deadlines.into_iter().flatten() {
@@ -262,6 +268,7 @@ impl CallSpec {
         let given = [
             ("bolt", self.bolt.is_some()),
             ("fetch", self.fetch.is_some()),
+            ("http", self.http.is_some()),
             ("session", self.session.is_some()),
         ];
         given

@@ -13,6 +13,7 @@ mod hex;
 pub mod hold;
 #[cfg(feature = "targets")]
 pub mod hostile;
+pub mod http;
 mod numbered;
 pub mod plugin;
 #[cfg(feature = "targets")]

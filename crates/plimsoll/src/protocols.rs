@@ -11,6 +11,7 @@ use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use plimsoll_protocols::hold::HoldProtocol;
+use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
 use plimsoll_protocols::plugin::{PluginProtocol, PluginRequest};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 
@@ -54,6 +55,15 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                     Reuse::Never => Some(1),
                     Reuse::Always => call.per_connection,
                 },
+            });
+            Ok(driven(plan, trace, protocol))
+        }
+        CallPlan::Http(call) => {
+            let authority = plan.target.authority();
+            let protocol = Http1Protocol::new(&HttpRequest {
+                call,
+                authority: &authority,
+                closes: plan.load.reuse == Reuse::Never,
             });
             Ok(driven(plan, trace, protocol))
         }

@@ -115,6 +115,7 @@ fn ready_plans_run() {
     ]);
     let orders = place.serve(&["orders", "--pool", "10"]);
     let bolt = place.serve(&["bolt"]);
+    let http = place.serve(&["http"]);
     let echo = place.serve(&["echo"]);
     let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     built::c_example(&place.path("."));
@@ -210,6 +211,11 @@ fn ready_plans_run() {
                     "500ms",
                 ],
                 250,
+            ),
+            "http-search" => (
+                format!("http://127.0.0.1:{}", http.port),
+                &["--rate", "200/s", "--warmup", "100ms", "--calls", "100"],
+                100,
             ),
             "plugin-echo" => (
                 plugin.plaintext().replace("grpc://", "plugin://"),

@@ -132,6 +132,14 @@ const PAGES: &[Page] = &[
         ],
     },
     Page {
+        file: "docs/http.md",
+        in_clone: false,
+        shorter: &[
+            ("--duration 10s", "--duration 1s"),
+            ("duration    = \"10s\"", "duration    = \"1s\""),
+        ],
+    },
+    Page {
         file: "docs/faq.md",
         in_clone: false,
         shorter: &[],
@@ -625,6 +633,7 @@ followed! {
     session: "docs/session.md",
     sidecar: "docs/sidecar.md",
     unix: "docs/unix.md",
+    http: "docs/http.md",
     the_faq: "docs/faq.md",
     the_cookbook: "docs/cookbook.md",
 }

@@ -278,7 +278,7 @@ fn what_is_wrong_with_a_socket_is_said() {
         ),
         (
             grpc("http+unix:a.sock"),
-            "goes with [call.fetch], and [call.grpc] is given: write grpc+unix:a.sock",
+            "goes with [call.http], and [call.grpc] is given: write grpc+unix:a.sock",
         ),
         (
             grpc("grpcs+unix:a.sock"),

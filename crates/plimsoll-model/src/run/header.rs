@@ -383,9 +383,11 @@ impl RunHeader {
                 CallPlan::Fetch(call) => call.per_connection,
                 CallPlan::Session(call) => Some(call.queries),
                 // None of these replaces a connection that works.
-                CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Plugin(_) | CallPlan::Hold(_) => {
-                    None
-                }
+                CallPlan::Grpc(_)
+                | CallPlan::Bolt(_)
+                | CallPlan::Http(_)
+                | CallPlan::Plugin(_)
+                | CallPlan::Hold(_) => None,
             },
             connection_lifetime_us: plan
                 .load

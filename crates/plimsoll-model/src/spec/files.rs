@@ -22,6 +22,9 @@ impl Spec {
         if let Some(bolt) = &self.call.bolt {
             add("call.bolt.content_file", &bolt.content_file);
         }
+        if let Some(http) = &self.call.http {
+            add("call.http.body_file", &http.body_file);
+        }
         if let Some(plugin) = &self.call.plugin {
             add("call.plugin.codec", &plugin.codec);
             add("call.plugin.payload_file", &plugin.payload_file);

@@ -9,8 +9,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::{
     BinaryTable, BoltSpec, CallSpec, FetchSpec, FindSpec, GoodputSpec, GrpcSpec, HoldSpec,
-    LoadSpec, MetadataSource, PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec, StepSpec,
-    TlsSpec, WatchSpec, suggest,
+    HttpSpec, LoadSpec, MetadataSource, PluginSpec, Problem, RampSpec, RowsSpec, SessionSpec, Spec,
+    StepSpec, TlsSpec, WatchSpec, suggest,
 };
 
 /// Reads a plan file's text.
@@ -135,6 +135,7 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "call.grpc" => keys_of::<GrpcSpec>(),
         "call.bolt" => keys_of::<BoltSpec>(),
         "call.fetch" => keys_of::<FetchSpec>(),
+        "call.http" => keys_of::<HttpSpec>(),
         "call.session" => keys_of::<SessionSpec>(),
         "call.plugin" => keys_of::<PluginSpec>(),
         "rows" => keys_of::<RowsSpec>(),
@@ -146,7 +147,11 @@ fn known_keys(path: &str) -> Option<&'static [&'static str]> {
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
         "call.grpc.message_binary" => keys_of::<BinaryTable>(),
-        path if path.starts_with("call.grpc.metadata.") => keys_of::<MetadataSource>(),
+        path if path.starts_with("call.grpc.metadata.")
+            || path.starts_with("call.http.headers.") =>
+        {
+            keys_of::<MetadataSource>()
+        }
         _ => return None,
     })
 }
@@ -198,6 +203,7 @@ fn elsewhere(name: &str) -> Option<(&'static str, &'static str)> {
         "call.grpc",
         "call.bolt",
         "call.fetch",
+        "call.http",
         "call.session",
         "call.plugin",
         "call.hold",

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::target::{is_bare_socket, parse_target, path_of, scheme_for, scheme_of, section_of};
+use super::target::{
+    goes_with, is_bare_socket, parse_target, path_of, scheme_for, scheme_of, section_of,
+};
 use super::{BoltSpec, GrpcSpec, Limit, PluginSpec, Problem, Spec, give_addresses};
 use crate::plan::{
     Arrivals, CallPlan, Load, MethodKind, Plan, Reuse, Shapes, Target, TlsPlan, Watch,
@@ -15,6 +17,7 @@ mod binary;
 mod bolt;
 mod fetch;
 mod grpc;
+mod http;
 mod load;
 mod metadata;
 mod objectives;
@@ -173,6 +176,7 @@ fn name_for(call: &CallPlan, load: &Load) -> String {
     let method = match call {
         CallPlan::Hold(_) => return "connections, held".to_owned(),
         CallPlan::Session(_) => "sessions",
+        CallPlan::Http(_) => names.1.split(['?', '#']).next().unwrap_or(&names.1),
         CallPlan::Grpc(_) | CallPlan::Bolt(_) | CallPlan::Fetch(_) | CallPlan::Plugin(_) => names
             .1
             .rsplit('/')
@@ -205,6 +209,7 @@ impl Problems {
                 let (target, secured) = self.keep("target", target_of(url, spec))?;
                 if target.socket.is_some()
                     && spec.call.fetch.is_none()
+                    && spec.call.http.is_none()
                     && let Some(path) = path_of(url)
                 {
                     self.add(
@@ -219,7 +224,7 @@ impl Problems {
             None => {
                 self.add(
                     "target",
-                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; https://HOST:PORT/PATH to fetch a file; session:// or sessions:// for sessions; plugin:// or plugins:// for a codec plugin's protocol; tcp:// or tls:// to hold connections",
+                    "missing: write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS; sofa:// or sofas:// for SOFARPC; http:// or https://HOST:PORT/PATH for HTTP; session:// or sessions:// for sessions; plugin:// or plugins:// for a codec plugin's protocol; tcp:// or tls:// to hold connections",
                 );
                 None
             }
@@ -272,6 +277,7 @@ impl Problems {
             ("grpc", spec.call.grpc.is_some()),
             ("bolt", spec.call.bolt.is_some()),
             ("fetch", spec.call.fetch.is_some()),
+            ("http", spec.call.http.is_some()),
             ("session", spec.call.session.is_some()),
             ("plugin", spec.call.plugin.is_some()),
             ("hold", spec.call.hold.is_some()),
@@ -298,7 +304,7 @@ impl Problems {
             }
             [section] => {
                 if let (Some(wanted), Some(url)) = (wanted, &spec.target)
-                    && wanted != *section
+                    && !goes_with(section, url)
                     && let Some((scheme, rest)) = scheme_of(url)
                 {
                     let secured = scheme.ends_with(['s', 'S']);
@@ -312,11 +318,12 @@ impl Problems {
                 }
             }
         }
-        if spec.rows.is_some() && spec.call.grpc.is_none() && spec.call.session.is_none() {
+        let varies = matches!(given[0], "grpc" | "http" | "session");
+        if spec.rows.is_some() && !varies {
             self.add(
                 "rows",
                 format!(
-                    "only for [call.grpc] and [call.session]: [call.{}] sends the same with every call",
+                    "only for [call.grpc], [call.http] and [call.session]: [call.{}] sends the same with every call",
                     given[0]
                 ),
             );
@@ -326,6 +333,9 @@ impl Problems {
         }
         if let Some(call) = &spec.call.fetch {
             return self.fetch_call(spec, call);
+        }
+        if let Some(call) = &spec.call.http {
+            return self.http_call(spec, call, surroundings);
         }
         if let Some(call) = &spec.call.session {
             return self.session(spec, call, surroundings);

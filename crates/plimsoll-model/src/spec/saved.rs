@@ -35,13 +35,18 @@ pub fn is_secret_name(name: &str) -> bool {
 /// The values that are kept out of the run directory, by the variables in which the plan
 /// there expects them.
 pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
-    let CallPlan::Grpc(call) = &plan.call else {
-        return Vec::new();
+    let (constant, varying) = match &plan.call {
+        CallPlan::Grpc(call) => (
+            &call.metadata,
+            call.varying_metadata.as_ref().map(|all| &all.fields),
+        ),
+        CallPlan::Http(call) => (&call.headers, call.varying.as_ref().map(|all| &all.headers)),
+        _ => return Vec::new(),
     };
     // As they are typed: what reads them there looks for fields again.
-    let constant = call.metadata.iter();
+    let constant = constant.iter();
     let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
-    let varying = call.varying_metadata.iter().flat_map(|all| &all.fields);
+    let varying = varying.into_iter().flatten();
     constant
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
         .filter(|(name, _)| is_secret_name(name))
@@ -151,6 +156,12 @@ impl Spec {
             fetch.size = call.size.map(Size);
             fetch.deadline = None;
         }
+        if let (CallPlan::Http(call), Some(http)) = (&plan.call, &mut spec.call.http) {
+            super::http::fill_in(http, call);
+            if let (Some(varying), Some(rows)) = (&call.varying, &mut spec.rows) {
+                rows.order = Some(varying.variation.order().name().to_owned());
+            }
+        }
         if let (CallPlan::Plugin(call), Some(plugin)) = (&plan.call, &mut spec.call.plugin) {
             plugin.heartbeat = Some(limit(call.heartbeat));
             plugin.max_frame = Some(Size(call.max_frame as u64));
@@ -233,12 +244,9 @@ impl Spec {
     #[must_use]
     pub fn without_secrets(&self) -> Spec {
         let mut spec = self.clone();
-        for (name, value) in spec
-            .call
-            .grpc
-            .iter_mut()
-            .flat_map(|call| &mut call.metadata)
-        {
+        let metadata = spec.call.grpc.iter_mut().map(|call| &mut call.metadata);
+        let headers = spec.call.http.iter_mut().map(|call| &mut call.headers);
+        for (name, value) in metadata.chain(headers).flatten() {
             if is_secret_name(name) && matches!(value, MetadataSpec::Text(_)) {
                 *value = MetadataSpec::Env(secret_variable(name));
             }

@@ -22,6 +22,8 @@ pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
 struct Schemes {
     /// The section of a plan that says what to call: `call.SECTION`.
     section: &'static str,
+    /// Another one that goes with them, too.
+    also: Option<&'static str>,
     plain: &'static str,
     /// `None`: there is none over TLS.
     secured: Option<&'static str>,
@@ -33,9 +35,16 @@ struct Schemes {
     with_path: bool,
 }
 
+impl Schemes {
+    fn is_of(&self, section: &str) -> bool {
+        self.section == section || self.also == Some(section)
+    }
+}
+
 const SCHEMES: &[Schemes] = &[
     Schemes {
         section: "grpc",
+        also: None,
         plain: "grpc",
         secured: Some("grpcs"),
         elsewhere: &[],
@@ -44,6 +53,7 @@ const SCHEMES: &[Schemes] = &[
     },
     Schemes {
         section: "bolt",
+        also: None,
         plain: "sofa",
         secured: Some("sofas"),
         elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
@@ -51,7 +61,8 @@ const SCHEMES: &[Schemes] = &[
         with_path: false,
     },
     Schemes {
-        section: "fetch",
+        section: "http",
+        also: Some("fetch"),
         plain: "http",
         secured: Some("https"),
         elsewhere: &[],
@@ -60,6 +71,7 @@ const SCHEMES: &[Schemes] = &[
     },
     Schemes {
         section: "session",
+        also: None,
         plain: "session",
         secured: Some("sessions"),
         elsewhere: &[],
@@ -68,6 +80,7 @@ const SCHEMES: &[Schemes] = &[
     },
     Schemes {
         section: "plugin",
+        also: None,
         plain: "plugin",
         secured: Some("plugins"),
         elsewhere: &[],
@@ -76,6 +89,7 @@ const SCHEMES: &[Schemes] = &[
     },
     Schemes {
         section: "hold",
+        also: None,
         plain: "tcp",
         secured: Some("tls"),
         elsewhere: &[("mtls", "tls")],
@@ -132,11 +146,18 @@ pub fn section_of(url: &str) -> Option<&'static str> {
     Some(schemes_of(scheme_of(url)?.0)?.0.section)
 }
 
+/// Whether `section` of `call` goes with a target of this URL's scheme; so does every section where
+/// it has none.
+pub(super) fn goes_with(section: &str, url: &str) -> bool {
+    let known = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
+    known.is_none_or(|(schemes, _)| schemes.is_of(section))
+}
+
 /// The scheme to write for `section`, plaintext or secured.
 pub(super) fn scheme_for(section: &str, secured: bool) -> &'static str {
     SCHEMES
         .iter()
-        .find(|schemes| schemes.section == section)
+        .find(|schemes| schemes.is_of(section))
         .map_or("grpc", |s| s.secured.filter(|_| secured).unwrap_or(s.plain))
 }
 

@@ -215,8 +215,12 @@ impl Bound {
     /// What TLS is to be spoken, with one application protocol (RFC 7301) to agree to;
     /// clients that name none are served, too. `None`: plaintext.
     pub fn tls_for(&self, protocol: &[u8]) -> Option<Arc<rustls::ServerConfig>> {
+        self.tls_for_one_of(&[protocol])
+    }
+
+    fn tls_for_one_of(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
         let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
-        config.alpn_protocols = vec![protocol.to_vec()];
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Some(Arc::new(config))
     }
 
@@ -224,6 +228,13 @@ impl Bound {
     #[must_use]
     pub fn speaking(mut self, protocol: &[u8]) -> Bound {
         self.tls = self.tls_for(protocol);
+        self
+    }
+
+    /// The same port, speaking what the client wishes of several, the first before the others.
+    #[must_use]
+    pub fn speaking_one_of(mut self, protocols: &[&[u8]]) -> Bound {
+        self.tls = self.tls_for_one_of(protocols);
         self
     }
 

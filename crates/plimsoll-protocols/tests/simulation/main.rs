@@ -10,6 +10,7 @@ mod bolt;
 mod fetch;
 mod grpc;
 mod honesty;
+mod http;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

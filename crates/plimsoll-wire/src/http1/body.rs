@@ -38,21 +38,39 @@ impl Body {
     /// # Errors
     /// Its length is over `max`.
     pub fn new(framing: Framing, max: u64) -> Result<Body, Http1Error> {
-        let state = match framing {
+        let mut body = Body::over();
+        body.restart(framing, max)?;
+        Ok(body)
+    }
+
+    /// One that is over, to begin with.
+    pub fn over() -> Body {
+        Body {
+            state: State::Over,
+            seen: 0,
+            max: 0,
+            line: Vec::new(),
+            extensions: 0,
+            trailers: 0,
+        }
+    }
+
+    /// Begins the next body, in the room of this one.
+    ///
+    /// # Errors
+    /// Its length is over `max`.
+    #[inline]
+    pub fn restart(&mut self, framing: Framing, max: u64) -> Result<(), Http1Error> {
+        self.state = match framing {
             Framing::Length(0) => State::Over,
             Framing::Length(length) if length > max => return Err(Http1Error::BodyTooLong(max)),
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::ChunkSize,
             Framing::UntilClose => State::UntilClose,
         };
-        Ok(Body {
-            state,
-            seen: 0,
-            max,
-            line: Vec::new(),
-            extensions: 0,
-            trailers: 0,
-        })
+        self.line.clear();
+        (self.seen, self.max, self.extensions, self.trailers) = (0, max, 0, 0);
+        Ok(())
     }
 
     /// Takes a prefix of `bytes`, at most to the end of the body, hands what is in it without

@@ -8,6 +8,7 @@ pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod grpc;
 pub(crate) mod hold;
+pub(crate) mod http;
 pub(crate) mod import;
 pub(crate) mod ladder;
 pub(crate) mod llm;
@@ -96,6 +97,7 @@ fn carry_out(
         Chosen::Shard(arguments) => shard::execute(&arguments, environment, &session()?),
         Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, session),
         Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &session()?),
+        Chosen::Http(arguments) => http::execute(&arguments, origins, environment, &session()?),
         Chosen::Hold(arguments) => hold::execute(&arguments, origins, environment, &session()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),

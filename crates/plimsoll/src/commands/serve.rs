@@ -16,6 +16,7 @@ mod fast;
 mod files;
 mod hold;
 mod hostile;
+mod http;
 mod listen;
 mod names;
 mod orders;
@@ -43,6 +44,7 @@ enum Server {
     Echo(echo::Arguments),
     Fast(fast::Arguments),
     Bolt(bolt::Arguments),
+    Http(http::Arguments),
     Files(files::Arguments),
     Hold(hold::Arguments),
     Hostile(hostile::Arguments),
@@ -57,6 +59,7 @@ pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result
         Server::Echo(arguments) => run(&arguments),
         Server::Fast(arguments) => run(&arguments),
         Server::Bolt(arguments) => run(&arguments),
+        Server::Http(arguments) => run(&arguments),
         Server::Files(arguments) => run(&arguments),
         Server::Hold(arguments) => run(&arguments),
         Server::Hostile(arguments) => hostile::execute(&arguments),

@@ -1,6 +1,6 @@
 //! `[call.grpc]` → plan.
 
-use super::metadata::Given;
+use super::metadata::{Given, Names};
 use super::{
     EncodedCall, GrpcSpec, Messages, Problems, Spec, Surroundings, is_printable, is_visible,
 };
@@ -41,7 +41,7 @@ impl Problems {
             None if spec.rows.is_some() => Given::Lost,
             None => Given::Nothing,
         };
-        let metadata = self.metadata(call, given, surroundings);
+        let metadata = self.metadata(Names::Grpc, &call.metadata, given, surroundings);
         let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
         let max_message = if (1..=1 << 31).contains(&max_message) {
             max_message as usize

@@ -1,5 +1,7 @@
-//! `[call.grpc.metadata]` → names and values. A value with fields is checked for every row, so
+//! `[call.grpc.metadata]` and `[call.http.headers]` → names and values. A value with fields is checked for every row, so
 //! that no call meets one that HTTP/2 can't carry.
+
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 
@@ -23,10 +25,31 @@ pub fn metadata(
     surroundings: &dyn Surroundings,
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {
     let mut problems = Problems(Vec::new());
-    let metadata = problems.metadata(call, Given::Nothing, surroundings);
+    let metadata = problems.metadata(Names::Grpc, &call.metadata, Given::Nothing, surroundings);
     match problems.0.is_empty() {
         true => Ok(metadata.of_first_call(&Variation::new(1, 1, 0, Order::default()))),
         false => Err(problems.0),
+    }
+}
+
+/// Whose fields they are: what names they may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    Grpc,
+    Http,
+}
+
+impl Names {
+    fn key(self) -> &'static str {
+        match self {
+            Names::Grpc => "call.grpc.metadata",
+            Names::Http => "call.http.headers",
+        }
+    }
+
+    /// Values of this name are binary, and typed in base64.
+    fn are_binary(self, name: &str) -> bool {
+        self == Names::Grpc && name.ends_with("-bin")
     }
 }
 
@@ -72,16 +95,17 @@ struct Value {
 impl Problems {
     pub(super) fn metadata(
         &mut self,
-        call: &GrpcSpec,
+        names: Names,
+        entries: &BTreeMap<String, MetadataSpec>,
         rows: Given<'_>,
         surroundings: &dyn Surroundings,
     ) -> Metadata {
         let mut metadata = Metadata::default();
         let mut slots = SLOTS;
-        for (name, spec) in &call.metadata {
-            let key = format!("call.grpc.metadata.{name}");
+        for (name, spec) in entries {
+            let key = format!("{}.{name}", names.key());
             let lower = name.to_ascii_lowercase();
-            if let Err(problem) = check_name(&lower) {
+            if let Err(problem) = check_name(names, &lower) {
                 self.add(&*key, problem);
                 continue;
             }
@@ -98,8 +122,8 @@ impl Problems {
                 }
             };
             let checked = match template.constant() {
-                Some(constant) => check_constant(&lower, constant),
-                None => check_varying(&lower, &template, rows),
+                Some(constant) => check_constant(names.are_binary(&lower), constant),
+                None => check_varying(names.are_binary(&lower), &template, rows),
             };
             match (checked, template.constant()) {
                 (Err(problem), _) => self.add(&*key, problem),
@@ -117,7 +141,10 @@ impl Problems {
     }
 }
 
-fn check_name(name: &str) -> Result<(), &'static str> {
+fn check_name(names: Names, name: &str) -> Result<(), &'static str> {
+    if names == Names::Http {
+        return check_http_name(name);
+    }
     let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.".contains(&b);
     if name.is_empty() || !name.bytes().all(is_name) {
         return Err("not a metadata name: use a-z, 0-9, `_`, `-` and `.`");
@@ -137,6 +164,24 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("set by gRPC itself: take it out");
     }
     Ok(())
+}
+
+/// RFC 9110, 5.1; what says how a message is framed is not the plan's to say.
+fn check_http_name(name: &str) -> Result<(), &'static str> {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err("not a field name: use letters, digits, `-` and `_`");
+    }
+    match name {
+        "host" => Err("has a key of its own: write host in [call.http]"),
+        "connection" | "content-length" | "transfer-encoding" | "te" | "trailer" | "upgrade"
+        | "keep-alive" | "proxy-connection" | "expect" => {
+            Err("says how messages are framed, which is not the plan's to say: take it out")
+        }
+        // Encoded under this name, it would be taken for bytes.
+        name if name.ends_with("-bin") => Err("names that end in -bin are gRPC's: use another"),
+        _ => Ok(()),
+    }
 }
 
 fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<Value, String> {
@@ -175,8 +220,8 @@ const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
 /// Values may be secret: they are not shown.
-fn check_constant(name: &str, value: &str) -> Result<(), String> {
-    match name.ends_with("-bin") {
+fn check_constant(is_binary: bool, value: &str) -> Result<(), String> {
+    match is_binary {
         true if !is_base64(value) => Err(NO_BASE64.to_owned()),
         false if !is_printable(value) => Err(UNPRINTABLE.to_owned()),
         _ => Ok(()),
@@ -184,7 +229,7 @@ fn check_constant(name: &str, value: &str) -> Result<(), String> {
 }
 
 /// Whether every call can have what `template` makes for it.
-fn check_varying(name: &str, template: &Template, rows: Given<'_>) -> Result<(), String> {
+fn check_varying(is_binary: bool, template: &Template, rows: Given<'_>) -> Result<(), String> {
     let fields = || template.parts().iter().filter_map(Part::field);
     if fields().any(|field| matches!(field.source, Source::Message)) {
         return Err("{{message}}: metadata go before the first message".to_owned());
@@ -195,11 +240,11 @@ fn check_varying(name: &str, template: &Template, rows: Given<'_>) -> Result<(),
     });
     let columns: Vec<&Column> = columns.collect();
     let Given::Rows(rows) = rows else {
-        return check_one(name, template, &[], 0).map_err(|bad| bad.problem.to_owned());
+        return check_one(is_binary, template, &[], 0).map_err(|bad| bad.problem.to_owned());
     };
     let rows_to_check = if columns.is_empty() { 1 } else { rows.count() };
     for row in 0..rows_to_check {
-        check_one(name, template, &columns, row).map_err(|bad| match bad.column {
+        check_one(is_binary, template, &columns, row).map_err(|bad| match bad.column {
             Some(column) => format!(
                 "{}, row {}, column {column:?}: {}",
                 rows.file(),
@@ -219,7 +264,7 @@ struct Bad<'a> {
 
 /// Whether the value is right with the columns of one row.
 fn check_one<'a>(
-    name: &str,
+    is_binary: bool,
     template: &Template,
     columns: &[&'a Column],
     row: usize,
@@ -228,7 +273,7 @@ fn check_one<'a>(
         let column = column.map(|column| column.name.as_str());
         Err(Bad { problem, column })
     };
-    if name.ends_with("-bin") {
+    if is_binary {
         return match (template.alone().map(|field| &field.source), columns) {
             (Some(Source::Uuid), _) => Ok(()),
             (Some(Source::Row(_)), [column]) if is_base64(column.value(row)) => Ok(()),

@@ -50,6 +50,7 @@ impl Problems {
     pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
         let (variation, each) = match call {
             CallPlan::Grpc(call) => (call.variation(), 1),
+            CallPlan::Http(call) => (call.varying.as_ref().map(|v| &v.variation), 1),
             // An arrival is a session.
             CallPlan::Session(call) => (
                 call.query.varying.as_ref().map(|v| &v.variation),

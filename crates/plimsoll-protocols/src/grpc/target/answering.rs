@@ -123,6 +123,11 @@ impl Answering {
         }
     }
 
+    /// Waits for so long, held to tens of microseconds.
+    pub(crate) async fn pause(&self, time: Duration) {
+        self.alarms.until(Instant::now() + time).await;
+    }
+
     /// Evenly distributed in [0, 1).
     pub(crate) fn fraction(&self) -> f64 {
         let bits = self

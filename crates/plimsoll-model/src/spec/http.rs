@@ -1,0 +1,163 @@
+//! `[call.http]`: a request over HTTP, as typed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{Limit, MetadataSpec};
+use crate::plan::HttpCall;
+use crate::units::Size;
+
+/// One kind of request over HTTP/1.1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpSpec {
+    /// Default GET; with a body POST.
+    pub method: Option<String>,
+    /// Path and query, which may have fields. Default: the target URL's, or `/`.
+    pub path: Option<String>,
+    /// `Host`. Default: host:port of the target.
+    pub host: Option<String>,
+    /// The request's body, which may have fields.
+    pub body: Option<String>,
+    /// A file that holds it.
+    pub body_file: Option<PathBuf>,
+    /// Statuses of calls that succeed: `[200, 204]`, `["2xx"]`. Default `["2xx"]`.
+    pub expect: Option<Vec<StatusSpec>>,
+    /// Text that the body of an answer has to hold.
+    pub expect_body: Option<String>,
+    /// The answer comes in events: `"sse"` or `"ndjson"`.
+    pub stream: Option<String>,
+    /// The event that ends a stream well: its data, `event:NAME` or `contains:TEXT`. Default: the end of the body.
+    pub stream_until: Option<String>,
+    /// The event that reports an error, written like `stream_until`. Default: one named `error`, or an object that
+    /// begins with the key `error`.
+    pub stream_error: Option<String>,
+    /// Larger answers fail with `MESSAGE_TOO_LARGE`. Default: no limit below 4GiB.
+    pub max_body: Option<Size>,
+    /// The call's deadline, or "none". Default 10s.
+    pub deadline: Option<Limit>,
+    /// Header fields, whose values may have fields.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, MetadataSpec>,
+    /// Header fields that an answer has to have, with these values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub expect_headers: BTreeMap<String, String>,
+}
+
+/// A status, or a class of them: `204`, `2xx`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusSpec {
+    pub from: u16,
+    pub to: u16,
+}
+
+impl FromStr for StatusSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StatusSpec, String> {
+        let wrong = || format!("`{text}` is no status: write 200, or 2xx for a class of them");
+        if let Some(class) = text.strip_suffix("xx").or(text.strip_suffix("XX")) {
+            let class = class.parse::<u16>().ok().filter(|c| (2..=5).contains(c));
+            let from = class.ok_or_else(wrong)? * 100;
+            return Ok(StatusSpec {
+                from,
+                to: from + 99,
+            });
+        }
+        let status = text.parse::<u16>().ok().filter(|s| (200..600).contains(s));
+        let from = status.ok_or_else(wrong)?;
+        Ok(StatusSpec { from, to: from })
+    }
+}
+
+impl fmt::Display for StatusSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.from == self.to {
+            true => write!(f, "{}", self.from),
+            false => write!(f, "{}xx", self.from / 100),
+        }
+    }
+}
+
+impl Serialize for StatusSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.from == self.to {
+            true => serializer.serialize_u16(self.from),
+            false => serializer.collect_str(self),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for StatusSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StatusSpec, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = StatusSpec;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a status such as 200, or \"2xx\"")
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<StatusSpec, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<StatusSpec, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<StatusSpec, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Writes the defaults out.
+pub(super) fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
+    spec.method = Some(call.method.clone());
+    // As it is typed: what reads it there looks for fields again.
+    let path_varies = call.varying.as_ref().is_some_and(|all| all.path.is_some());
+    spec.path = Some(match path_varies {
+        true => call.path.clone(),
+        false => call.path.replace("{{", "{{{{"),
+    });
+    let statuses = call.expect.iter();
+    spec.expect = Some(
+        statuses
+            .map(|&(from, to)| StatusSpec { from, to })
+            .collect(),
+    );
+    // The body itself, so that the run stays the same when the file changes.
+    if spec.body_file.is_some() {
+        let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
+        let typed = match varying {
+            Some(body) => Some(body.typed.clone()),
+            None => std::str::from_utf8(&call.body)
+                .ok()
+                .map(|text| text.replace("{{", "{{{{")),
+        };
+        if let Some(typed) = typed {
+            (spec.body, spec.body_file) = (Some(typed), None);
+        }
+    }
+    spec.max_body = Some(Size(call.max_body.into()));
+    spec.deadline = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_numbers_or_classes() {
+        for (text, from, to) in [("200", 200, 200), ("2xx", 200, 299), ("5XX", 500, 599)] {
+            assert_eq!(text.parse(), Ok(StatusSpec { from, to }));
+        }
+        for text in ["", "x", "20", "100", "1xx", "6xx", "600", "2x", "-200"] {
+            let error = text.parse::<StatusSpec>().expect_err(text);
+            assert!(error.contains("write 200"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a plan expects of answers.
+
+use plimsoll_model::Outcome;
+use plimsoll_model::plan::{EventStream, HttpCall};
+
+use super::needle::Needle;
+
+/// Texts from the network that are shown to a person, at most. Bytes.
+const MAX_TEXT: usize = 200;
+
+/// Made once for all connections.
+#[derive(Debug)]
+pub(super) struct Checks {
+    /// `GET /path`, for what is said of failures.
+    what: String,
+    statuses: Vec<(u16, u16)>,
+    headers: Vec<(String, String)>,
+    pub(super) body: Option<Needle>,
+    pub(super) stream: Option<EventStream>,
+    pub(super) max_body: u64,
+    /// Answers have no body, whatever their fields say (RFC 9110, 9.3.2).
+    pub(super) bodiless: bool,
+}
+
+impl Checks {
+    pub(super) fn new(call: &HttpCall) -> Checks {
+        Checks {
+            what: format!("{} {}", call.method, call.path),
+            statuses: call.expect.clone(),
+            headers: call.expect_headers.clone(),
+            body: call.expect_body.as_deref().map(Needle::new),
+            stream: call.stream.clone(),
+            max_body: call.max_body.into(),
+            bodiless: call.method == "HEAD",
+        }
+    }
+
+    /// Bodies of successful answers are looked into.
+    pub(super) fn look_into_bodies(&self) -> bool {
+        self.body.is_some() || self.stream.is_some()
+    }
+
+    /// What the head of an answer makes of its call.
+    pub(super) fn head<'a>(
+        &self,
+        status: u16,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    ) -> Outcome {
+        let is_expected = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
+        if !self.statuses.iter().any(is_expected) {
+            let retry_after = field(fields, b"retry-after").is_some();
+            return Outcome::from_http_status(status, retry_after);
+        }
+        let has = |(name, value): &(String, String)| {
+            let of_name = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
+            let mut all = fields.clone().filter(of_name);
+            all.any(|(_, found)| found == value.as_bytes())
+        };
+        match self.headers.iter().all(has) {
+            true => Outcome::Ok,
+            false => Outcome::HttpHeader,
+        }
+    }
+
+    /// What is told of an answer that failed by its head.
+    pub(super) fn text_of_head<'a>(
+        &self,
+        outcome: Outcome,
+        status: u16,
+        reason: &str,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+        body: &[u8],
+    ) -> String {
+        let value = |name: &str| field(fields.clone(), name.as_bytes()).map(printable);
+        let mut text = format!("{}: {status}", self.what);
+        if !reason.is_empty() {
+            text = format!("{text} {}", printable(reason.as_bytes()));
+        }
+        if outcome == Outcome::HttpHeader {
+            for (name, wanted) in &self.headers {
+                match value(name) {
+                    Some(found) if found == *wanted => {}
+                    Some(found) => text = format!("{text}, {name} is `{found}`, not `{wanted}`"),
+                    None => text = format!("{text}, without {name}"),
+                }
+            }
+        }
+        for name in ["location", "retry-after"] {
+            if let Some(value) = value(name) {
+                text = format!("{text}, {name}: {value}");
+            }
+        }
+        match body.trim_ascii() {
+            [] => text,
+            body => format!("{text}: {}", printable(body)),
+        }
+    }
+
+    /// What is told of an answer that failed by its body.
+    pub(super) fn text_of_body(&self, why: &str) -> String {
+        format!("{}: {why}", self.what)
+    }
+}
+
+fn field<'a>(
+    mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    name: &[u8],
+) -> Option<&'a [u8]> {
+    let found = fields.find(|(other, _)| other.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value)
+}
+
+/// Fit for a terminal: control characters replaced, and cut.
+pub(super) fn printable(bytes: &[u8]) -> String {
+    let cut = &bytes[..bytes.len().min(MAX_TEXT)];
+    let text = String::from_utf8_lossy(cut);
+    let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    shown.collect()
+}

@@ -1,0 +1,509 @@
+//! The client's side of one HTTP/1.1 connection: one call at a time, the connection kept.
+//!
+//! Invariant: every call started and not cancelled ends in exactly one [`Event::Done`]. A call
+//! ends with its answer, or with the event that ends its stream; what comes of a body after that
+//! is read before the next call. The worker loop calls this.
+//!
+//! In the steady state an answer's head is the same bytes as the last one's, and is recognised by
+//! comparing them; nothing is allocated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::driver::{
+    CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, MAX_HEAD, ResponseHead};
+
+use super::checks::Checks;
+use super::content::Content;
+use super::request::{HttpRequest, Prepared};
+use super::trace::HeadTracer;
+
+/// The longest head that is remembered. Bytes.
+const MEMO: usize = 4096;
+
+/// Beyond so many bytes, more of a line of a head says nothing new.
+const MAX_UNSEEN: usize = 1024;
+
+/// Texts of failures told for one outcome on one connection.
+const DETAILS_EACH: u8 = 3;
+
+/// How long the rest of a body may take whose call is over. After that a new connection is quicker.
+const REST: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Shared {
+    request: Prepared,
+    checks: Checks,
+    closes: bool,
+}
+
+/// HTTP/1.1, with its request prepared.
+#[derive(Clone, Debug)]
+pub struct Http1Protocol(Arc<Shared>);
+
+impl Http1Protocol {
+    pub fn new(request: &HttpRequest<'_>) -> Http1Protocol {
+        Http1Protocol(Arc::new(Shared {
+            request: Prepared::new(request),
+            checks: Checks::new(request.call),
+            closes: request.closes,
+        }))
+    }
+}
+
+impl Protocol for Http1Protocol {
+    type Driver = Http1Driver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        // Servers that know no ALPN must be measurable too, and speak this.
+        None
+    }
+
+    fn clock_began(&self, unix_ns: u64) {
+        self.0.request.set_unix_zero(unix_ns);
+    }
+
+    fn driver(&self) -> Http1Driver {
+        Http1Driver {
+            shared: Arc::clone(&self.0),
+            open: false,
+            draining: false,
+            call: None,
+            head: None,
+            body: Body::over(),
+            content: Content::default(),
+            partial: Vec::new(),
+            interim: 0,
+            memo: Vec::new(),
+            memo_says: Said::NOTHING,
+            scratch: Vec::new(),
+            rest_until: None,
+            told: Vec::new(),
+        }
+    }
+
+    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+        Some(Box::new(HeadTracer::new(self.0.checks.bodiless)))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    call: CallId,
+    first_byte: Time,
+    sent: u32,
+}
+
+/// What a head says, which is the same for the same bytes.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    outcome: Outcome,
+    framing: Framing,
+    closes: bool,
+}
+
+impl Said {
+    const NOTHING: Said = Said {
+        outcome: Outcome::Ok,
+        framing: Framing::Length(0),
+        closes: false,
+    };
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Http1Driver {
+    shared: Arc<Shared>,
+    open: bool,
+    draining: bool,
+    call: Option<InFlight>,
+    /// What the answer's head said, until its body is over.
+    head: Option<Said>,
+    body: Body,
+    content: Content,
+    /// A head that came in part.
+    partial: Vec<u8>,
+    /// Bytes of interim answers before the one that counts.
+    interim: usize,
+    /// The last head, where it is not too long, and what it says.
+    memo: Vec<u8>,
+    memo_says: Said,
+    scratch: Vec<u8>,
+    /// The body of an answer whose call is over has to be read by then.
+    rest_until: Option<Time>,
+    told: Vec<(Outcome, u8)>,
+}
+
+impl Http1Driver {
+    /// Takes a head, or a part of it; the number of bytes that belong to it.
+    #[inline]
+    fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
+        let known = self.memo.len();
+        if self.partial.is_empty()
+            && known > 0
+            && bytes.len() >= known
+            && bytes[..known] == self.memo
+        {
+            let said = self.memo_says;
+            self.begin_body(said)?;
+            return Ok(known);
+        }
+        self.read_head(bytes)
+    }
+
+    #[inline(never)]
+    fn read_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
+        let before = self.partial.len();
+        let mut gathered = std::mem::take(&mut self.partial);
+        let room = (MAX_HEAD + 1).saturating_sub(before).min(bytes.len());
+        // A long head is looked at again where a line ends, or a peer that sends it a byte at a time
+        // would have it read once a byte.
+        if before >= MAX_UNSEEN && before + room <= MAX_HEAD && !bytes.contains(&b'\n') {
+            gathered.extend_from_slice(bytes);
+            self.partial = gathered;
+            return Ok(bytes.len());
+        }
+        let whole = match before {
+            0 => bytes,
+            _ => {
+                gathered.extend_from_slice(&bytes[..room]);
+                &gathered
+            }
+        };
+        let mut space = FieldSpace::new();
+        let Some(head) = ResponseHead::parse(whole, &mut space)? else {
+            if before == 0 {
+                gathered.extend_from_slice(bytes);
+            }
+            self.partial = gathered;
+            return Ok(bytes.len());
+        };
+        let size = head.size;
+        if head.status == 101 {
+            return Err(Http1Error::Switching);
+        }
+        if head.is_interim() {
+            self.interim += size;
+            if self.interim > MAX_HEAD {
+                return Err(Http1Error::HeadTooLong(MAX_HEAD));
+            }
+        } else {
+            let fields = head
+                .fields
+                .iter()
+                .map(|(name, value)| (name.as_bytes(), value));
+            let fields: Vec<(&[u8], &[u8])> = fields.collect();
+            let said = Said {
+                outcome: self.shared.checks.head(head.status, fields.iter().copied()),
+                framing: match self.shared.checks.bodiless {
+                    true => Framing::Length(0),
+                    false => head.body,
+                },
+                closes: match (self.shared.checks.bodiless, head.body) {
+                    // Without a length a body would end with the connection, and there is none.
+                    (true, Framing::UntilClose) => head.fields.lists("connection", "close"),
+                    _ => head.closes,
+                },
+            };
+            self.memo.clear();
+            if size <= MEMO {
+                self.memo.extend_from_slice(&whole[..size]);
+                self.memo_says = said;
+            }
+            self.begin_body(said)?;
+        }
+        gathered.clear();
+        self.partial = gathered;
+        Ok(size - before)
+    }
+
+    #[inline]
+    fn begin_body(&mut self, said: Said) -> Result<(), Http1Error> {
+        self.interim = 0;
+        self.body
+            .restart(said.framing, self.shared.checks.max_body)?;
+        if said.outcome != Outcome::Ok || self.shared.checks.look_into_bodies() {
+            self.content.restart();
+        }
+        self.head = Some(said);
+        Ok(())
+    }
+
+    /// Takes what of `bytes` belongs to the body.
+    #[inline]
+    fn take_body(
+        &mut self,
+        said: Said,
+        bytes: &[u8],
+        events: &mut Vec<Event>,
+    ) -> Result<usize, Http1Error> {
+        let checks = &self.shared.checks;
+        if said.outcome == Outcome::Ok && !checks.look_into_bodies() {
+            return self.body.take(bytes, &mut |_| ());
+        }
+        let (content, call) = (&mut self.content, self.call);
+        self.body.take(bytes, &mut |data| match said.outcome {
+            Outcome::Ok => content.take(checks, data, &mut || {
+                events.extend(call.map(|call| Event::Message(call.call)));
+            }),
+            _ => content.keep(data),
+        })
+    }
+
+    /// The answer is over, or all that matters of it.
+    #[inline]
+    fn answered(&mut self, said: Said, events: &mut Vec<Event>) {
+        let Some(call) = self.call.take() else { return };
+        let looked = self.shared.checks.look_into_bodies();
+        let outcome = match said.outcome {
+            Outcome::Ok if !looked => Outcome::Ok,
+            _ => self.judge(said, call.call, events),
+        };
+        events.push(Event::Done(Done {
+            call: call.call,
+            outcome,
+            first_byte: call.first_byte,
+            bytes_sent: call.sent,
+            bytes_received: self.body.seen() as u32,
+        }));
+    }
+
+    #[inline(never)]
+    fn judge(&mut self, said: Said, call: CallId, events: &mut Vec<Event>) -> Outcome {
+        let checks = &self.shared.checks;
+        if said.outcome != Outcome::Ok {
+            if self.may_tell(said.outcome) {
+                let text = self.text_of_head(said.outcome);
+                events.push(Event::Detail {
+                    outcome: said.outcome,
+                    text,
+                });
+            }
+            return said.outcome;
+        }
+        let (outcome, why) = self
+            .content
+            .end(checks, &mut || events.push(Event::Message(call)));
+        if let Some(why) = why
+            && self.may_tell(outcome)
+        {
+            let text = self.shared.checks.text_of_body(&why);
+            events.push(Event::Detail { outcome, text });
+        }
+        outcome
+    }
+
+    fn text_of_head(&self, outcome: Outcome) -> String {
+        let checks = &self.shared.checks;
+        let mut space = FieldSpace::new();
+        match ResponseHead::parse(&self.memo, &mut space) {
+            Ok(Some(head)) => {
+                let fields: Vec<(&str, &[u8])> = head.fields.iter().collect();
+                let fields = fields.iter().map(|(name, value)| (name.as_bytes(), *value));
+                checks.text_of_head(
+                    outcome,
+                    head.status,
+                    head.reason,
+                    fields,
+                    self.content.excerpt(),
+                )
+            }
+            _ => checks.text_of_body(outcome.explanation()),
+        }
+    }
+
+    /// The first few texts of a kind are told.
+    #[cold]
+    fn may_tell(&mut self, outcome: Outcome) -> bool {
+        match self.told.iter_mut().find(|(known, _)| *known == outcome) {
+            Some((_, DETAILS_EACH..)) => false,
+            Some((_, count)) => {
+                *count += 1;
+                true
+            }
+            None => {
+                self.told.push((outcome, 1));
+                true
+            }
+        }
+    }
+
+    /// The body is over.
+    #[inline]
+    fn finished(&mut self, said: Said, events: &mut Vec<Event>) {
+        self.answered(said, events);
+        self.draining |= said.closes || self.shared.closes;
+        self.head = None;
+        self.rest_until = None;
+    }
+}
+
+fn broken(e: &Http1Error) -> ProtocolError {
+    let outcome = match e {
+        Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
+        Http1Error::EndedInHead => Outcome::ConnectionClosed,
+        Http1Error::BodyTooLong(_) => Outcome::MessageTooLarge,
+        Http1Error::Head(_) | Http1Error::HeadTooLong(_) | Http1Error::Switching => {
+            Outcome::ProtocolError
+        }
+        _ => Outcome::BadAnswer,
+    };
+    ProtocolError {
+        outcome,
+        detail: format!("http: {e}"),
+    }
+}
+
+impl Driver for Http1Driver {
+    fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
+        // HTTP/1.1 has no greeting.
+        self.open = true;
+    }
+
+    fn receives_lightly(&self) -> bool {
+        !self.shared.checks.look_into_bodies()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.open
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        usize::from(self.open && !self.draining && self.call.is_none() && self.head.is_none())
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    #[inline]
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        let before = out.len();
+        self.shared
+            .request
+            .write(number, now, &mut self.scratch, out);
+        self.call = Some(InFlight {
+            call,
+            first_byte: Time::NEVER,
+            sent: (out.len() - before) as u32,
+        });
+    }
+
+    fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
+        // HTTP/1.1 can't take a request back: only the connection's end does.
+        self.call = None;
+        self.draining = true;
+    }
+
+    fn exchanged(&self, _call: CallId) -> Exchanged {
+        Exchanged {
+            messages_sent: 0,
+            bytes_sent: self.call.map_or(0, |call| call.sent),
+            bytes_received: match self.head {
+                Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
+                None => 0,
+            },
+        }
+    }
+
+    fn still_to_come(&self) -> u64 {
+        // Events are to be seen when they come.
+        match (self.head, &self.shared.checks.stream) {
+            (Some(_), None) => self.body.still_to_come(),
+            _ => 0,
+        }
+    }
+
+    fn receive(
+        &mut self,
+        mut bytes: &[u8],
+        now: Time,
+        _out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        while !bytes.is_empty() {
+            match &mut self.call {
+                Some(call) if call.first_byte == Time::NEVER => call.first_byte = now,
+                Some(_) => {}
+                // The rest of a cancelled answer.
+                None if self.draining => return Ok(()),
+                None if self.head.is_some() => {}
+                None => {
+                    return Err(ProtocolError {
+                        outcome: Outcome::ProtocolError,
+                        detail: "http: bytes that no request asked for".to_owned(),
+                    });
+                }
+            }
+            if self.head.is_none() {
+                let taken = self.take_head(bytes).map_err(|e| broken(&e))?;
+                bytes = &bytes[taken..];
+            }
+            let Some(said) = self.head else { continue };
+            let taken = self.take_body(said, bytes, events);
+            // What is wrong with the rest of a body is no matter of a call that is over.
+            if self.call.is_some() && self.content.is_settled() {
+                self.answered(said, events);
+                self.rest_until = Some(now + REST);
+            }
+            bytes = &bytes[taken.map_err(|e| broken(&e))?..];
+            if self.body.is_over() {
+                self.finished(said, events);
+            }
+        }
+        Ok(())
+    }
+
+    fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        self.draining = true;
+        if self.call.is_none() {
+            return Ok(());
+        }
+        match self.head {
+            Some(said) => {
+                self.body.end().map_err(|e| broken(&e))?;
+                self.finished(said, events);
+                Ok(())
+            }
+            None if self.partial.is_empty() && self.interim == 0 => Ok(()),
+            None => Err(broken(&Http1Error::EndedInHead)),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.rest_until
+    }
+
+    fn expire(&mut self, now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {
+        if self.rest_until.is_some_and(|until| until <= now) {
+            self.rest_until = None;
+            self.draining = true;
+        }
+    }
+
+    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+        self.draining = true;
+        self.rest_until = None;
+        if let Some(call) = self.call.take() {
+            events.push(Event::Done(Done {
+                call: call.call,
+                outcome,
+                first_byte: call.first_byte,
+                bytes_sent: call.sent,
+                bytes_received: match self.head {
+                    Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
+                    None => 0,
+                },
+            }));
+        }
+    }
+
+    fn finish(&mut self, _out: &mut Vec<u8>) {}
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, HttpCall};
+
+use super::*;
+
+fn call() -> HttpCall {
+    HttpCall {
+        method: "GET".into(),
+        path: "/a".into(),
+        expect: vec![(200, 299)],
+        max_body: 1_000,
+        ..HttpCall::default()
+    }
+}
+
+fn driver(call: &HttpCall) -> Http1Driver {
+    let request = HttpRequest {
+        call,
+        authority: "h:1",
+        closes: false,
+    };
+    let mut driver = Http1Protocol::new(&request).driver();
+    driver.open(Time::ZERO, &mut Vec::new());
+    driver
+}
+
+/// What one call on `driver` came to, its answer given in pieces of `step` bytes.
+fn answered(
+    driver: &mut Http1Driver,
+    answer: &[u8],
+    step: usize,
+) -> Result<Vec<Event>, ProtocolError> {
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    assert_eq!(driver.capacity(), 1);
+    driver.start(CallId(7), 0, Time::ZERO, &mut out);
+    for piece in answer.chunks(step) {
+        driver.receive(piece, Time(9), &mut out, &mut events)?;
+    }
+    Ok(events)
+}
+
+fn outcome(events: &[Event]) -> (Outcome, u32) {
+    let done: Vec<&Done> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Done(done) => Some(done),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(done.len(), 1, "{events:?}");
+    (done[0].outcome, done[0].bytes_received)
+}
+
+fn details(events: &[Event]) -> Vec<&str> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Detail { text, .. } => Some(text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn messages(events: &[Event]) -> usize {
+    let is_one = |event: &&Event| matches!(event, Event::Message(CallId(7)));
+    events.iter().filter(is_one).count()
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const CHUNKED: &[u8] =
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x\r\nllo\r\n0\r\nT: x\r\n\r\n";
+
+#[test]
+fn answers_of_every_framing_end_their_calls_and_keep_the_connection() {
+    let mut driver = driver(&call());
+    let empty: &[u8] = b"HTTP/1.1 204 None\r\n\r\n";
+    for (answer, size) in [
+        (OK, 5),
+        (OK, 5),
+        (CHUNKED, 5),
+        (OK, 5),
+        (empty, 0),
+        (CHUNKED, 5),
+    ] {
+        for step in [1, 3, answer.len()] {
+            let events = answered(&mut driver, answer, step).unwrap();
+            assert_eq!(outcome(&events), (Outcome::Ok, size));
+            assert!(!driver.is_draining());
+        }
+    }
+    let until_close = b"HTTP/1.1 200 OK\r\n\r\nabc";
+    let mut events = answered(&mut driver, until_close, 4).unwrap();
+    assert_eq!(events, []);
+    driver.receive_end(Time(10), &mut events).unwrap();
+    assert_eq!(outcome(&events), (Outcome::Ok, 3));
+    assert!(driver.is_draining());
+}
+
+#[test]
+fn statuses_have_codes_of_their_own_and_are_told_with_what_they_say() {
+    let mut driver = driver(&call());
+    for (head, code, detail) in [
+        (
+            "503 Busy\r\nRetry-After: 7",
+            Outcome::Http503RetryAfter,
+            "GET /a: 503 Busy, retry-after: 7: no way",
+        ),
+        ("503 Busy", Outcome::Http503, "GET /a: 503 Busy: no way"),
+        (
+            "302 Found\r\nLocation: /b",
+            Outcome::Http302,
+            "GET /a: 302 Found, location: /b: no way",
+        ),
+        (
+            "418 I'm a teapot",
+            Outcome::Http4xx,
+            "GET /a: 418 I'm a teapot: no way",
+        ),
+    ] {
+        let answer = format!("HTTP/1.1 {head}\r\nContent-Length: 6\r\n\r\nno\nway");
+        for time in 0..5 {
+            let events = answered(&mut driver, answer.as_bytes(), 1_000).unwrap();
+            assert_eq!(outcome(&events), (code, 6));
+            let told: &[&str] = if time < 3 { &[detail] } else { &[] };
+            assert_eq!(details(&events), told, "{head}");
+        }
+    }
+}
+
+#[test]
+fn headers_and_bodies_are_held_to_what_is_expected() {
+    let mut wanted = call();
+    wanted.expect_headers = vec![("x-ok".into(), "1".into())];
+    wanted.expect_body = Some("\"ok\"".into());
+    let mut driver = driver(&wanted);
+    for (fields, body, expected) in [
+        ("X-OK: 1", "{\"is\":\"ok\"}", Outcome::Ok),
+        ("X-OK: 2", "{\"is\":\"ok\"}", Outcome::HttpHeader),
+        ("X: 1", "{\"is\":\"ok\"}", Outcome::HttpHeader),
+        ("X-OK: 1", "{\"is\":\"no\"}", Outcome::HttpBody),
+    ] {
+        let length = body.len();
+        let answer =
+            format!("HTTP/1.1 200 OK\r\n{fields}\r\nContent-Length: {length}\r\n\r\n{body}");
+        for step in 1..answer.len() {
+            let events = answered(&mut driver, answer.as_bytes(), step).unwrap();
+            assert_eq!(
+                outcome(&events),
+                (expected, length as u32),
+                "{fields} {body} {step}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_stream_ends_with_the_event_that_ends_it() {
+    let mut streamed = call();
+    streamed.stream = Some(EventStream {
+        format: EventFormat::Sse,
+        until: Some(EventMatch::Data("[DONE]".into())),
+        error: None,
+    });
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunks = |body: &[&str]| {
+        let all = body
+            .iter()
+            .map(|text| format!("{:x}\r\n{text}\r\n", text.len()));
+        all.collect::<String>()
+    };
+    let good = chunks(&["data: 1\n\ndata: 2", "\n\n", "data: [DONE]\n\n"]);
+    let mut driver = driver(&streamed);
+    for step in [1, 7, 1_000] {
+        let whole = format!("{head}{good}0\r\n\r\n");
+        let events = answered(&mut driver, whole.as_bytes(), step).unwrap();
+        assert_eq!(
+            (outcome(&events).0, messages(&events)),
+            (Outcome::Ok, 3),
+            "{step}"
+        );
+        assert!(!driver.is_draining());
+    }
+    for (body, expected, count) in [
+        (chunks(&["data: 1\n\n"]), Outcome::StreamShort, 1),
+        (
+            chunks(&[
+                "data: 1\n\n",
+                "event: error\ndata: out of memory\n\n",
+                "data: 2\n\n",
+            ]),
+            Outcome::EventError,
+            2,
+        ),
+    ] {
+        let whole = format!("{head}{body}0\r\n\r\n");
+        let events = answered(&mut driver, whole.as_bytes(), 1_000).unwrap();
+        assert_eq!((outcome(&events).0, messages(&events)), (expected, count));
+        assert_eq!(details(&events).len(), 1);
+    }
+    // The call is over with its last event; the connection is free once the body is, or is given up.
+    let events = answered(&mut driver, format!("{head}{good}").as_bytes(), 1_000).unwrap();
+    assert_eq!(outcome(&events).0, Outcome::Ok);
+    assert_eq!((driver.capacity(), driver.is_draining()), (0, false));
+    let until = driver.deadline().unwrap();
+    driver.expire(until, &mut Vec::new(), &mut Vec::new());
+    assert!(driver.is_draining());
+}
+
+#[test]
+fn what_is_cut_off_too_large_or_unasked_for_is_an_error() {
+    let broken = |answer: &[u8], ended: bool| {
+        let mut driver = driver(&call());
+        match answered(&mut driver, answer, 1_000) {
+            Err(error) => error.outcome,
+            Ok(mut events) => {
+                assert!(ended, "{events:?}");
+                driver
+                    .receive_end(Time(1), &mut events)
+                    .unwrap_err()
+                    .outcome
+            }
+        }
+    };
+    assert_eq!(broken(&OK[..OK.len() - 1], true), Outcome::BodyLength);
+    assert_eq!(
+        broken(&CHUNKED[..CHUNKED.len() - 3], true),
+        Outcome::BodyLength
+    );
+    assert_eq!(broken(&OK[..20], true), Outcome::ConnectionClosed);
+    assert_eq!(
+        broken(b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", false),
+        Outcome::MessageTooLarge
+    );
+    assert_eq!(broken(b"SSH-2.0-x\r\n", false), Outcome::ProtocolError);
+    assert_eq!(
+        broken(b"HTTP/1.1 101 Go\r\n\r\n", false),
+        Outcome::ProtocolError
+    );
+    assert_eq!(broken(&[OK, OK].concat(), false), Outcome::ProtocolError);
+}
+
+#[test]
+fn answers_to_head_have_no_body() {
+    let mut head = call();
+    head.method = "HEAD".into();
+    let mut driver = driver(&head);
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\n",
+    ] {
+        let events = answered(&mut driver, answer.as_bytes(), 9).unwrap();
+        assert_eq!(outcome(&events), (Outcome::Ok, 0));
+        assert!(!driver.is_draining());
+    }
+}
+
+#[test]
+fn a_cancelled_call_ends_its_connection() {
+    let mut driver = driver(&call());
+    let mut events = Vec::new();
+    driver.start(CallId(0), 0, Time::ZERO, &mut Vec::new());
+    driver.cancel(CallId(0), Time(1), &mut Vec::new());
+    assert!(driver.is_draining());
+    driver
+        .receive(OK, Time(2), &mut Vec::new(), &mut events)
+        .unwrap();
+    assert_eq!(events, []);
+}

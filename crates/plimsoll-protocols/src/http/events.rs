@@ -1,0 +1,314 @@
+//! Events of a streamed answer, in any split: server-sent events (WHATWG HTML, 9.2.6) and JSON
+//! documents a line.
+//!
+//! Invariant: of a body only the event that has come in part is kept, and never more than
+//! [`MAX_EVENT`] bytes of it. `answer` calls this with what arrives.
+
+use plimsoll_model::plan::{EventFormat, EventMatch, EventStream};
+
+/// The largest event that is read. Bytes.
+pub const MAX_EVENT: usize = 1 << 20;
+
+/// What an event is to the stream that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One of many.
+    Usual,
+    /// The stream ends well with it.
+    Last,
+    /// It reports an error.
+    Error,
+}
+
+/// Why a stream can't be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventsError {
+    #[error("an event of more than {MAX_EVENT} bytes")]
+    TooLarge,
+    #[error("a line that does not begin as a JSON document does")]
+    NotJson,
+}
+
+/// Takes a body apart into events.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    /// A line that came in part.
+    line: Vec<u8>,
+    /// Data lines of an event whose end has not come, with a line end behind each.
+    data: Vec<u8>,
+    name: Vec<u8>,
+    /// The last line ended in CR: an LF right behind it is part of that end.
+    after_return: bool,
+    /// The first line has been seen, before which a byte order mark may stand.
+    begun: bool,
+}
+
+impl EventReader {
+    /// Nothing of a stream has been read; room is kept.
+    pub fn restart(&mut self) {
+        self.line.clear();
+        self.data.clear();
+        self.name.clear();
+        self.after_return = false;
+        self.begun = false;
+    }
+
+    /// Takes `bytes`; `sink` is told of each event that ends in them, by what it is and its data,
+    /// until it returns false.
+    ///
+    /// # Errors
+    /// The stream is none of this kind, or has too large an event.
+    pub fn take(
+        &mut self,
+        stream: &EventStream,
+        mut bytes: &[u8],
+        mut sink: impl FnMut(Kind, &[u8]) -> bool,
+    ) -> Result<(), EventsError> {
+        while let Some(&first) = bytes.first() {
+            if std::mem::take(&mut self.after_return) && first == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let is_end = |b: &u8| *b == b'\n' || *b == b'\r' && stream.format == EventFormat::Sse;
+            let Some(end) = bytes.iter().position(is_end) else {
+                return self.keep(bytes);
+            };
+            self.after_return = bytes[end] == b'\r';
+            let (mut piece, rest) = (&bytes[..end], &bytes[end + 1..]);
+            bytes = rest;
+            // Most lines come whole, and are not copied.
+            let mut gathered = std::mem::take(&mut self.line);
+            if gathered.len() + piece.len() > MAX_EVENT {
+                return Err(EventsError::TooLarge);
+            }
+            if !gathered.is_empty() {
+                gathered.extend_from_slice(piece);
+                piece = &gathered;
+            }
+            let goes_on = self.take_line(stream, piece, &mut sink)?;
+            gathered.clear();
+            self.line = gathered;
+            if !goes_on {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// The body is over: a last line of JSON needs no end. A server-sent event that has not ended
+    /// is dropped (9.2.6).
+    ///
+    /// # Errors
+    /// As [`EventReader::take`].
+    pub fn end(
+        &mut self,
+        stream: &EventStream,
+        mut sink: impl FnMut(Kind, &[u8]) -> bool,
+    ) -> Result<(), EventsError> {
+        let line = std::mem::take(&mut self.line);
+        if stream.format == EventFormat::NdJson && !line.is_empty() {
+            self.take_line(stream, &line, &mut sink)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), EventsError> {
+        if self.line.len() + bytes.len() > MAX_EVENT {
+            return Err(EventsError::TooLarge);
+        }
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn take_line(
+        &mut self,
+        stream: &EventStream,
+        mut line: &[u8],
+        sink: &mut impl FnMut(Kind, &[u8]) -> bool,
+    ) -> Result<bool, EventsError> {
+        if !std::mem::replace(&mut self.begun, true) {
+            line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        }
+        if stream.format == EventFormat::NdJson {
+            let line = line.trim_ascii();
+            return match line.first() {
+                None => Ok(true),
+                Some(b) if b"{[\"-tfn".contains(b) || b.is_ascii_digit() => {
+                    Ok(sink(kind(stream, b"", line), line))
+                }
+                Some(_) => Err(EventsError::NotJson),
+            };
+        }
+        if line.is_empty() {
+            let Some(data) = self.data.strip_suffix(b"\n") else {
+                // Without data it is no event, whatever its name.
+                self.name.clear();
+                return Ok(true);
+            };
+            let goes_on = sink(kind(stream, &self.name, data), data);
+            self.data.clear();
+            self.name.clear();
+            return Ok(goes_on);
+        }
+        let colon = line.iter().position(|b| *b == b':');
+        let (field, value) = match colon {
+            // A comment.
+            Some(0) => return Ok(true),
+            Some(at) => (&line[..at], &line[at + 1..]),
+            None => (line, &b""[..]),
+        };
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => {
+                if self.data.len() + value.len() > MAX_EVENT {
+                    return Err(EventsError::TooLarge);
+                }
+                self.data.extend_from_slice(value);
+                self.data.push(b'\n');
+            }
+            b"event" => {
+                self.name.clear();
+                self.name.extend_from_slice(value);
+            }
+            // `id` and `retry` are for clients that come again.
+            _ => {}
+        }
+        Ok(true)
+    }
+}
+
+fn kind(stream: &EventStream, name: &[u8], data: &[u8]) -> Kind {
+    let is_error = match &stream.error {
+        Some(meant) => is_meant(meant, name, data),
+        None => name == b"error" || begins_with_error(data),
+    };
+    match &stream.until {
+        _ if is_error => Kind::Error,
+        Some(meant) if is_meant(meant, name, data) => Kind::Last,
+        _ => Kind::Usual,
+    }
+}
+
+fn is_meant(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
+    match meant {
+        EventMatch::Data(text) => data.trim_ascii() == text.as_bytes(),
+        EventMatch::Named(text) => name == text.as_bytes(),
+        EventMatch::Contains(text) => {
+            let text = text.as_bytes();
+            data.len() >= text.len() && data.windows(text.len()).any(|part| part == text)
+        }
+    }
+}
+
+/// `{"error": …}`, as services write it in the middle of a stream.
+fn begins_with_error(data: &[u8]) -> bool {
+    let inside = data.trim_ascii_start().strip_prefix(b"{");
+    inside.is_some_and(|inside| inside.trim_ascii_start().starts_with(b"\"error\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(format: EventFormat, until: Option<EventMatch>) -> EventStream {
+        EventStream {
+            format,
+            until,
+            error: None,
+        }
+    }
+
+    /// The events of `body`, given in pieces of `step` bytes.
+    fn read(
+        stream: &EventStream,
+        body: &[u8],
+        step: usize,
+    ) -> Result<Vec<(Kind, String)>, EventsError> {
+        let mut reader = EventReader::default();
+        let mut found = Vec::new();
+        let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
+        for piece in body.chunks(step) {
+            reader.take(stream, piece, |kind, data| {
+                found.push((kind, text(data)));
+                true
+            })?;
+        }
+        reader.end(stream, |kind, data| {
+            found.push((kind, text(data)));
+            true
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn server_sent_events_are_found_however_they_are_split() {
+        let sse = stream(EventFormat::Sse, Some(EventMatch::Data("[DONE]".into())));
+        let body = b"\xef\xbb\xbfdata: one\n\n: a comment\r\n\r\ndata:two\r\ndata:  and more\r\r\
+            event: only a name\n\nid: 7\nretry: 10\ndata\n\nevent: error\ndata: x\n\n\
+            data: {\"error\": 1}\n\ndatum: no\n\ndata: [DONE]\n\ndata: cut off";
+        for step in 1..=body.len() {
+            let found = read(&sse, body, step).unwrap();
+            let expected = [
+                (Kind::Usual, "one"),
+                (Kind::Usual, "two\n and more"),
+                (Kind::Usual, ""),
+                (Kind::Error, "x"),
+                (Kind::Error, "{\"error\": 1}"),
+                (Kind::Last, "[DONE]"),
+            ];
+            let found: Vec<_> = found.iter().map(|(kind, text)| (*kind, &**text)).collect();
+            assert_eq!(found, expected, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn lines_of_json_are_found_however_they_are_split() {
+        let until = EventMatch::Contains("\"done\":true".into());
+        let lines = stream(EventFormat::NdJson, Some(until));
+        let body = b"{\"a\":1}\r\n\n [2]\n{ \"error\":\"x\"}\n{\"done\":true,\"n\":3}\n\"last\"";
+        for step in 1..=body.len() {
+            let found = read(&lines, body, step).unwrap();
+            let kinds: Vec<Kind> = found.iter().map(|(kind, _)| *kind).collect();
+            let usual = Kind::Usual;
+            assert_eq!(
+                kinds,
+                [usual, usual, Kind::Error, Kind::Last, usual],
+                "{step}"
+            );
+            assert_eq!(found[4].1, "\"last\"");
+        }
+        for step in [1, 100] {
+            assert_eq!(read(&lines, b"<html>\n", step), Err(EventsError::NotJson));
+        }
+    }
+
+    #[test]
+    fn nothing_is_kept_without_end() {
+        let sse = stream(EventFormat::Sse, None);
+        let long = vec![b'x'; MAX_EVENT + 1];
+        let lines = b"data: 0123456789\n".repeat(MAX_EVENT / 10);
+        for body in [&long, &lines] {
+            for step in [1_000, body.len()] {
+                assert_eq!(read(&sse, body, step), Err(EventsError::TooLarge));
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_begins_again_remembers_nothing() {
+        let sse = stream(EventFormat::Sse, None);
+        let mut reader = EventReader::default();
+        let nothing = |_: Kind, _: &[u8]| unreachable!();
+        reader
+            .take(&sse, b"event: error\ndata: a\ndata", nothing)
+            .unwrap();
+        reader.restart();
+        let mut found = Vec::new();
+        let take = |kind, data: &[u8]| {
+            found.push((kind, data.to_vec()));
+            false
+        };
+        reader.take(&sse, b"data: b\n\ndata: c\n\n", take).unwrap();
+        assert_eq!(found, [(Kind::Usual, b"b".to_vec())]);
+    }
+}

@@ -1,0 +1,18 @@
+//! Requests over HTTP/1.1 (RFC 9112): any method, headers and bodies; answers held to what a plan
+//! expects of them, and taken apart into events where they stream.
+//!
+//! [`Http1Protocol`] is the client side: `request` makes what is sent, `checks` knows what an
+//! answer has to be, `content` looks into bodies, [`events`] into streams. `target` is the server.
+
+mod checks;
+mod content;
+mod driver;
+pub mod events;
+mod needle;
+mod request;
+#[cfg(feature = "targets")]
+pub mod target;
+mod trace;
+
+pub use driver::{Http1Driver, Http1Protocol};
+pub use request::HttpRequest;

@@ -1,0 +1,70 @@
+//! Text looked for in bytes that come in pieces: the automaton of Knuth, Morris and Pratt, which
+//! keeps one number between two pieces.
+
+/// What is looked for.
+#[derive(Clone, Debug)]
+pub(super) struct Needle {
+    text: Box<[u8]>,
+    /// For each length that has matched: the longest shorter one that has matched, too.
+    shorter: Box<[usize]>,
+}
+
+impl Needle {
+    /// `text`: not empty.
+    pub(super) fn new(text: &str) -> Needle {
+        let text = text.as_bytes();
+        let mut shorter = vec![0; text.len() + 1];
+        let mut matched = 0;
+        for at in 1..text.len() {
+            while matched > 0 && text[at] != text[matched] {
+                matched = shorter[matched];
+            }
+            matched += usize::from(text[at] == text[matched]);
+            shorter[at + 1] = matched;
+        }
+        Needle {
+            text: text.into(),
+            shorter: shorter.into(),
+        }
+    }
+
+    /// Whether it ends in `bytes`, of which `matched` had matched before them.
+    pub(super) fn is_in(&self, matched: &mut usize, bytes: &[u8]) -> bool {
+        for b in bytes {
+            while *matched > 0 && self.text[*matched] != *b {
+                *matched = self.shorter[*matched];
+            }
+            *matched += usize::from(self.text[*matched] == *b);
+            if *matched == self.text.len() {
+                *matched = 0;
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_found_wherever_it_is_split() {
+        for (text, hay, there) in [
+            ("ok", "it is ok", true),
+            ("aab", "aaaaab", true),
+            ("abcabd", "abcabcabd", true),
+            ("abab", "abaabaab", false),
+            ("x", "", false),
+            ("aa", "abababa", false),
+        ] {
+            let needle = Needle::new(text);
+            for step in 1..=hay.len().max(1) {
+                let mut matched = 0;
+                let mut pieces = hay.as_bytes().chunks(step);
+                let found = pieces.any(|piece| needle.is_in(&mut matched, piece));
+                assert_eq!(found, there, "{text} in {hay} by {step}");
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! `serve http`: answers whose size, status, time and events are known, over HTTP/1.1 and HTTP/2.
+//!
+//! Built on hyper's connections. The path says what is answered:
+//!
+//! - `/bytes/SIZE`: so many bytes; `/status/CODE`: that status, and with 429 and 503 `Retry-After`;
+//! - `/echo`: the request's body, under its content type;
+//! - `/sse/N`: N server-sent events and `[DONE]`; `/ndjson/N`: N lines of JSON, the last with
+//!   `"done":true`; the events are as far apart as the options say;
+//! - any other: the body of the options.
+
+mod body;
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use plimsoll_model::units::Size;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::grpc::target::{Answering, Delay, Stall};
+use crate::serving::accepting::{self, Serve};
+use crate::serving::early::Link;
+use crate::serving::{Bound, ConnectionStats, ServeError};
+
+use body::Answer;
+
+/// The largest body that is echoed. Bytes.
+const MOST_ECHOED: usize = 16 << 20;
+/// Events of one answer, at most.
+const MOST_EVENTS: u32 = 1_000_000;
+
+/// How the HTTP server behaves.
+#[derive(Clone, Debug)]
+pub struct HttpOptions {
+    /// Bytes of the body of an answer whose path asks for nothing else.
+    pub size: u64,
+    /// Its status.
+    pub status: u16,
+    pub delay: Delay,
+    pub stall: Option<Stall>,
+    /// How long before an answer is due the clock is polled. Zero: never.
+    pub spin: Duration,
+    pub seed: u64,
+    /// Requests in progress at once, the others wait; 0: no limit.
+    pub pool: usize,
+    /// Between two events of a stream.
+    pub pace: Duration,
+}
+
+/// What the HTTP server counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HttpStats {
+    pub connections: ConnectionStats,
+    /// Requests answered with a status below 400.
+    pub answered: u64,
+    /// Requests answered with another.
+    pub refused: u64,
+    /// Events of streams.
+    pub events: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    answered: AtomicU64,
+    refused: AtomicU64,
+    events: AtomicU64,
+}
+
+struct Service {
+    size: u64,
+    status: StatusCode,
+    pace: Duration,
+    answering: Answering,
+    pool: Option<Semaphore>,
+    counters: Counters,
+}
+
+/// Serves until `shutdown` completes, then lets answers in progress finish for at most the
+/// listener's drain time.
+///
+/// # Errors
+/// When an option is out of range, or the listening socket itself fails.
+pub async fn serve(
+    bound: Bound,
+    options: HttpOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<HttpStats, ServeError> {
+    let wrong = |option, problem| ServeError::Option { option, problem };
+    let status = StatusCode::from_u16(options.status).ok();
+    let status = status.filter(|status| (200..600).contains(&status.as_u16()));
+    let status = status.ok_or_else(|| {
+        wrong(
+            "status",
+            format!(
+                "{} is no status of an answer: use 200 to 599",
+                options.status
+            ),
+        )
+    })?;
+    let service = Arc::new(Service {
+        size: options.size,
+        status,
+        pace: options.pace,
+        answering: Answering::new(options.delay, options.stall, options.spin, options.seed)?,
+        pool: (options.pool > 0).then(|| Semaphore::new(options.pool)),
+        counters: Counters::default(),
+    });
+    let mut http = Builder::new(TokioExecutor::new());
+    http.http1().pipeline_flush(true);
+    http.http2()
+        .max_concurrent_streams(bound.max_concurrent_streams)
+        // A flood of cancelled calls is load here, not an attack.
+        .max_pending_accept_reset_streams(Some(1 << 16))
+        .max_local_error_reset_streams(None);
+    let server = Server {
+        http,
+        service: Arc::clone(&service),
+    };
+    let bound = bound.speaking_one_of(&[b"h2", b"http/1.1"]);
+    let connections = accepting::accept(bound, server, shutdown).await?;
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    Ok(HttpStats {
+        connections,
+        answered: count(&service.counters.answered),
+        refused: count(&service.counters.refused),
+        events: count(&service.counters.events),
+    })
+}
+
+#[derive(Clone)]
+struct Server {
+    http: Builder<TokioExecutor>,
+    service: Arc<Service>,
+}
+
+impl Serve for Server {
+    async fn serve<S: Link>(self, stream: S, mut stopped: watch::Receiver<()>) -> io::Result<()> {
+        let Server { http, service } = self;
+        let calls = service_fn(move |request| {
+            let service = Arc::clone(&service);
+            async move { Ok::<_, Infallible>(service.answer(request).await) }
+        });
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), calls));
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            _ = stopped.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        // Clients hang up when they are done, be it between two requests or in a stream.
+        match result {
+            Err(e) if is_end(&*e) => Ok(()),
+            result => result.map_err(io::Error::other),
+        }
+    }
+}
+
+/// The client has closed in good order.
+fn is_end(error: &(dyn std::error::Error + 'static)) -> bool {
+    let hyper = error.downcast_ref::<hyper::Error>();
+    hyper.is_some_and(|e| e.is_incomplete_message() || e.is_closed() || e.is_canceled())
+}
+
+impl Service {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
+        // Held until the answer has its head: the pool is what makes answers wait for each other.
+        let _worker = match &self.pool {
+            None => None,
+            Some(pool) => pool.acquire().await.ok(),
+        };
+        self.answering.wait().await;
+        let response = Service::respond(&self, request).await;
+        let counter = match response.status().as_u16() {
+            ..400 => &self.counters.answered,
+            _ => &self.counters.refused,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        response
+    }
+
+    async fn respond(service: &Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
+        let path = request.uri().path().to_owned();
+        let mut parts = path.trim_start_matches('/').splitn(2, '/');
+        match (parts.next().unwrap_or_default(), parts.next()) {
+            ("echo", None) => return echo(request).await,
+            ("bytes", Some(size)) => match size_of(size) {
+                Some(size) => return response(StatusCode::OK, OCTETS, Answer::Made(size)),
+                None => return not_found("write /bytes/1000 or /bytes/1KiB"),
+            },
+            ("status", Some(code)) => {
+                let code = code.parse().ok().filter(|code| (200..600).contains(code));
+                return match code.and_then(|code| StatusCode::from_u16(code).ok()) {
+                    Some(code) => of_status(code),
+                    None => not_found("write /status/503: a status from 200 to 599"),
+                };
+            }
+            (kind @ ("sse" | "ndjson"), Some(count)) => {
+                return match count.parse().ok().filter(|count| *count <= MOST_EVENTS) {
+                    Some(count) => Service::events(service, kind == "sse", count),
+                    None => not_found("write /sse/10: at most 1000000 events"),
+                };
+            }
+            _ => {}
+        }
+        let body = match service.status {
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Answer::Made(0),
+            _ => Answer::Made(service.size),
+        };
+        response(service.status, OCTETS, body)
+    }
+
+    fn events(service: &Arc<Self>, sse: bool, count: u32) -> Response<Answer> {
+        let (sender, receiver) = mpsc::channel(16);
+        let service = Arc::clone(service);
+        tokio::spawn(async move {
+            for number in 0..count {
+                if number > 0 && !service.pace.is_zero() {
+                    service.answering.pause(service.pace).await;
+                }
+                let text = match sse {
+                    true => format!("data: {{\"n\":{number}}}\n\n"),
+                    false => {
+                        let done = number + 1 == count;
+                        format!("{{\"n\":{number},\"done\":{done}}}\n")
+                    }
+                };
+                // The client is gone.
+                if sender.send(text.into()).await.is_err() {
+                    return;
+                }
+                service.counters.events.fetch_add(1, Ordering::Relaxed);
+            }
+            if sse {
+                let _ = sender.send(Bytes::from_static(b"data: [DONE]\n\n")).await;
+            }
+        });
+        let kind = match sse {
+            true => "text/event-stream",
+            false => "application/x-ndjson",
+        };
+        response(StatusCode::OK, kind, Answer::Events(receiver))
+    }
+}
+
+const OCTETS: &str = "application/octet-stream";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+fn size_of(text: &str) -> Option<u64> {
+    let bytes = text.parse::<u64>().ok();
+    bytes.or_else(|| text.parse::<Size>().ok().map(|size| size.0))
+}
+
+fn response(status: StatusCode, kind: &'static str, body: Answer) -> Response<Answer> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn of_status(status: StatusCode) -> Response<Answer> {
+    let text = match status {
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => String::new(),
+        _ => format!("{status}\n"),
+    };
+    let mut response = response(status, TEXT, Answer::Whole(text.into()));
+    if matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    ) {
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+fn not_found(text: &str) -> Response<Answer> {
+    let text = Bytes::from(format!("{text}\n"));
+    response(StatusCode::NOT_FOUND, TEXT, Answer::Whole(text))
+}
+
+async fn echo(request: Request<Incoming>) -> Response<Answer> {
+    let (head, mut body) = request.into_parts();
+    let mut whole = Vec::new();
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        let Ok(frame) = frame else {
+            return response(StatusCode::BAD_REQUEST, TEXT, Answer::Made(0));
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if whole.len() + data.len() > MOST_ECHOED {
+            return response(StatusCode::PAYLOAD_TOO_LARGE, TEXT, Answer::Made(0));
+        }
+        whole.extend_from_slice(&data);
+    }
+    let mut response = response(StatusCode::OK, OCTETS, Answer::Whole(whole.into()));
+    if let Some(kind) = head.headers.get(CONTENT_TYPE) {
+        response.headers_mut().insert(CONTENT_TYPE, kind.clone());
+    }
+    response
+}

@@ -1,0 +1,197 @@
+//! `plimsoll http`: the quick form of a plan, for one request over HTTP.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use plimsoll_model::spec::{CallSpec, HttpSpec, MetadataSpec, StatusSpec};
+use plimsoll_model::units::Size;
+
+use crate::arguments::Origins;
+use crate::environment::Environment;
+use crate::execution::{OutputFlags, Session};
+use crate::failure::{Exit, Failure};
+use crate::load_flags::LoadFlags;
+use crate::quick;
+use crate::row_flags::RowFlags;
+
+/// Put load on an HTTP service: requests of any method, and answers that stream.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: 500 requests a second over 20 connections; an answer is good with 200 and this text
+  plimsoll http http://localhost:8080/search?q=a --connections 20 --rate 500/s --duration 10s \\
+      --expect 200 --expect-body '\"hits\"'
+Example: 50 clients, each waiting for its answer, that post what a file of rows says
+  plimsoll http https://localhost:8443/orders --ca certs/ca.crt --rows users.csv \\
+      -d '{\"user\": \"{{row.user}}\", \"id\": {{seq}}}' -H 'authorization: $TOKEN' --clients 50 --duration 10s
+Example: server-sent events until [DONE]: the time to the first, and the gaps between them
+  plimsoll http http://localhost:8080/sse/20 --stream sse --stream-until '[DONE]' --connections 50 --rate 20/s --duration 10s",
+    after_help = crate::environment::HELP)]
+pub(crate) struct Arguments {
+    /// http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH.
+    #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
+    target: Option<String>,
+
+    /// The method [default: GET, with a body POST].
+    #[arg(short = 'X', long, env = "PLIMSOLL_METHOD", help_heading = "Call")]
+    method: Option<String>,
+
+    /// A header field, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    #[arg(
+        short = 'H',
+        long,
+        env = "PLIMSOLL_HEADER",
+        value_name = "NAME: VALUE",
+        help_heading = "Call"
+    )]
+    header: Vec<String>,
+
+    /// The body, or @FILE or @- (stdin) that holds it.
+    #[arg(
+        short,
+        long,
+        env = "PLIMSOLL_DATA",
+        value_name = "BODY",
+        help_heading = "Call"
+    )]
+    data: Option<String>,
+
+    /// The Host to send [default: host:port of the target].
+    #[arg(
+        long,
+        env = "PLIMSOLL_HOST",
+        value_name = "HOST",
+        help_heading = "Call"
+    )]
+    host: Option<String>,
+
+    /// Statuses of calls that succeed: 200,204 or 2xx [default: 2xx].
+    #[arg(
+        long,
+        env = "PLIMSOLL_EXPECT",
+        value_name = "STATUS",
+        value_delimiter = ',',
+        help_heading = "Call"
+    )]
+    expect: Vec<StatusSpec>,
+
+    /// A header field that an answer has to have, 'name: value'; may be given again.
+    #[arg(
+        long,
+        env = "PLIMSOLL_EXPECT_HEADER",
+        value_name = "NAME: VALUE",
+        help_heading = "Call"
+    )]
+    expect_header: Vec<String>,
+
+    /// Text that the body of an answer has to hold.
+    #[arg(
+        long,
+        env = "PLIMSOLL_EXPECT_BODY",
+        value_name = "TEXT",
+        help_heading = "Call"
+    )]
+    expect_body: Option<String>,
+
+    /// The answer comes in events: sse (server-sent events) or ndjson (a JSON document a line).
+    #[arg(
+        long,
+        env = "PLIMSOLL_STREAM",
+        value_name = "FORMAT",
+        help_heading = "Call"
+    )]
+    stream: Option<String>,
+
+    /// The event that ends a stream well: its data, event:NAME or contains:TEXT
+    /// [default: the end of the body].
+    #[arg(
+        long,
+        env = "PLIMSOLL_STREAM_UNTIL",
+        value_name = "EVENT",
+        help_heading = "Call"
+    )]
+    stream_until: Option<String>,
+
+    /// The event that reports an error, written in the same way [default: one named error, or an
+    /// object that begins with the key error].
+    #[arg(
+        long,
+        env = "PLIMSOLL_STREAM_ERROR",
+        value_name = "EVENT",
+        help_heading = "Call"
+    )]
+    stream_error: Option<String>,
+
+    /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB].
+    #[arg(
+        long,
+        env = "PLIMSOLL_MAX_BODY",
+        value_name = "SIZE",
+        help_heading = "Call"
+    )]
+    max_body: Option<Size>,
+
+    #[command(flatten)]
+    rows: RowFlags,
+
+    #[command(flatten)]
+    load: LoadFlags,
+
+    #[command(flatten)]
+    pub(crate) output: OutputFlags,
+}
+
+pub(crate) fn execute(
+    arguments: &Arguments,
+    origins: &Origins,
+    environment: &Environment,
+    session: &Session,
+) -> Result<Exit, Failure> {
+    let call = CallSpec {
+        http: Some(arguments.call()?),
+        ..CallSpec::default()
+    };
+    let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
+    arguments.rows.lay_over(&mut spec);
+    // A connection carries one call at a time: clients that share one would only queue.
+    let load = &mut spec.load;
+    let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
+    if kept && load.connections.is_none() {
+        load.connections = load.clients;
+    }
+    quick::run(&spec, &arguments.output, environment, session)
+}
+
+impl Arguments {
+    fn call(&self) -> Result<HttpSpec, Failure> {
+        let (body, body_file) = quick::text_or_file(self.data.as_deref())?;
+        let mut headers = BTreeMap::new();
+        for typed in &self.header {
+            let (name, value) = quick::named("--header", typed, "x-tenant: 7")?;
+            let value = match value.strip_prefix('$') {
+                Some(variable) => MetadataSpec::Env(variable.into()),
+                None => MetadataSpec::Text(value.into()),
+            };
+            headers.insert(name.to_owned(), value);
+        }
+        let mut expect_headers = BTreeMap::new();
+        for typed in &self.expect_header {
+            let (name, value) = quick::named("--expect-header", typed, "x-cache: hit")?;
+            expect_headers.insert(name.to_owned(), value.to_owned());
+        }
+        Ok(HttpSpec {
+            method: self.method.clone(),
+            host: self.host.clone(),
+            body,
+            body_file,
+            expect: Some(self.expect.clone()).filter(|statuses| !statuses.is_empty()),
+            expect_body: self.expect_body.clone(),
+            stream: self.stream.clone(),
+            stream_until: self.stream_until.clone(),
+            stream_error: self.stream_error.clone(),
+            max_body: self.max_body,
+            headers,
+            expect_headers,
+            ..HttpSpec::default()
+        })
+    }
+}

@@ -1,0 +1,73 @@
+//! Whatever an HTTP/1.1 server sends, in whatever pieces, the driver neither panics nor loses a
+//! call, and comes to the same end for every split.
+//!
+//! The first bytes of the input choose: 0 what is expected of answers; 1 the size of the pieces.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol};
+use plimsoll_model::plan::{EventFormat, EventMatch, EventStream, HttpCall};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
+
+fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcome>) {
+    let call = HttpCall {
+        method: if choice & 1 == 0 { "GET" } else { "HEAD" }.into(),
+        path: "/".into(),
+        expect: vec![(200, 299)],
+        expect_body: (choice & 2 != 0).then(|| "ok".into()),
+        stream: (choice & 4 != 0).then(|| EventStream {
+            format: match choice & 8 {
+                0 => EventFormat::Sse,
+                _ => EventFormat::NdJson,
+            },
+            until: Some(EventMatch::Contains("done".into())),
+            error: None,
+        }),
+        max_body: u32::MAX,
+        ..HttpCall::default()
+    };
+    let request = HttpRequest {
+        call: &call,
+        authority: "a:1",
+        closes: false,
+    };
+    let protocol = Http1Protocol::new(&request);
+    let mut driver = protocol.driver();
+    let (mut out, mut events) = (Vec::new(), Vec::new());
+    driver.open(Time(0), &mut out);
+    driver.start(CallId(1), 0, Time(0), &mut out);
+    let mut tracer = protocol.tracer().expect("a tracer");
+    let mut lines = Vec::new();
+    let mut end = Ok(());
+    for piece in bytes.chunks(step) {
+        tracer.bytes(Direction::Received, piece, &mut lines);
+        if let Err(error) = driver.receive(piece, Time(1), &mut out, &mut events) {
+            end = Err(error.outcome);
+            break;
+        }
+    }
+    if end.is_ok() {
+        end = driver.receive_end(Time(2), &mut events).map_err(|error| error.outcome);
+    }
+    driver.abort(Outcome::Reset, Time(3), &mut events);
+    let done = events.iter().filter(|event| matches!(event, Event::Done(_)));
+    assert_eq!(done.count(), 1, "{events:?}");
+    // Where bytes came that nobody asked for, how much was read before depends on the split.
+    events.retain(|event| !matches!(event, Event::Detail { .. }));
+    for event in &mut events {
+        if let Event::Done(done) = event {
+            (done.bytes_received, done.first_byte) = (0, Time(0));
+        }
+    }
+    (events, end)
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some(([choice, step], bytes)) = input.split_first_chunk::<2>() else {
+        return;
+    };
+    let whole = play(*choice, bytes, bytes.len().max(1));
+    let pieces = play(*choice, bytes, usize::from(*step).max(1));
+    assert_eq!(whole, pieces, "a split changed what happened");
+});

@@ -1,0 +1,50 @@
+//! Any bytes as server-sent events and as lines of JSON: no panic, and the same events and the
+//! same verdict whatever the split.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use plimsoll_model::plan::{EventFormat, EventMatch, EventStream};
+use plimsoll_protocols::http::events::{EventReader, EventsError, Kind, MAX_EVENT};
+
+type Read = (Vec<(Kind, Vec<u8>)>, Result<(), EventsError>);
+
+fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
+    let mut reader = EventReader::default();
+    let mut found = Vec::new();
+    for piece in bytes.chunks(step) {
+        let taken = reader.take(stream, piece, |kind, data| {
+            assert!(data.len() <= MAX_EVENT);
+            found.push((kind, data.to_vec()));
+            true
+        });
+        if taken.is_err() {
+            return (found, taken);
+        }
+    }
+    let end = reader.end(stream, |kind, data| {
+        found.push((kind, data.to_vec()));
+        true
+    });
+    (found, end)
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some(([choice, step], bytes)) = input.split_first_chunk::<2>() else {
+        return;
+    };
+    let stream = EventStream {
+        format: match choice % 2 {
+            0 => EventFormat::Sse,
+            _ => EventFormat::NdJson,
+        },
+        until: Some(match choice / 2 % 3 {
+            0 => EventMatch::Data("[DONE]".into()),
+            1 => EventMatch::Contains("done".into()),
+            _ => EventMatch::Named("done".into()),
+        }),
+        error: None,
+    };
+    let whole = read(&stream, bytes, bytes.len().max(1));
+    let pieces = read(&stream, bytes, usize::from(*step).max(1));
+    assert_eq!(whole, pieces, "a split changed what was read");
+});

@@ -1,0 +1,58 @@
+"""aiohttp's HTTP/1.1 server: fixed bodies, bodies until the end of the connection, streams of
+server-sent events and of JSON lines, some of which fail in the middle. Prints where it listens."""
+
+import asyncio
+import json
+import sys
+
+from aiohttp import web
+
+
+async def fixed(request):
+    return web.Response(body=b"x" * int(request.match_info["size"]))
+
+
+async def until_close(request):
+    response = web.StreamResponse(headers={"Connection": "close"})
+    response.force_close()
+    await response.prepare(request)
+    await response.write(b"a body ")
+    await response.write(b"without a length")
+    return response
+
+
+async def events(request):
+    kind = request.match_info["kind"]
+    count = int(request.match_info["count"])
+    sse = request.match_info["format"] == "sse"
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream" if sse else "application/x-ndjson"}
+    )
+    await response.prepare(request)
+    for number in range(count):
+        text = json.dumps({"n": number})
+        await response.write(f"data: {text}\r\n\r\n".encode() if sse else f"{text}\n".encode())
+        await asyncio.sleep(0.002)
+    if kind == "fails":
+        await response.write(b'data: {"error": "overloaded"}\n\n' if sse else b'{"error": "overloaded"}\n')
+    elif kind == "whole":
+        await response.write(b"data: [DONE]\n\n" if sse else b'{"done": true}\n')
+    return response
+
+
+async def main():
+    app = web.Application()
+    app.router.add_get("/bytes/{size}", fixed)
+    app.router.add_get("/close", until_close)
+    app.router.add_route("*", "/{format}/{kind}/{count}", events)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]
+    print(f"listening on 127.0.0.1:{port}", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
