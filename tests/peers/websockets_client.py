@@ -76,9 +76,13 @@ async def main():
     # Cancelled from above, by a client that hands its token over as a browser has to.
     async with opened(session, None, subprotocols=["bearer", token]) as socket:
         assert socket.subprotocol == "bearer"
-        await asyncio.to_thread(post, f"/session/{session}/run")
-        await socket.send('{"type":"cancel"}')
-        frames = await until_done(socket)
+        # On a busy machine a run may be over before it is cancelled.
+        for _ in range(50):
+            await asyncio.to_thread(post, f"/session/{session}/run")
+            await socket.send('{"type":"cancel"}')
+            frames = await until_done(socket)
+            if frames[-1]["finish"] == "cancelled":
+                break
         assert frames[-1]["finish"] == "cancelled", frames
         last = frames[-1]["seq"]
 

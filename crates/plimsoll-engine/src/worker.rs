@@ -181,6 +181,10 @@ pub struct Worker<P: Protocol, N: Network> {
     stage_end: Time,
     /// Open loop: the last arrival stands for the time up to here, so the run lasts as long.
     schedule_end: Time,
+    /// Calls leave together at multiples of this; 0: each when it is due. Nanoseconds.
+    tick_ns: u64,
+    /// From then on nothing waits for a tick.
+    ticks_end: Time,
 
     phase: Phase,
     stopped_at: Time,
@@ -273,6 +277,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             stage: first_counted.unwrap_or(0) as u8,
             stage_end: Time::NEVER,
             schedule_end: Time(0),
+            tick_ns: (Time::ZERO + share.load.tick).0,
+            ticks_end: Time::NEVER,
             phase: Phase::Connecting,
             stopped_at: Time::NEVER,
             interrupted: false,
@@ -490,12 +496,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if self.phase == Phase::Loading && self.next.is_none() && !self.is_closed_loop() {
             at = at.min(self.schedule_end);
         }
-        match self.next {
-            Some(next) if self.phase == Phase::Loading && self.start.0 + next.at <= at.0 => Wake {
-                at: Time(self.start.0 + next.at),
+        let leaves = match self.next {
+            Some(next) if self.phase == Phase::Loading => self.leaves_at(next.at),
+            _ => Time::NEVER,
+        };
+        match leaves <= at {
+            true => Wake {
+                at: leaves,
                 precise: true,
             },
-            _ => Wake { at, precise: false },
+            false => Wake { at, precise: false },
         }
     }
 

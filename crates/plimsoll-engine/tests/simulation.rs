@@ -316,6 +316,7 @@ fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
         workers: None,
         precision: None,
         spin: Duration::ZERO,
+        tick: Duration::ZERO,
         read_buffer: 128 << 10,
         source_addresses: Vec::new(),
         turns: None,
@@ -571,6 +572,31 @@ fn a_stall_shows_in_response_time_and_hides_from_service_time() {
     // The waiting is the connection's, not the generator's.
     assert!(micros(&record.lag, 0.99) > 300_000.0);
     assert!(micros(&record.pacing, 0.99) < 10.0);
+}
+
+/// One call a millisecond, and a tick of 7 ms: those due at 1 to 7 leave at 7, and so on; the last five
+/// (1,995 to 1,999 ms) leave at the load's end, which comes before the next tick.
+#[test]
+fn calls_that_are_due_within_a_tick_leave_together_and_count_from_when_each_was_due() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+    load.tick = Duration::from_millis(7);
+    let record = simulate(load, Weather::calm(1), echo(1));
+    accounted(&record);
+    assert_eq!((record.ok(), record.errors()), (2000, 0));
+    let mut waits = [0_u64; 8];
+    for bucket in record.pacing.histogram().unwrap().iter_recorded() {
+        let waited = bucket.value_iterated_to() as f64 / 1e6;
+        assert!(
+            (waited - waited.round()).abs() < 0.05,
+            "all leave when the tick is over: {waited} ms"
+        );
+        waits[waited.round() as usize] += bucket.count_at_value();
+    }
+    // 0, 7, …, 1995 are ticks themselves, of 286 bundles; the last one goes without its last two.
+    assert_eq!(waits, [286, 286, 286, 286, 286, 285, 285, 0]);
+    // Service times hold nothing of it, response times all.
+    assert!(micros(&record.service, 0.99) < 1_200.0);
+    assert!((7_000.0..7_300.0).contains(&micros(&record.response, 0.99)));
 }
 
 #[test]

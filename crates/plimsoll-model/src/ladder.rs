@@ -57,6 +57,11 @@ pub enum Metric {
     ConnectionServerCpu,
     /// What TCP carries both ways for a connection, apart from its calls.
     ConnectionBytes,
+    /// As of new connections, where TLS sessions are resumed.
+    ResumedTime,
+    ResumedClientCpu,
+    ResumedServerCpu,
+    ResumedBytes,
     /// What TCP carries both ways for a call on a connection that is up.
     CallBytes,
 }
@@ -69,18 +74,26 @@ pub enum Part {
     Saturated,
     /// A new connection for each call, one after the other.
     Connections,
+    /// The same with TLS sessions that are resumed from tickets; plaintext has none to resume.
+    Resumed,
     /// Many connections that are kept, at a server started afresh.
     Memory,
 }
 
 impl Part {
-    pub const ALL: [Part; 3] = [Part::Saturated, Part::Connections, Part::Memory];
+    pub const ALL: [Part; 4] = [
+        Part::Saturated,
+        Part::Connections,
+        Part::Resumed,
+        Part::Memory,
+    ];
 
     /// As plans, flags and `ladder.json` write it.
     pub fn name(self) -> &'static str {
         match self {
             Part::Saturated => "saturated",
             Part::Connections => "connections",
+            Part::Resumed => "resumed",
             Part::Memory => "memory",
         }
     }
@@ -90,6 +103,7 @@ impl Part {
         match self {
             Part::Saturated => "a call at a server kept busy",
             Part::Connections => "new connections",
+            Part::Resumed => "resumed connections",
             Part::Memory => "memory a connection",
         }
     }
@@ -107,6 +121,11 @@ impl Part {
                 Metric::ConnectionClientCpu,
                 Metric::ConnectionServerCpu,
             ],
+            Part::Resumed => &[
+                Metric::ResumedTime,
+                Metric::ResumedClientCpu,
+                Metric::ResumedServerCpu,
+            ],
             Part::Memory => &[Metric::ServerMemory],
         }
     }
@@ -120,7 +139,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    pub const ALL: [Metric; 13] = [
+    pub const ALL: [Metric; 17] = [
         Metric::P50,
         Metric::P99,
         Metric::ClientCpu,
@@ -132,13 +151,20 @@ impl Metric {
         Metric::ConnectionClientCpu,
         Metric::ConnectionServerCpu,
         Metric::ConnectionBytes,
+        Metric::ResumedTime,
+        Metric::ResumedClientCpu,
+        Metric::ResumedServerCpu,
+        Metric::ResumedBytes,
         Metric::ServerMemory,
         Metric::CallBytes,
     ];
 
     pub fn unit(self) -> Unit {
         match self {
-            Metric::ServerMemory | Metric::ConnectionBytes | Metric::CallBytes => Unit::Bytes,
+            Metric::ServerMemory
+            | Metric::ConnectionBytes
+            | Metric::ResumedBytes
+            | Metric::CallBytes => Unit::Bytes,
             _ => Unit::Micros,
         }
     }
@@ -158,6 +184,10 @@ impl Metric {
             Metric::ConnectionClientCpu => "connection_client_cpu",
             Metric::ConnectionServerCpu => "connection_server_cpu",
             Metric::ConnectionBytes => "connection_bytes",
+            Metric::ResumedTime => "resumed_time",
+            Metric::ResumedClientCpu => "resumed_client_cpu",
+            Metric::ResumedServerCpu => "resumed_server_cpu",
+            Metric::ResumedBytes => "resumed_bytes",
             Metric::CallBytes => "call_bytes",
         }
     }
@@ -177,6 +207,10 @@ impl Metric {
             Metric::ConnectionClientCpu => "client CPU a new connection",
             Metric::ConnectionServerCpu => "server CPU a new connection",
             Metric::ConnectionBytes => "bytes a new connection",
+            Metric::ResumedTime => "resumed connection (p50)",
+            Metric::ResumedClientCpu => "client CPU a resumed connection",
+            Metric::ResumedServerCpu => "server CPU a resumed connection",
+            Metric::ResumedBytes => "bytes a resumed connection",
             Metric::CallBytes => "bytes a call",
         }
     }
@@ -190,7 +224,10 @@ impl Metric {
 
     /// It is counted, so that it has no interval.
     pub fn is_exact(self) -> bool {
-        matches!(self, Metric::ConnectionBytes | Metric::CallBytes)
+        matches!(
+            self,
+            Metric::ConnectionBytes | Metric::ResumedBytes | Metric::CallBytes
+        )
     }
 }
 
@@ -361,18 +398,22 @@ impl Slice {
 
     fn value(&self, metric: Metric) -> Option<f64> {
         match metric {
+            // A server that did not resume shows what a new connection costs, under another name.
+            _ if self.not_resumed && metric.part() == Some(Part::Resumed) => None,
             Metric::P50 => self.p50_us,
             Metric::P99 => self.p99_us,
-            Metric::ClientCpu | Metric::BusyClientCpu | Metric::ConnectionClientCpu => {
-                self.client_cpu_us_per_call
-            }
-            Metric::ServerCpu | Metric::BusyServerCpu | Metric::ConnectionServerCpu => {
-                self.server_cpu_us_per_call
-            }
+            Metric::ClientCpu
+            | Metric::BusyClientCpu
+            | Metric::ConnectionClientCpu
+            | Metric::ResumedClientCpu => self.client_cpu_us_per_call,
+            Metric::ServerCpu
+            | Metric::BusyServerCpu
+            | Metric::ConnectionServerCpu
+            | Metric::ResumedServerCpu => self.server_cpu_us_per_call,
             Metric::SidecarCpu => self.sidecar_cpu_us_per_call,
             Metric::ServerMemory => self.server_bytes_per_connection,
-            Metric::ConnectionTime => self.connection_p50_us,
-            Metric::ConnectionBytes | Metric::CallBytes => None,
+            Metric::ConnectionTime | Metric::ResumedTime => self.connection_p50_us,
+            Metric::ConnectionBytes | Metric::ResumedBytes | Metric::CallBytes => None,
         }
     }
 }
@@ -404,31 +445,37 @@ impl Rung {
         }
     }
 
-    /// What a new connection, and a call on one that is up, carry in bytes.
+    /// What a connection of `part`, and a call on one that is up, carry in bytes.
     ///
     /// Both are known from two loads that differ in how many calls a connection has.
-    fn bytes(&self) -> Option<(f64, f64)> {
+    fn bytes(&self, part: Part) -> Option<(f64, f64)> {
         let carried = |slices: &[Slice]| Carried::sum(slices.iter().filter_map(|s| s.carried));
-        let often = carried(self.parts.get(&Part::Connections)?)?;
+        let slices = self.parts.get(&part)?;
+        if part == Part::Resumed && slices.iter().any(|slice| slice.not_resumed) {
+            return None;
+        }
+        let often = carried(slices)?;
         let kept = carried(&self.slices)?;
         let each = |c: Carried| {
             let connections = c.connections as f64;
             (c.bytes as f64 / connections, c.calls as f64 / connections)
         };
-        let ((often, few), (kept, many)) = (each(often), each(kept));
+        // Of these each carries one call; a warm-up's are not among them.
+        let ((often, _), (kept, many)) = (each(often), each(kept));
         // With about as many calls on both there is nothing to tell them apart by.
-        if many < 2.0 * few {
+        if many < 2.0 {
             return None;
         }
-        let call = (kept - often) / (many - few);
-        Some((often - call * few, call))
+        let call = (kept - often) / (many - 1.0);
+        Some((often - call, call))
     }
 
     /// The median over the slices, in the metric's unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         match metric {
-            Metric::ConnectionBytes => return self.bytes().map(|(connection, _)| connection),
-            Metric::CallBytes => return self.bytes().map(|(_, call)| call),
+            Metric::ConnectionBytes => return self.bytes(Part::Connections).map(|(new, _)| new),
+            Metric::ResumedBytes => return self.bytes(Part::Resumed).map(|(new, _)| new),
+            Metric::CallBytes => return self.bytes(Part::Connections).map(|(_, call)| call),
             _ => {}
         }
         let slices = self.slices_of(metric).iter();

@@ -781,6 +781,8 @@ pub struct Load {
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival, for precision; zero: never.
     pub spin: Duration,
+    /// Open loop: calls leave at multiples of it, counted from the load's start; zero: each when it is due.
+    pub tick: Duration,
     /// Bytes that a worker reads at a time.
     pub read_buffer: usize,
     /// Local addresses to connect from, in turn; empty: the system's choice.

@@ -501,6 +501,7 @@ mod tests {
             workers: None,
             precision: None,
             spin: Duration::ZERO,
+            tick: Duration::ZERO,
             read_buffer: 128 << 10,
             source_addresses: Vec::new(),
             turns: None,

@@ -540,6 +540,9 @@ pub struct LoadSpec {
     pub workers: Option<u16>,
     /// Busy-wait at most this long before an arrival. Default 50us; "0s": never.
     pub spin: Option<Period>,
+    /// Open loop: calls that are due within so long leave together, at its end, which saves the
+    /// generator wake-ups. Response times still count from when each was due. Default: each when it is due.
+    pub tick: Option<Period>,
     /// How much a worker reads from a socket at a time. Default 128KiB; to fetch files 256KiB.
     pub read_buffer: Option<Size>,
     /// Local addresses to connect from, in turn: `"127.0.0.2"` or `"127.0.0.2-127.0.0.9"`.

@@ -67,6 +67,7 @@ fn header() -> RunHeader {
         cold: false,
         calls_per_connection: Some(10),
         connection_lifetime_us: Some(30_000_000),
+        tick_us: Some(1_000),
         full_share: Some(0.1),
         insecure: true,
         resume: true,
@@ -442,6 +443,7 @@ fn connections_that_are_not_reused_are_a_problem() {
             connections: Some(wanted),
             calls_per_connection: None,
             connection_lifetime_us: None,
+            tick_us: None,
             full_share: None,
             ..header()
         };

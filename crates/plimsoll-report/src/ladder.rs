@@ -182,10 +182,10 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
     let in_slices = ladder.turns.is_none();
     let column = |m: Metric| match m {
         Metric::ServerMemory if in_slices => m.name(),
-        Metric::ConnectionTime => "time (p50)",
-        Metric::ConnectionClientCpu => "client CPU",
-        Metric::ConnectionServerCpu => "server CPU",
-        Metric::ConnectionBytes => "bytes",
+        Metric::ConnectionTime | Metric::ResumedTime => "time (p50)",
+        Metric::ConnectionClientCpu | Metric::ResumedClientCpu => "client CPU",
+        Metric::ConnectionServerCpu | Metric::ResumedServerCpu => "server CPU",
+        Metric::ConnectionBytes | Metric::ResumedBytes => "bytes",
         Metric::ServerMemory => "server memory",
         Metric::BusyClientCpu => Metric::ClientCpu.name(),
         Metric::BusyServerCpu => Metric::ServerCpu.name(),
@@ -194,24 +194,31 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
     let group = |m: Metric| match m.part() {
         _ if in_slices => 0,
         None if m == Metric::ConnectionBytes => 2,
+        None if m == Metric::ResumedBytes => 3,
         None => 0,
         Some(Part::Saturated) => 1,
         Some(Part::Connections | Part::Memory) => 2,
+        Some(Part::Resumed) => 3,
     };
     let all = metrics(ladder);
-    [heading(ladder), "saturated", "a new connection"]
-        .into_iter()
-        .enumerate()
-        .map(|(n, heading)| Group {
-            heading,
-            columns: all
-                .iter()
-                .filter(|m| group(**m) == n)
-                .map(|m| (*m, column(*m)))
-                .collect(),
-        })
-        .filter(|group| !group.columns.is_empty())
-        .collect()
+    [
+        heading(ladder),
+        "saturated",
+        "a new connection",
+        "a resumed connection",
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(n, heading)| Group {
+        heading,
+        columns: all
+            .iter()
+            .filter(|m| group(**m) == n)
+            .map(|m| (*m, column(*m)))
+            .collect(),
+    })
+    .filter(|group| !group.columns.is_empty())
+    .collect()
 }
 
 /// How the rungs were measured.
@@ -270,11 +277,16 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
                 time_of(ladder, of, Metric::ConnectionTime, "of time (p50)"),
                 cpu_at_both_ends(ladder, of, CONNECTION, ""),
             ]);
+            let resumed = sentence([
+                time_of(ladder, of, Metric::ResumedTime, "of time (p50)"),
+                cpu_at_both_ends(ladder, of, RESUMED, ""),
+            ]);
             let saturated = cpu_at_both_ends(ladder, of, SATURATED, " a call");
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
                 saturated.map(|cpu| format!("at a server kept busy it adds {cpu}")),
                 connection.map(|c| format!("it adds {c}, to each new connection")),
+                resumed.map(|c| format!("{c}, to one that resumes a session")),
             ]
             .into_iter()
             .flatten()
@@ -289,6 +301,7 @@ type Ends = [Metric; 2];
 const CALL: Ends = [Metric::ClientCpu, Metric::ServerCpu];
 const SATURATED: Ends = [Metric::BusyClientCpu, Metric::BusyServerCpu];
 const CONNECTION: Ends = [Metric::ConnectionClientCpu, Metric::ConnectionServerCpu];
+const RESUMED: Ends = [Metric::ResumedClientCpu, Metric::ResumedServerCpu];
 
 /// Its parts, where there are any.
 fn sentence(parts: [Option<String>; 2]) -> Option<String> {

@@ -233,6 +233,7 @@ pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) ->
         cold: false,
         calls_per_connection: None,
         connection_lifetime_us: None,
+        tick_us: None,
         full_share: None,
         insecure: false,
         resume: false,

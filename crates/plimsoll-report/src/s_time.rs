@@ -279,6 +279,7 @@ fn header(
         cold: true,
         calls_per_connection: None,
         connection_lifetime_us: None,
+        tick_us: None,
         full_share: None,
         insecure: false,
         resume: section.resumed,

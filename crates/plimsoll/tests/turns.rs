@@ -255,12 +255,18 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
     let mutual = of(1, Metric::ConnectionBytes) - of(0, Metric::ConnectionBytes);
     // Two certificates with their signatures, two hellos.
     assert!((900.0..6_000.0).contains(&mutual), "{mutual}: {out}");
+    // A session that is resumed shows no certificate.
+    let resumed = of(1, Metric::ResumedBytes) - of(0, Metric::ResumedBytes);
+    assert!((200.0..mutual).contains(&resumed), "{resumed}: {out}");
     for metric in [
         Metric::BusyClientCpu,
         Metric::BusyServerCpu,
         Metric::ConnectionTime,
         Metric::ConnectionClientCpu,
         Metric::ConnectionServerCpu,
+        Metric::ResumedTime,
+        Metric::ResumedClientCpu,
+        Metric::ResumedServerCpu,
         Metric::ServerMemory,
     ] {
         assert!(
@@ -272,6 +278,8 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
         "new connection (p50)",
         "bytes a new connection",
         "to each new connection",
+        "to one that resumes a session",
+        "bytes a resumed connection",
         "at a server kept busy",
     ] {
         assert!(out.contains(words), "{words}: {out}");

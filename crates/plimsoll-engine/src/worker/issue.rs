@@ -69,8 +69,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 let mut arrivals = self.share.schedule.share(self.share.index, self.share.of);
                 self.next = arrivals.next();
                 self.arrivals = Some(arrivals);
-                let length = self.share.schedule.end().unwrap_or(0);
-                self.schedule_end = self.start.plus_nanos(length);
+                let length = self.share.schedule.end();
+                self.schedule_end = self.start.plus_nanos(length.unwrap_or(0));
+                self.ticks_end = length.map_or(Time::NEVER, |_| self.schedule_end);
             }
             ArrivalsPlan::Closed { .. } => self.enter_stage(self.start),
         }
@@ -114,9 +115,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn issue_open(&mut self, now: Time) {
         self.start_backlog(now);
         let deadline_ns = self.deadline_ns();
+        let leaving = self.last_tick(now);
         while let Some(arrival) = self.next {
             let due = self.start.plus_nanos(arrival.at);
-            if due > now || self.phase != Phase::Loading {
+            if due > leaving || self.phase != Phase::Loading {
                 break;
             }
             self.stage = arrival.stage;
@@ -130,6 +132,28 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             if self.backlog.is_some() || !self.try_start(arrival, now) {
                 self.wait(arrival);
             }
+        }
+    }
+
+    /// What was due by then leaves at `now`: where calls leave together, the last tick that has passed.
+    fn last_tick(&self, now: Time) -> Time {
+        match self.tick_ns {
+            0 => now,
+            // The last calls wait for no tick that would come after the load's end.
+            _ if now >= self.ticks_end => now,
+            tick => Time(now.0 - now.since(self.start) % tick),
+        }
+    }
+
+    /// When the call that is due at `at`, from the load's start, leaves.
+    pub(super) fn leaves_at(&self, at: u64) -> Time {
+        let due = self.start.plus_nanos(at);
+        match self.tick_ns {
+            0 => due,
+            tick => self
+                .start
+                .plus_nanos(at.div_ceil(tick).saturating_mul(tick))
+                .min(self.ticks_end.max(due)),
         }
     }
 

@@ -74,6 +74,9 @@ pub struct RunHeader {
     /// After so long a connection was replaced, µs. Left out where they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_lifetime_us: Option<u64>,
+    /// Calls that were due within so long left together, µs. Left out where each left when it was due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tick_us: Option<u64>,
     /// The part of new connections that was to make a full handshake, where others resume
     /// sessions (0–1). Left out where no mix was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -389,10 +392,8 @@ impl RunHeader {
                 | CallPlan::Plugin(_)
                 | CallPlan::Hold(_) => None,
             },
-            connection_lifetime_us: plan
-                .load
-                .connection_lifetime
-                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            connection_lifetime_us: plan.load.connection_lifetime.map(micros),
+            tick_us: (!plan.load.tick.is_zero()).then(|| micros(plan.load.tick)),
             full_share: plan.tls.as_ref().and_then(|tls| tls.full),
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
@@ -412,14 +413,17 @@ impl RunHeader {
                 .map(|s| PlannedStage {
                     name: s.name.clone(),
                     warmup: s.warmup,
-                    duration_us: s
-                        .duration
-                        .map(|d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX)),
+                    duration_us: s.duration.map(micros),
                     rate_from_per_s: rate(s.rate_from),
                     rate_to_per_s: rate(s.rate_to),
                 })
                 .collect(),
         }
+    }
+
+    /// Calls that were due within so long left together; zero: each when it was due.
+    pub fn tick(&self) -> Duration {
+        Duration::from_micros(self.tick_us.unwrap_or(0))
     }
 
     pub fn is_open(&self) -> bool {
@@ -461,6 +465,11 @@ pub fn plan_hash(plan_toml: &str) -> String {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
     format!("fnv1a64:{hash:016x}")
+}
+
+/// Whole microseconds.
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

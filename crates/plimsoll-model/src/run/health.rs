@@ -51,6 +51,8 @@ pub enum ProblemKind {
     NotResumed,
     /// Connections that were to carry many calls, and were closed after few.
     NotReused,
+    /// Calls waited for each other, as the plan wants it.
+    Bundled,
     /// The server's certificate was not checked.
     ServerUnchecked,
     /// The counts don't add up.
@@ -268,8 +270,14 @@ impl fmt::Display for Ns {
 }
 
 /// What was wrong with the generator, or worth knowing, in a run whose measured stages
-/// merge to `record`. `open`: the loop was open. Problems that invalidate come first.
-pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<HealthProblem> {
+/// merge to `record`. `open`: the loop was open, and calls that were due within `tick` left together.
+/// Problems that invalidate come first.
+pub fn health(
+    record: &StageRecord,
+    open: bool,
+    tick: Duration,
+    observed: &Observed,
+) -> Vec<HealthProblem> {
     let mut problems = Vec::new();
     let mut say = |kind, invalidates, text| {
         problems.push(HealthProblem {
@@ -282,8 +290,10 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
         .response
         .histogram()
         .map(|h| h.value_at_quantile(0.5));
+    // What calls waited for a tick is what the plan asks for, and no lateness.
+    let bundled = u64::try_from(tick.as_nanos()).unwrap_or(u64::MAX);
     if let (true, Some((name, pacing)), Some(response)) = (open, high(&record.pacing), response_p50)
-        && pacing > response / 10
+        && pacing.saturating_sub(bundled) > response / 10
     {
         say(
             ProblemKind::PacingLate,
@@ -293,6 +303,16 @@ pub fn health(record: &StageRecord, open: bool, observed: &Observed) -> Vec<Heal
                 Ns(pacing),
                 Ns(response),
                 observed.cause()
+            ),
+        );
+    }
+    if bundled > 0 && !record.pacing.is_empty() {
+        say(
+            ProblemKind::Bundled,
+            false,
+            format!(
+                "calls that were due within {} left together (load.tick): response times hold what each waited for that, service times don't",
+                Ns(bundled)
             ),
         );
     }
@@ -439,18 +459,28 @@ mod tests {
     #[test]
     fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
         let calm = Observed::default();
-        assert_eq!(health(&record(100, 120), true, &calm), []);
+        assert_eq!(health(&record(100, 120), true, Duration::ZERO, &calm), []);
         assert_eq!(
-            kinds(&health(&record(600, 620), true, &calm)),
+            kinds(&health(&record(600, 620), true, Duration::ZERO, &calm)),
             [(ProblemKind::PacingLate, true)]
         );
+        // What calls waited for a tick is asked for, and what comes on top is not.
+        let tick = Duration::from_micros(550);
+        assert_eq!(
+            kinds(&health(&record(600, 620), true, tick, &calm)),
+            [(ProblemKind::Bundled, false)]
+        );
+        assert_eq!(
+            kinds(&health(&record(1_200, 1_220), true, tick, &calm))[0],
+            (ProblemKind::PacingLate, true)
+        );
         // A lag alone does not say what was waited for.
-        assert_eq!(health(&record(20, 90_000), true, &calm), []);
+        assert_eq!(health(&record(20, 90_000), true, Duration::ZERO, &calm), []);
         let mut waited = record(20, 90_000);
         (waited.due, waited.waited_for_stream) = (1_000, 9);
-        assert_eq!(health(&waited, true, &calm), []);
+        assert_eq!(health(&waited, true, Duration::ZERO, &calm), []);
         waited.waited_for_connection = 2;
-        let problems = health(&waited, true, &calm);
+        let problems = health(&waited, true, Duration::ZERO, &calm);
         assert_eq!(
             kinds(&problems),
             [(ProblemKind::WaitedForConnection, false)]
@@ -463,13 +493,13 @@ mod tests {
         // A generator that was late does not hide it.
         waited.pacing = record(60_000, 0).pacing;
         assert_eq!(
-            kinds(&health(&waited, true, &calm)),
+            kinds(&health(&waited, true, Duration::ZERO, &calm)),
             [
                 (ProblemKind::PacingLate, true),
                 (ProblemKind::WaitedForConnection, false)
             ]
         );
-        assert_eq!(health(&record(600, 620), false, &calm), []);
+        assert_eq!(health(&record(600, 620), false, Duration::ZERO, &calm), []);
     }
 
     #[test]
@@ -485,11 +515,11 @@ mod tests {
         assert_eq!((busy.busy_intervals, busy.stalled_intervals), (1, 1));
         let stalled = (ProblemKind::MachineStalled, false);
         assert_eq!(
-            kinds(&health(&record(1, 1), true, &busy)),
+            kinds(&health(&record(1, 1), true, Duration::ZERO, &busy)),
             [(ProblemKind::WorkerBusy, true), stalled]
         );
         assert_eq!(
-            kinds(&health(&record(1, 1), false, &busy)),
+            kinds(&health(&record(1, 1), false, Duration::ZERO, &busy)),
             [(ProblemKind::WorkerBusy, false), stalled]
         );
     }
@@ -501,11 +531,11 @@ mod tests {
         for _ in 0..20 {
             r.failed.record(100_000);
         }
-        assert_eq!(health(&r, true, &calm), []);
+        assert_eq!(health(&r, true, Duration::ZERO, &calm), []);
         for _ in 0..20 {
             r.failed.record(1_000_000_000);
         }
-        let problems = health(&r, true, &calm);
+        let problems = health(&r, true, Duration::ZERO, &calm);
         assert_eq!(kinds(&problems), [(ProblemKind::SlowFailures, false)]);
         assert!(
             problems[0]
@@ -520,9 +550,9 @@ mod tests {
     fn connections_that_carried_nothing_are_told_of_with_how_many_there_were() {
         let mut r = record(1, 1);
         r.connections_full = 10;
-        assert_eq!(health(&r, true, &Observed::default()), []);
+        assert_eq!(health(&r, true, Duration::ZERO, &Observed::default()), []);
         r.connections_unused = 7;
-        let problems = health(&r, true, &Observed::default());
+        let problems = health(&r, true, Duration::ZERO, &Observed::default());
         assert_eq!(kinds(&problems), [(ProblemKind::ConnectionsUnused, false)]);
         let text = &problems[0].text;
         assert!(text.starts_with("7 of 10 connections ended without carrying a call:"));
@@ -533,7 +563,7 @@ mod tests {
         let mut r = record(1, 1);
         r.connect_failures.add(Outcome::NoDescriptors, 3);
         r.outcomes.add(Outcome::NoPorts, 1);
-        let problems = health(&r, true, &Observed::default());
+        let problems = health(&r, true, Duration::ZERO, &Observed::default());
         assert_eq!(
             kinds(&problems),
             [

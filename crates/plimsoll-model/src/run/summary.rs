@@ -471,7 +471,7 @@ impl Summary {
             }
         }
         let mut problems = match header.source {
-            Source::Measured => health(&judged, header.is_open(), &totals.observed),
+            Source::Measured => health(&judged, header.is_open(), header.tick(), &totals.observed),
             Source::Imported => Vec::new(),
         };
         problems.splice(0..0, ShardFigures::problems(&header.shards));

@@ -501,6 +501,7 @@ mod tests {
             cold: false,
             calls_per_connection: None,
             connection_lifetime_us: None,
+            tick_us: None,
             full_share: None,
             insecure: false,
             resume: false,

@@ -30,7 +30,8 @@ pub struct LadderSpec {
     pub budget: Option<Period>,
     /// What a rung may take more than the first one: `["p99 +3%", "client_cpu +2us"]`.
     pub fail_if: Option<Vec<Gate>>,
-    /// What is measured besides turns: `"saturated"`, `"connections"`, `"memory"`; or `"none"`.
+    /// What is measured besides turns: `"saturated"`, `"connections"`, `"resumed"`,
+    /// `"memory"`; or `"none"`.
     /// Default: connections, and all of them where `serve` starts the servers.
     pub parts: Option<Vec<String>>,
     /// A server of ours, started and stopped for the ladder: the words after

@@ -214,6 +214,7 @@ impl Spec {
         load.resolve_interval = Some(Period(plan.load.resolve_interval));
         load.drain = Some(Period(plan.load.drain));
         load.spin = Some(Period(plan.load.spin));
+        load.tick = (!plan.load.tick.is_zero()).then_some(Period(plan.load.tick));
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
         let has_socket = plan.target.socket.is_some();
         spec.watch = Some(match plan.watch {

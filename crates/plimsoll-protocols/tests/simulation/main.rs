@@ -119,6 +119,10 @@ fn load(seed: u64) -> Load {
         precision: None,
         read_buffer: 128 << 10,
         spin: Duration::ZERO,
+        tick: match chance(60, 4) {
+            true => Duration::from_millis(pick(61, 1, 20)),
+            false => Duration::ZERO,
+        },
         source_addresses: Vec::new(),
         turns: None,
         count_bytes: false,

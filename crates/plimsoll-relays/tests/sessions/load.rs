@@ -110,6 +110,7 @@ impl Loading {
                 workers: Some(1),
                 precision: None,
                 spin: Duration::ZERO,
+                tick: Duration::ZERO,
                 read_buffer: 128 << 10,
                 source_addresses: Vec::new(),
                 turns: None,

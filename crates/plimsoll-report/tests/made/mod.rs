@@ -33,6 +33,7 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
         cold: false,
         calls_per_connection: None,
         connection_lifetime_us: None,
+        tick_us: None,
         full_share: None,
         insecure: false,
         resume: false,

@@ -70,7 +70,7 @@ pub(crate) struct ClimbFlags {
     )]
     fail_if: Vec<Gate>,
 
-    /// What is measured besides turns, as a list: saturated, connections, memory; or none
+    /// What is measured besides turns, as a list: saturated, connections, resumed, memory; or none
     /// [default: connections, and all of them where the ladder starts the servers].
     #[arg(
         long,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::{self, Part};
-use plimsoll_model::spec::{RungSpec, Spec};
+use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
 
 use super::stand::MANY_CONNECTIONS;
@@ -30,6 +30,9 @@ const IN_FLIGHT: u32 = 32;
 /// behind that can't be used again for a while.
 const CONNECTIONS: u64 = 500;
 
+/// Within it, a slice of resumed connections makes its full handshake.
+const FIRST_TICKET: Duration = Duration::from_millis(20);
+
 /// The parts that are asked for, or those that can be measured.
 ///
 /// # Errors
@@ -43,6 +46,7 @@ pub(super) fn wanted(
     let options = spec.ladder.clone().unwrap_or_default();
     let served = options.serve.is_some();
     let kept = |rung: &RungSpec| rung.spec.load.reuse.as_deref() != Some("never");
+    let is_secured = |rung: &RungSpec| rung.secured != Secured::Off;
     let all_kept = rungs.iter().all(kept);
     let Some(names) = asked.parts.or(options.parts.as_deref()) else {
         if turning.is_none() {
@@ -52,6 +56,7 @@ pub(super) fn wanted(
         let parts = Part::ALL.into_iter().filter(|part| match part {
             Part::Saturated => served,
             Part::Connections => all_kept,
+            Part::Resumed => served && all_kept && rungs.iter().any(is_secured),
             Part::Memory => served && all_kept,
         });
         return Ok(parts.collect());
@@ -76,12 +81,15 @@ pub(super) fn wanted(
         let Some(part) = Part::from_name(name) else {
             return wrong(
                 &format!("`{name}` is unknown"),
-                "use \"saturated\", \"connections\", \"memory\", or \"none\" alone",
+                "use \"saturated\", \"connections\", \"resumed\", \"memory\", or \"none\" alone",
             );
         };
         let lacks = match part {
             Part::Memory if !served => "the memory of a server that is not ours is not known",
-            Part::Connections | Part::Memory if !all_kept => "some rungs keep no connections",
+            Part::Connections | Part::Resumed | Part::Memory if !all_kept => {
+                "some rungs keep no connections"
+            }
+            Part::Resumed if !rungs.iter().any(is_secured) => "no rung has TLS",
             _ => "",
         };
         if !lacks.is_empty() {
@@ -114,10 +122,10 @@ pub(super) fn rounds(
     let loads = rungs
         .iter()
         .map(|rung| {
-            let spec = load(part, &rung.spec);
+            let spec = load(part, rung);
             let mut plan: Plan = planning::plan(&spec, environment, source)?;
             plan.load.last_core = true;
-            plan.load.count_bytes = part == Part::Connections;
+            plan.load.count_bytes = matches!(part, Part::Connections | Part::Resumed);
             Ok((spec, plan))
         })
         .collect::<Result<Vec<(Spec, Plan)>, Failure>>()?;
@@ -129,8 +137,12 @@ pub(super) fn rounds(
 }
 
 /// The rung's plan with another load.
-fn load(part: Part, rung: &Spec) -> Spec {
-    let mut spec = rung.clone();
+fn load(part: Part, rung: &RungSpec) -> Spec {
+    let mut spec = rung.spec.clone();
+    if part == Part::Resumed && rung.secured != Secured::Off {
+        let tls = spec.tls.get_or_insert_default();
+        (tls.resume, tls.full) = (Some(true), None);
+    }
     (spec.requests, spec.ladder, spec.find) = (None, None, None);
     spec.objective.clear();
     let load = &mut spec.load;
@@ -145,10 +157,14 @@ fn load(part: Part, rung: &Spec) -> Spec {
             load.clients = Some(IN_FLIGHT.max(connections));
             load.calls = never.then_some(CONNECTIONS);
         }
-        Part::Connections => {
+        Part::Connections | Part::Resumed => {
             load.clients = Some(1);
             (load.reuse, load.connections) = (Some("never".to_owned()), None);
             load.calls = Some(CONNECTIONS);
+            if part == Part::Resumed {
+                // The first connection has no ticket yet.
+                load.warmup = Some(Period(FIRST_TICKET));
+            }
         }
         Part::Memory => {
             let connections = connections.max(MANY_CONNECTIONS);

@@ -21,6 +21,8 @@ const READ_BUFFER_FOR_FILES: u64 = 256 << 10;
 const READ_BUFFER_LEAST: u64 = 1 << 10;
 const READ_BUFFER_MOST: u64 = 16 << 20;
 const SPIN: Duration = Duration::from_micros(50);
+/// A longer one would be another load.
+const LONGEST_TICK: Duration = Duration::from_millis(100);
 /// More would only take each other's cores.
 const MOST_PROCESSES: u16 = 256;
 const MOST_SOURCE_ADDRESSES: u32 = 65_536;
@@ -157,6 +159,7 @@ impl Problems {
                 "longer than 100ms: a spin only covers the inaccuracy of the timer, about \"50us\"",
             );
         }
+        let tick = self.tick(spec);
         let read_buffer = load.read_buffer.map_or(
             match spec.call.fetch {
                 Some(_) => READ_BUFFER_FOR_FILES,
@@ -192,6 +195,7 @@ impl Problems {
             processes: load.processes,
             workers: load.workers,
             spin,
+            tick,
             read_buffer: read_buffer as usize,
             source_addresses,
             // A ladder deals, once it knows how many rungs there are.
@@ -199,6 +203,25 @@ impl Problems {
             count_bytes: false,
             last_core: false,
         })
+    }
+
+    /// How long calls wait for each other.
+    fn tick(&mut self, spec: &Spec) -> Duration {
+        let Some(tick) = spec.load.tick else {
+            return Duration::ZERO;
+        };
+        if spec.load.clients.is_some() || spec.call.session.is_some() || spec.call.hold.is_some() {
+            self.add(
+                "load.tick",
+                "for calls of an open loop (load.rate): clients, sessions and held connections have no calls that could leave together",
+            );
+        } else if tick.0.is_zero() || tick.0 > LONGEST_TICK {
+            self.add(
+                "load.tick",
+                "out of range: use a time up to \"100ms\", such as \"1ms\", or leave it out",
+            );
+        }
+        tick.0
     }
 
     /// How long connections live.

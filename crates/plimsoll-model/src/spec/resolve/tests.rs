@@ -253,6 +253,7 @@ fn the_defaults_are_those_documented() {
             workers: None,
             precision: None,
             spin: Duration::from_micros(50),
+            tick: Duration::ZERO,
             read_buffer: 128 << 10,
             source_addresses: vec![],
             turns: None,
@@ -400,6 +401,14 @@ fn contradictions_in_the_load_name_their_keys() {
         (
             "rate = \"1/s\"\ncalls = 1\nconnect_rate = \"0/s\"",
             "`load.connect_rate`: a rate of 0",
+        ),
+        (
+            "rate = \"1/s\"\ncalls = 1\ntick = \"1s\"",
+            "`load.tick`: out of range",
+        ),
+        (
+            "clients = 1\ncalls = 1\ntick = \"1ms\"",
+            "`load.tick`: for calls of an open loop",
         ),
         (
             "rate = \"1/s\"\ncalls = 1\nspin = \"1s\"",
