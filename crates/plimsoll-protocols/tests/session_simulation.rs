@@ -428,6 +428,7 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         turns: None,
         count_bytes: false,
         last_core: false,
+        tick: Duration::ZERO,
         processes: None,
     };
     let options = SessionOptions {
