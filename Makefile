@@ -76,7 +76,7 @@ mutants: $(MUTANTS) ## what the tests do not notice in FILE, or of SAMPLE change
 
 $(MUTANTS):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/mutants/tool" \
-		nice -n 10 $(CARGO) install --locked cargo-mutants@$(MUTANTS_VERSION)
+		nice -n 10 $(CARGO) install --locked --force cargo-mutants@$(MUTANTS_VERSION)
 
 MDBOOK = .peers/bin/mdbook
 MDBOOK_VERSION = 0.5.4
@@ -87,7 +87,7 @@ site: $(MDBOOK) ## the documentation as a website, target/site/book, with every 
 
 $(MDBOOK):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/site-tool" \
-		nice -n 10 $(CARGO) install --locked mdbook@$(MDBOOK_VERSION) --no-default-features --features search
+		nice -n 10 $(CARGO) install --locked --force mdbook@$(MDBOOK_VERSION) --no-default-features --features search
 
 .PHONY: release
 release: ## the release binary, target/release/plimsoll

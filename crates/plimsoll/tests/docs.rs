@@ -56,6 +56,7 @@ const PAGES: &[Page] = &[
             ("--duration 10s", "--duration 1s"),
             ("--duration 30s", "--duration 1s"),
             ("duration = \"10s\"", "duration = \"1s\""),
+            ("--fleet 100000 --calls 1000000", "--fleet 50 --calls 5000"),
         ],
     },
     Page {
@@ -337,7 +338,7 @@ impl<'a> Reader<'a> {
             *used |= words.contains(long);
             words = words.replace(long, short);
         }
-        for host in ["localhost:", "127.0.0.1:"] {
+        for host in ["localhost:", "127.0.0.1:", "DF_PORT="] {
             let mut moved = String::new();
             let mut rest = words.as_str();
             while let Some((before, after)) = rest.split_once(host) {
