@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http1::{Http1Error, Response, Responses, put_request};
+use plimsoll_wire::http1::{Response, Responses, put_request};
+
+use crate::http::broken;
 
 /// What to fetch.
 #[derive(Clone, Copy, Debug)]
@@ -128,21 +130,6 @@ impl FetchDriver {
         };
         events.push(Event::Detail { outcome, text });
         outcome
-    }
-}
-
-fn broken(e: &Http1Error) -> ProtocolError {
-    let outcome = match e {
-        Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
-        Http1Error::EndedInHead => Outcome::ConnectionClosed,
-        Http1Error::Head(_) | Http1Error::HeadTooLong(_) | Http1Error::Switching => {
-            Outcome::ProtocolError
-        }
-        _ => Outcome::BadAnswer,
-    };
-    ProtocolError {
-        outcome,
-        detail: format!("http: {e}"),
     }
 }
 

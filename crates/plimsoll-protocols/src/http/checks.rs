@@ -56,9 +56,14 @@ impl Checks {
             let mut all = fields.clone().filter(of_name);
             all.any(|(_, found)| found == value.as_bytes())
         };
-        match self.headers.iter().all(has) {
-            true => Outcome::Ok,
-            false => Outcome::HttpHeader,
+        if !self.headers.iter().all(has) {
+            return Outcome::HttpHeader;
+        }
+        // What is packed can't be looked into.
+        let coding = field(fields, b"content-encoding").unwrap_or(b"identity");
+        match self.look_into_bodies() && !coding.eq_ignore_ascii_case(b"identity") {
+            true => Outcome::CompressionUnsupported,
+            false => Outcome::Ok,
         }
     }
 
@@ -85,13 +90,14 @@ impl Checks {
                 }
             }
         }
-        for name in ["location", "retry-after"] {
+        for name in ["location", "retry-after", "content-encoding"] {
             if let Some(value) = value(name) {
                 text = format!("{text}, {name}: {value}");
             }
         }
         match body.trim_ascii() {
             [] => text,
+            _ if outcome == Outcome::CompressionUnsupported => text,
             body => format!("{text}: {}", printable(body)),
         }
     }

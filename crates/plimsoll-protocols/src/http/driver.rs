@@ -341,7 +341,8 @@ impl Http1Driver {
     }
 }
 
-fn broken(e: &Http1Error) -> ProtocolError {
+/// What an error of the messages on a connection is to its calls.
+pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
     let outcome = match e {
         Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,
         Http1Error::EndedInHead => Outcome::ConnectionClosed,

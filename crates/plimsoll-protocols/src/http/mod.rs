@@ -14,5 +14,6 @@ mod request;
 pub mod target;
 mod trace;
 
+pub(crate) use driver::broken;
 pub use driver::{Http1Driver, Http1Protocol};
 pub use request::HttpRequest;

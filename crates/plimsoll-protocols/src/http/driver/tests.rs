@@ -137,6 +137,16 @@ fn headers_and_bodies_are_held_to_what_is_expected() {
         ("X-OK: 2", "{\"is\":\"ok\"}", Outcome::HttpHeader),
         ("X: 1", "{\"is\":\"ok\"}", Outcome::HttpHeader),
         ("X-OK: 1", "{\"is\":\"no\"}", Outcome::HttpBody),
+        (
+            "X-OK: 1\r\nContent-Encoding: Identity",
+            "{\"is\":\"ok\"}",
+            Outcome::Ok,
+        ),
+        (
+            "X-OK: 1\r\nContent-Encoding: gzip",
+            "{\"is\":\"ok\"}",
+            Outcome::CompressionUnsupported,
+        ),
     ] {
         let length = body.len();
         let answer =
