@@ -34,6 +34,7 @@ use plimsoll_wire::http2::{
 };
 
 pub(super) use self::control::{closed, not_http2};
+use self::answers::DetailsTold;
 use self::messages::end_exchange;
 use super::decodable::Decodable;
 use super::exchange::{self, Exchanges};
@@ -136,7 +137,7 @@ pub struct GrpcDriver {
     /// DATA received and not yet given back to the server's window. Bytes.
     unacknowledged: u32,
     /// Two bits an outcome: how many details were told.
-    details_told: u128,
+    details_told: DetailsTold,
     stage: Stage,
     /// What the call that is being started has waited since it was due.
     waited: Duration,
@@ -167,7 +168,7 @@ impl GrpcDriver {
             last_stream: http2::MAX_STREAM_ID,
             last_reset: 0,
             unacknowledged: 0,
-            details_told: 0,
+            details_told: DetailsTold::default(),
             stage: Stage::Greeting,
             waited: Duration::ZERO,
             windows_opened: false,

@@ -16,7 +16,10 @@ use crate::grpc::streams::State;
 use crate::grpc::unary::{Failure, Step, bad_message};
 
 /// Texts of failures told for one outcome on one connection.
-const DETAILS_EACH: u128 = 3;
+const DETAILS_EACH: u64 = 3;
+
+/// Two bits an outcome, whatever their number.
+pub(super) type DetailsTold = [u64; Outcome::ALL.len().div_ceil(32)];
 
 impl GrpcDriver {
     #[inline]
@@ -276,9 +279,10 @@ impl GrpcDriver {
     /// Tells a failure's text, the first few times.
     #[cold]
     pub(super) fn tell(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        let shift = outcome.index() * 2;
-        if self.details_told >> shift & 3 < DETAILS_EACH {
-            self.details_told += 1 << shift;
+        let (word, shift) = (outcome.index() / 32, outcome.index() % 32 * 2);
+        let told = &mut self.details_told[word];
+        if *told >> shift & 3 < DETAILS_EACH {
+            *told += 1 << shift;
             events.push(Event::Detail { outcome, text });
         }
     }
