@@ -37,10 +37,12 @@ fn lanes_share_one_schedule_by_their_weights() {
     );
     let output = place.run(&["run", "plan.toml", "--out", "shop"]);
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    // On a busy machine it may be generator-limited besides, which stands above a missed objective.
-    let (code, verdict) = match out.contains("generator-limited") {
-        true => (90, "INVALID"),
-        false => (99, "FAIL"),
+    // On a busy machine the lane's objective may not be one to judge.
+    let row = out.lines().find(|line| line.starts_with("checkout "));
+    let (code, verdict) = match row.and_then(|row| row.split_whitespace().last()) {
+        Some("fail") => (99, "FAIL"),
+        Some("invalid") => (90, "INVALID"),
+        _ => panic!("no verdict: {out}"),
     };
     assert_eq!(output.status.code(), Some(code), "{out}\n{}", told(&output));
     let record = LanesRecord::load(&place.path("shop")).unwrap();

@@ -33,8 +33,8 @@ use plimsoll_wire::http2::{
     self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, setting, write,
 };
 
-pub(super) use self::control::{closed, not_http2};
 use self::answers::DetailsTold;
+pub(super) use self::control::{closed, not_http2};
 use self::messages::end_exchange;
 use super::decodable::Decodable;
 use super::exchange::{self, Exchanges};
