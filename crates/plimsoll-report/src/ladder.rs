@@ -286,7 +286,7 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
                 call.map(|call| format!("adds {call}")),
                 saturated.map(|cpu| format!("at a server kept busy it adds {cpu}")),
                 connection.map(|c| format!("it adds {c}, to each new connection")),
-                resumed.map(|c| format!("{c}, to one that resumes a session")),
+                resumed.map(|c| format!("it adds {c}, to one that resumes a session")),
             ]
             .into_iter()
             .flatten()

@@ -11,7 +11,7 @@ const MAX_TEXT: usize = 200;
 /// Made once for all connections.
 #[derive(Debug)]
 pub(super) struct Checks {
-    /// `GET /path`, for what is said of failures.
+    /// `GET /path`, for the texts of failures.
     what: String,
     statuses: Vec<(u16, u16)>,
     headers: Vec<(String, String)>,
@@ -67,7 +67,7 @@ impl Checks {
         }
     }
 
-    /// What is told of an answer that failed by its head.
+    /// The text of a failure that an answer's head shows.
     pub(super) fn text_of_head<'a>(
         &self,
         outcome: Outcome,
@@ -102,7 +102,7 @@ impl Checks {
         }
     }
 
-    /// What is told of an answer that failed by its body.
+    /// The text of a failure that an answer's body shows.
     pub(super) fn text_of_body(&self, why: &str) -> String {
         format!("{}: {why}", self.what)
     }

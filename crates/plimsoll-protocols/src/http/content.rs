@@ -17,7 +17,7 @@ pub(super) struct Content {
     /// Of the text that is looked for.
     matched: usize,
     found: bool,
-    /// How the answer ended, where that is known before its end; and what is said of it.
+    /// How the answer ended, where that is known before its end, and the text of its failure.
     settled: Option<(Outcome, Option<String>)>,
     /// The beginning of a body that nobody expected.
     excerpt: Vec<u8>,
@@ -67,7 +67,7 @@ impl Content {
         self.settled.is_some()
     }
 
-    /// The body is over, or settled: how its call ended, and what is said of it.
+    /// The body is over, or settled: how its call ended, and the text of its failure.
     pub(super) fn end(
         &mut self,
         checks: &Checks,

@@ -315,7 +315,7 @@ impl Http1Driver {
         }
     }
 
-    /// The first few texts of a kind are told.
+    /// Only the first few texts of a kind are reported.
     #[cold]
     fn may_tell(&mut self, outcome: Outcome) -> bool {
         match self.told.iter_mut().find(|(known, _)| *known == outcome) {
@@ -446,7 +446,7 @@ impl Driver for Http1Driver {
             }
             let Some(said) = self.head else { continue };
             let taken = self.take_body(said, bytes, events);
-            // What is wrong with the rest of a body is no matter of a call that is over.
+            // An error in the rest of a body does not concern a call that has ended.
             if self.call.is_some() && self.content.is_settled() {
                 self.answered(said, events);
                 self.rest_until = Some(now + REST);

@@ -53,7 +53,7 @@ impl EventReader {
         self.begun = false;
     }
 
-    /// Takes `bytes`; `sink` is told of each event that ends in them, by what it is and its data,
+    /// Takes `bytes`, and calls `sink` with the kind and the data of each event that ends in them,
     /// until it returns false.
     ///
     /// # Errors
