@@ -17,8 +17,9 @@ fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
             found.push((kind, data.to_vec()));
             true
         });
-        if taken.is_err() {
-            return (found, taken);
+        match taken {
+            Ok(read) => assert_eq!(read, piece.len()),
+            Err(error) => return (found, Err(error)),
         }
     }
     let end = reader.end(stream, |kind, data| {

@@ -38,17 +38,24 @@ impl Content {
         if self.settled.is_some() {
             return;
         }
-        if let Some(needle) = checks.body.as_ref().filter(|_| !self.found) {
-            self.found = needle.is_in(&mut self.matched, data);
+        let mut read = data.len();
+        if let Some(stream) = &checks.stream {
+            let settled = &mut self.settled;
+            let taken = self.events.take(stream, data, |kind, data| {
+                on_event();
+                note(settled, kind, data)
+            });
+            match taken {
+                Ok(taken) => read = taken,
+                Err(error) => {
+                    self.settled = Some((Outcome::BadAnswer, Some(error.to_string())));
+                    return;
+                }
+            }
         }
-        let Some(stream) = &checks.stream else { return };
-        let settled = &mut self.settled;
-        let read = self.events.take(stream, data, |kind, data| {
-            on_event();
-            note(settled, kind, data)
-        });
-        if let Err(error) = read {
-            self.settled = Some((Outcome::BadAnswer, Some(error.to_string())));
+        // What comes behind the event that ends a stream is none of it, in whatever piece it comes.
+        if let Some(needle) = checks.body.as_ref().filter(|_| !self.found) {
+            self.found = needle.is_in(&mut self.matched, &data[..read]);
         }
     }
 

@@ -54,16 +54,17 @@ impl EventReader {
     }
 
     /// Takes `bytes`, and calls `sink` with the kind and the data of each event that ends in them,
-    /// until it returns false.
+    /// until it returns false. Returns how many bytes have been read by then.
     ///
     /// # Errors
     /// The stream is none of this kind, or has too large an event.
     pub fn take(
         &mut self,
         stream: &EventStream,
-        mut bytes: &[u8],
+        data: &[u8],
         mut sink: impl FnMut(Kind, &[u8]) -> bool,
-    ) -> Result<(), EventsError> {
+    ) -> Result<usize, EventsError> {
+        let mut bytes = data;
         while let Some(&first) = bytes.first() {
             if std::mem::take(&mut self.after_return) && first == b'\n' {
                 bytes = &bytes[1..];
@@ -71,7 +72,8 @@ impl EventReader {
             }
             let is_end = |b: &u8| *b == b'\n' || *b == b'\r' && stream.format == EventFormat::Sse;
             let Some(end) = bytes.iter().position(is_end) else {
-                return self.keep(bytes);
+                self.keep(bytes)?;
+                break;
             };
             self.after_return = bytes[end] == b'\r';
             let (mut piece, rest) = (&bytes[..end], &bytes[end + 1..]);
@@ -89,10 +91,10 @@ impl EventReader {
             gathered.clear();
             self.line = gathered;
             if !goes_on {
-                return Ok(());
+                return Ok(data.len() - bytes.len());
             }
         }
-        Ok(())
+        Ok(data.len())
     }
 
     /// The body is over: a last line of JSON needs no end. A server-sent event that has not ended

@@ -216,6 +216,30 @@ fn a_stream_ends_with_the_event_that_ends_it() {
 }
 
 #[test]
+fn text_behind_the_event_that_ends_a_stream_is_not_looked_at() {
+    let mut streamed = call();
+    streamed.expect_body = Some("ok".into());
+    streamed.stream = Some(EventStream {
+        format: EventFormat::NdJson,
+        until: Some(EventMatch::Contains("done".into())),
+        error: None,
+    });
+    let mut driver = driver(&streamed);
+    for (body, expected) in [
+        ("{\"ok\":1}\n{\"done\":1}\n{\"n\":2}\n", Outcome::Ok),
+        ("{\"n\":1}\n{\"done\":1}\n{\"ok\":2}\n", Outcome::HttpBody),
+    ] {
+        let length = body.len();
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+        for step in 1..=answer.len() {
+            let events = answered(&mut driver, answer.as_bytes(), step).unwrap();
+            let found = (outcome(&events).0, messages(&events));
+            assert_eq!(found, (expected, 2), "{body} by {step}");
+        }
+    }
+}
+
+#[test]
 fn what_is_cut_off_too_large_or_unasked_for_is_an_error() {
     let broken = |answer: &[u8], ended: bool| {
         let mut driver = driver(&call());
