@@ -471,7 +471,7 @@ impl Driver for Http1Driver {
                 Ok(())
             }
             None if self.partial.is_empty() && self.interim == 0 => Ok(()),
-            None => Err(broken(&Http1Error::EndedInHead)),
+            None => Err(broken(&ResponseHead::cut_off(&self.partial))),
         }
     }
 

@@ -160,6 +160,13 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         }))
     }
 
+    /// Why `bytes`, behind which the connection ended, are no head: an error in them comes before
+    /// their end, which the network may have cut anywhere.
+    pub fn cut_off(bytes: &'b [u8]) -> Http1Error {
+        let read = ResponseHead::parse(bytes, &mut FieldSpace::new()).map(|_| ());
+        read.err().unwrap_or(Http1Error::EndedInHead)
+    }
+
     /// [`ResponseHead::parse`] of the head that counts: interim ones before it are skipped, and
     /// are part of its size.
     ///

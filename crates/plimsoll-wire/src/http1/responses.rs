@@ -72,7 +72,7 @@ impl Responses {
     pub fn end(&mut self) -> Result<Option<Response>, Http1Error> {
         match &self.current {
             None if self.partial.is_empty() => Ok(None),
-            None => Err(Http1Error::EndedInHead),
+            None => Err(ResponseHead::cut_off(&self.partial)),
             Some((_, body)) => {
                 body.end()?;
                 Ok(self.finished())

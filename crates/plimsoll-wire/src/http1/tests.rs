@@ -89,6 +89,23 @@ fn answers_are_found_however_they_are_split() {
 }
 
 #[test]
+fn a_malformed_line_is_that_wherever_the_connection_ends_in_it() {
+    let mut head = b"HTTP/1.1 200 OK\r\nX: ".to_vec();
+    head.resize(1_500, b'x');
+    head.extend_from_slice(b"\r\nBad\0");
+    for step in [1, 2, head.len()] {
+        let mut responses = Responses::new(100);
+        let taken: Result<(), Http1Error> = head
+            .chunks(step)
+            .try_for_each(|piece| responses.take(piece, |_| ()).map(|_| ()));
+        let error = taken
+            .and_then(|()| responses.end().map(|_| ()))
+            .unwrap_err();
+        assert!(matches!(error, Http1Error::Head(_)), "by {step}: {error}");
+    }
+}
+
+#[test]
 fn what_is_cut_off_or_contradicts_itself_is_an_error() {
     let wrong_length = |text: &str| Http1Error::ContentLength(text.to_owned());
     let coding = |text: &str| Http1Error::TransferCoding(text.to_owned());
