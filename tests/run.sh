@@ -150,6 +150,11 @@ peers)
     installed
     # The newer OpenSSL takes the place of the system's.
     PATH=$PWD/.peers/newer:$PATH run
+    # Panics put in on purpose, in what people install but for the feature that puts them in.
+    "${cargo[@]}" build "${flags[@]}" --quiet --release -p plimsoll --features fault --target-dir target/faults ||
+        fail "cargo build --release --features fault"
+    build --workspace --test faults
+    PROGRAM_UNDER_TEST=$PWD/target/faults/release/plimsoll run
     build --workspace --features plimsoll-relays/test-peers --test sessions
     only=autobahn run
     step tests/deploy.sh

@@ -640,6 +640,7 @@ mod tests {
         assert_eq!(with(|g| g.confirm_s = g.trial_s - 0.1), Err("trial"));
         assert_eq!(with(|g| g.trials = 0), Err("trials"));
         assert_eq!(with(|g| g.budget_s = 0.0), Err("budget"));
+        assert_eq!(with(|g| g.probe_s = 0.0), Err("probe"));
         assert_eq!(with(|g| g.precision = 0.6), Err("precision"));
     }
 }

@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod path;
+
 use plimsoll_model::search::{Finding, Goal, Limit, Purpose, Step, Trial, Verdict, next};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use snapbox::{assert_data_eq, file};
 
 /// What a trial at a rate (calls a second) and of a length (seconds) comes to.
 type Server<'a> = dyn FnMut(f64, f64) -> Verdict + 'a;
@@ -70,6 +73,46 @@ fn goal() -> Goal {
 fn normal(random: &mut ChaCha8Rng) -> f64 {
     let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
     (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
+}
+
+/// Where trials are made and how long they are is arithmetic: a slip in it shows here, where the
+/// line would still be found.
+#[test]
+fn searches_by_verdict_go_the_way_they_went() {
+    let mut paths = String::new();
+    for (noise, precision, budget_s, hiccups) in [
+        (0.0, 0.01, 1_000.0, 0),
+        (0.0, 0.05, 40.0, 0),
+        (0.004, 0.01, 1_000.0, 0),
+        (0.004, 0.01, 60.0, 5),
+        (0.02, 0.01, 300.0, 0),
+        (0.02, 0.05, 300.0, 7),
+        (0.05, 0.02, 120.0, 0),
+    ] {
+        let mut random = ChaCha8Rng::seed_from_u64(7);
+        let goal = Goal {
+            precision,
+            budget_s,
+            curve: hiccups == 0,
+            ..Goal::default()
+        };
+        let mut made = 0;
+        let went = search(&goal, &mut |rate, length_s| {
+            made += 1;
+            if hiccups > 0 && made % hiccups == 0 {
+                return Verdict::GeneratorLimited {
+                    reason: "late".into(),
+                };
+            }
+            let spread = noise * (goal.trial_s / length_s).sqrt();
+            met_if(rate <= 1_234.5 * (1.0 + spread * normal(&mut random)))
+        });
+        let name = format!(
+            "noise {noise}, precision {precision}, budget {budget_s} s, a hiccup each {hiccups}"
+        );
+        paths += &path::path(&name, &went);
+    }
+    assert_data_eq!(paths, file!["path/by_verdict.txt"]);
 }
 
 #[test]

@@ -4,16 +4,34 @@
 //! where that has a chance of less than one in a million ([`fewest`]); each row by itself and all
 //! together. `examples/search_study.rs` takes more seeds and holds each row to 95 %.
 
+mod path;
 mod queue;
 
 use plimsoll_model::search::{Trial, Verdict};
 use queue::{Row, score, search_for, seed};
+use snapbox::{assert_data_eq, file};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 /// So few of `n` have a chance of at most one in a million where each has one of 95 %.
 fn fewest(n: u64) -> u64 {
     let right = Binomial::new(0.95, n).expect("95 % is a probability");
     (0..n).find(|k| right.cdf(*k) > 1e-6).unwrap_or(n)
+}
+
+/// Where trials are made and how long they are is arithmetic: a slip in it shows here, where the
+/// line would still be found.
+#[test]
+fn searches_with_a_queue_go_the_way_they_went() {
+    let slow = |row: &Row| row.capacity_per_s <= 2_000.0;
+    let rows = Row::capacities().into_iter().chain(Row::objectives());
+    let mut paths = String::new();
+    for row in rows.filter(slow) {
+        for budget_s in [60.0, 200.0] {
+            let name = format!("{row}, budget {budget_s} s");
+            paths += &path::path(&name, &search_for(&row, budget_s));
+        }
+    }
+    assert_data_eq!(paths, file!["path/with_queue.txt"]);
 }
 
 #[test]

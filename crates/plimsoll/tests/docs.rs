@@ -436,9 +436,13 @@ impl<'a> Reader<'a> {
                 0
             };
             ended = done.status.code().unwrap_or(-1);
-            // Whether a generator on a busy machine keeps up is not the page's to say.
-            let is_too_busy = ended == 90
-                && (printed.contains("enerator") || command.starts_with("plimsoll find "));
+            // Whether generator and server keep up on a busy machine is not the page's to say.
+            let is_slow = |line: &str| line.starts_with("objective p") && line.contains("MISSED");
+            let is_too_busy = match ended {
+                90 => printed.contains("enerator") || command.starts_with("plimsoll find "),
+                99 => printed.lines().any(is_slow),
+                _ => false,
+            };
             assert!(
                 ended == expected || (is_too_busy && matches!(expected, 0 | 99)),
                 "{}: exit code {ended}, expected {expected}\n$ {command}\n{printed}",
@@ -452,7 +456,7 @@ impl<'a> Reader<'a> {
         let page = fs::read_to_string(root().join(self.page.file)).expect("the page");
         let parts = parts(&page);
         let mut printed = String::new();
-        let mut ended = 0;
+        let mut is_as_shown = true;
         let mut commands_seen = 0;
         for (number, part) in parts.iter().enumerate() {
             let claims = &parts[number + 1..];
@@ -470,7 +474,9 @@ impl<'a> Reader<'a> {
                             _ => None,
                         });
                     commands_seen += commands.len();
+                    let ended;
                     (printed, ended) = self.run(commands, code.unwrap_or(0));
+                    is_as_shown = ended == code.unwrap_or(0);
                 }
                 Part::Exit(_) => {}
                 Part::Prints(words) => {
@@ -495,7 +501,7 @@ impl<'a> Reader<'a> {
                             None => there.contains(&shape(line)),
                         };
                         assert!(
-                            is_there || (ended == 90 && is_verdict),
+                            is_there || (is_verdict && !is_as_shown),
                             "{}: not printed: {line}\n{printed}",
                             self.page.file
                         );

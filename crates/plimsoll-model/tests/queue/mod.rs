@@ -94,7 +94,7 @@ impl Service {
 pub(crate) struct Row {
     name: &'static str,
     service: Service,
-    capacity_per_s: f64,
+    pub(crate) capacity_per_s: f64,
     /// The capacity's standard deviation from trial of 5 s to trial, in parts of it.
     mood: f64,
     /// Calls come as a Poisson process, and not evenly spaced.

@@ -53,7 +53,10 @@ impl Place {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+        // Another build of the program may be put to the same tests.
+        let program = std::env::var_os("PROGRAM_UNDER_TEST");
+        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_plimsoll").into());
+        let mut command = Command::new(program);
         command
             .args(arguments)
             .current_dir(self.0.path())

@@ -1,0 +1,35 @@
+//! The way that a search went, as text.
+
+use std::fmt::Write as _;
+
+use plimsoll_model::search::{Finding, Trial, Verdict};
+
+/// A line a trial, and one for what was found.
+pub(crate) fn path(name: &str, (found, trials): &(Finding, Vec<Trial>)) -> String {
+    let mut text = format!("{name}\n");
+    for trial in trials {
+        let verdict = match &trial.verdict {
+            Verdict::Met => "met",
+            Verdict::Missed { .. } => "missed",
+            Verdict::Growing => "growing",
+            Verdict::GeneratorLimited { .. } => "generator-limited",
+        };
+        let _ = writeln!(
+            text,
+            "  {:?} {}/s {:.2} s {verdict}",
+            trial.purpose, trial.rate_per_s, trial.length_s
+        );
+    }
+    let _ = writeln!(
+        text,
+        "  line {:?}, from {:.5?} to {:.5?}, width {:.5?}, confirmed {}, budget spent {}, {:?}",
+        found.line_per_s,
+        found.low_per_s,
+        found.high_per_s,
+        found.width,
+        found.confirmed,
+        found.budget_spent,
+        found.limit
+    );
+    text
+}
