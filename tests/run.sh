@@ -5,7 +5,7 @@
 #   tests/run.sh tests                 what `make test` runs
 #   tests/run.sh peers FUZZ_SECONDS    what `make test-peers` runs
 #
-# Compiling and installing go on at the same time, and so do test binaries, two of them: most of
+# Compiling and installing go on at the same time, and so do test binaries, three of them: most of
 # their time is waiting. CARGO and CARGO_FLAGS are those of the Makefile.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -123,7 +123,7 @@ run() {
     : >"$scratch/broken"
     if [[ ${1:-} == doc ]]; then run_examples & fi
     # shellcheck disable=SC2016
-    binaries | tr '\n' '\0' | xargs -0 -r -P 2 -I '{}' bash -c 'run_binary "$1"' - '{}'
+    binaries | tr '\n' '\0' | xargs -0 -r -P 3 -I '{}' bash -c 'run_binary "$1"' - '{}'
     wait
     passed=$((passed + $(total passed)))
     ignored=$((ignored + $(total ignored)))

@@ -249,7 +249,7 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
 }
 
 #[test]
-fn two_thousand_seeds() {
+fn every_call_is_counted_once_in_any_weather() {
     let expected = [
         Outcome::Ok,
         Outcome::DeadlineExceeded,

@@ -255,7 +255,7 @@ fn simulate_call(seed: u64, call: &GrpcCall, answer: CannedOptions) -> (Interval
 }
 
 #[test]
-fn two_thousand_seeds() {
+fn every_call_is_counted_once_in_any_weather() {
     let expected = [
         Outcome::Ok,
         Outcome::DeadlineExceeded,
@@ -270,7 +270,7 @@ fn two_thousand_seeds() {
 }
 
 #[test]
-fn two_thousand_seeds_of_every_kind_of_call() {
+fn every_kind_of_call_in_any_weather() {
     let expected = [
         Outcome::Ok,
         Outcome::DeadlineExceeded,

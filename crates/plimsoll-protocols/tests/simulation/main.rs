@@ -25,7 +25,7 @@ use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
 
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 600;
 
 /// When the load begins.
 const START: Time = Time(3_000_000_000);
