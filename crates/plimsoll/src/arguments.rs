@@ -23,6 +23,7 @@ use crate::help;
 use crate::logging::Format;
 use crate::progress::Wish;
 use crate::variables;
+use crate::version;
 use crate::words;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
@@ -30,6 +31,7 @@ use crate::words;
 #[command(
     name = "plimsoll",
     version,
+    long_version = version::LONG,
     before_help = "Example: a server, and 1000 calls a second for ten seconds against it\n  \
         plimsoll serve score --listen 127.0.0.1:50051 &\n  \
         plimsoll grpc grpc://127.0.0.1:50051 -m score.ScoreService/GetScore \\\n      \
@@ -137,6 +139,8 @@ pub(crate) enum Chosen {
     Stack(commands::stack::Arguments),
     Certs(commands::certs::Arguments),
     Payload(commands::payload::Arguments),
+    Completions(commands::completions::Arguments),
+    Man(commands::man::Arguments),
 }
 
 impl Chosen {
@@ -165,7 +169,9 @@ impl Chosen {
             | Chosen::Serve(_)
             | Chosen::Relay(_)
             | Chosen::Certs(_)
-            | Chosen::Payload(_) => None,
+            | Chosen::Payload(_)
+            | Chosen::Completions(_)
+            | Chosen::Man(_) => None,
         }
     }
 }

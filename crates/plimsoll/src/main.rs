@@ -36,6 +36,7 @@ mod spread;
 mod stopping;
 mod together;
 mod variables;
+mod version;
 mod words;
 
 use std::process::ExitCode;

@@ -4,6 +4,7 @@ pub(crate) mod bolt;
 pub(crate) mod certs;
 pub(crate) mod check;
 pub(crate) mod compare;
+pub(crate) mod completions;
 pub(crate) mod fetch;
 pub(crate) mod find;
 pub(crate) mod grpc;
@@ -12,6 +13,7 @@ pub(crate) mod http;
 pub(crate) mod import;
 pub(crate) mod ladder;
 pub(crate) mod llm;
+pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
 pub(crate) mod plugin;
@@ -109,5 +111,7 @@ fn carry_out(
         Chosen::Check(arguments) => check::execute(&arguments, environment),
         Chosen::Certs(arguments) => certs::execute(&arguments),
         Chosen::Payload(arguments) => payload::execute(&arguments),
+        Chosen::Completions(arguments) => completions::execute(&arguments),
+        Chosen::Man(arguments) => man::execute(&arguments),
     }
 }

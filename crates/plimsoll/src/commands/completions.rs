@@ -1,0 +1,58 @@
+//! `plimsoll completions`: what a shell needs to complete command lines of ours.
+
+use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap_complete::generate;
+
+use crate::arguments::Cli;
+use crate::console;
+use crate::failure::{Exit, Failure};
+
+/// Print the completions of commands and flags for a shell.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: for this bash, and for every later one\n  \
+        source <(plimsoll completions bash)\n  \
+        plimsoll completions bash > ~/.local/share/bash-completion/completions/plimsoll\n\
+        Example: for every later zsh, where ~/.zfunc is in its fpath\n  \
+        plimsoll completions zsh > ~/.zfunc/_plimsoll\n\
+        Example: for every later fish\n  \
+        plimsoll completions fish > ~/.config/fish/completions/plimsoll.fish")]
+pub(crate) struct Arguments {
+    /// The shell.
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let mut command = shown(&Cli::command())
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true);
+    let shell = match arguments.shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    generate(shell, &mut command, "plimsoll", &mut script);
+    console::result(String::from_utf8_lossy(&script))?;
+    Ok(Exit::Done)
+}
+
+/// The command without those below it that help does not show either: the generators offer them.
+fn shown(command: &Command) -> Command {
+    let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    let mut own = Command::new(command.get_name().to_owned())
+        .args(command.get_arguments().cloned())
+        .groups(command.get_groups().cloned())
+        .subcommands(visible.map(shown));
+    if let Some(about) = command.get_about() {
+        own = own.about(about.clone());
+    }
+    own
+}

@@ -1,0 +1,156 @@
+//! `plimsoll man`: the manual pages, made from what `--help` is made from.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use clap::{Args, Command, CommandFactory};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::arguments::Cli;
+use crate::console;
+use crate::failure::{Exit, Failure};
+
+/// Write the manual pages, a file for each command, as packages install them.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: all pages, and that of `plimsoll grpc` on the screen\n  \
+    plimsoll man pages\n  \
+    man -l pages/plimsoll-grpc.1"
+)]
+pub(crate) struct Arguments {
+    /// The folder that the pages go to; made if it is missing.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    let dir = &arguments.dir;
+    let mut pages = Vec::new();
+    collect(&command, None, &mut pages)
+        .and_then(|()| {
+            fs::create_dir_all(dir)?;
+            let mut files = pages.iter();
+            files.try_for_each(|(name, text)| fs::write(dir.join(format!("{name}.1")), text))
+        })
+        .map_err(|e| {
+            let problem = format!("can't write the pages to {}: {e}", dir.display());
+            Failure::error_with_help(problem, "give a folder that this user may write to")
+        })?;
+    console::result(format_args!("{}: {} pages\n", dir.display(), pages.len()))?;
+    Ok(Exit::Done)
+}
+
+/// Appends the page of a command and of each below it that help shows, by name.
+fn collect(
+    command: &Command,
+    above: Option<&str>,
+    pages: &mut Vec<(String, Vec<u8>)>,
+) -> io::Result<()> {
+    let name = display_name(command);
+    pages.push((name.clone(), page(command, above)?));
+    let mut visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    visible.try_for_each(|sub| collect(sub, Some(&name), pages))
+}
+
+fn display_name(command: &Command) -> String {
+    let name = command.get_display_name().unwrap_or(command.get_name());
+    name.to_owned()
+}
+
+/// `above`: the name of the command that it is one of.
+fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
+    let man = Man::new(command.clone());
+    let mut page = Vec::new();
+    // Without a date, so that every build makes the same page.
+    let title = display_name(command).to_uppercase();
+    let source = concat!("plimsoll ", env!("CARGO_PKG_VERSION"));
+    writeln!(page, ".TH \"{title}\" 1 \"\" \"{source}\" Plimsoll")?;
+    man.render_name_section(&mut page)?;
+    synopsis(command).to_writer(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if let Some(examples) = command.get_before_help() {
+        self::examples(&examples.to_string()).to_writer(&mut page)?;
+    }
+    man.render_options_section(&mut page)?;
+    if command.get_subcommands().any(|sub| !sub.is_hide_set()) {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(more) = command.get_after_help() {
+        notes(&more.to_string()).to_writer(&mut page)?;
+    }
+    if let Some(above) = above {
+        let mut see = Roff::new();
+        see.control("SH", ["SEE ALSO"]);
+        see.text([bold(above), roman("(1)")]);
+        see.to_writer(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// What help calls usage: dozens of flags, each in brackets, would say less.
+fn synopsis(command: &Command) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", ["SYNOPSIS"]);
+    let usage = command.clone().render_usage().to_string();
+    let lines = usage.trim_start_matches("Usage:").lines();
+    for (number, line) in lines.map(str::trim).enumerate() {
+        if number > 0 {
+            section.control("br", []);
+        }
+        section.text([roman(line)]);
+    }
+    section
+}
+
+/// `Example: what for`, and the lines to type below it.
+fn examples(text: &str) -> Roff {
+    let mut section = Roff::new();
+    section.control("SH", ["EXAMPLES"]);
+    let examples = text.split("Example: ").filter(|part| !part.is_empty());
+    for (number, example) in examples.enumerate() {
+        let (purpose, lines) = example.split_once('\n').unwrap_or((example, ""));
+        if number > 0 {
+            section.control("PP", []);
+        }
+        section.text([roman(format!("{}:", capitalised(purpose)))]);
+        verbatim(&mut section, lines);
+    }
+    section
+}
+
+/// What follows the flags in help, under the headings that manual pages have for it.
+fn notes(text: &str) -> Roff {
+    let mut sections = Roff::new();
+    for part in text.split("\n\n") {
+        let headings = [
+            ("Environment: ", "ENVIRONMENT"),
+            ("Exit codes: ", "EXIT STATUS"),
+        ];
+        let known = headings
+            .iter()
+            .find_map(|(begin, heading)| Some((part.strip_prefix(begin)?, *heading)));
+        let (part, heading) = known.unwrap_or((part, "NOTES"));
+        sections.control("SH", [heading]);
+        verbatim(&mut sections, &capitalised(part));
+    }
+    sections
+}
+
+/// Lines as they are: they have columns, or are typed.
+fn verbatim(section: &mut Roff, lines: &str) {
+    section.control("nf", []);
+    for line in lines.lines() {
+        section.text([roman(line)]);
+    }
+    section.control("fi", []);
+}
+
+fn capitalised(text: &str) -> String {
+    let mut rest = text.chars();
+    let first = rest.next().map(char::to_uppercase).into_iter().flatten();
+    first.chain(rest).collect()
+}
