@@ -61,6 +61,7 @@ want javac default-jdk-headless
 want mvn maven
 want chromium chromium
 want xmllint libxml2-utils
+want mandoc mandoc
 # Debian ships python3 without what `python3 -m venv` needs.
 if [[ ! -x $peers/venv/bin/python ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need+=(python3-venv)
