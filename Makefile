@@ -89,6 +89,25 @@ $(MDBOOK):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/site-tool" \
 		nice -n 10 $(CARGO) install --locked --force mdbook@$(MDBOOK_VERSION) --no-default-features --features search
 
+# Of make dist: cargo's profile; binaries that are there already.
+PROFILE ?= dist
+GNU_BINARY ?=
+STATIC_BINARY ?=
+
+.PHONY: dist
+dist: ## what people install, in target/dist: archives, .deb, .rpm, a Python wheel, images (slow to build; PROFILE=debug for a try)
+	@packaging/setup.sh dist
+	@PROFILE='$(PROFILE)' GNU_BINARY='$(GNU_BINARY)' STATIC_BINARY='$(STATIC_BINARY)' packaging/dist.sh
+
+.PHONY: test-dist
+test-dist: ## installs what make dist made, each as people install it, and runs it (as root)
+	@packaging/setup.sh test
+	@packaging/test.py
+
+.PHONY: test-publish
+test-publish: ## packs every crate as for a registry, and compiles it from what was packed
+	$(CARGO) publish $(CARGO_FLAGS) --workspace --dry-run --allow-dirty
+
 .PHONY: release
 release: ## the release binary, target/release/plimsoll
 	$(CARGO) build $(CARGO_FLAGS) --release -p plimsoll

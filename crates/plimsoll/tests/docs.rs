@@ -50,6 +50,11 @@ const PAGES: &[Page] = &[
         shorter: &[("--duration 20s", "--duration 3s")],
     },
     Page {
+        file: "docs/install.md",
+        in_clone: false,
+        shorter: &[],
+    },
+    Page {
         file: "docs/coming-from.md",
         in_clone: false,
         shorter: &[
@@ -641,6 +646,7 @@ followed! {
     sidecar: "docs/sidecar.md",
     unix: "docs/unix.md",
     http: "docs/http.md",
+    installing: "docs/install.md",
     the_faq: "docs/faq.md",
     the_cookbook: "docs/cookbook.md",
 }

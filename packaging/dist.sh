@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Makes what people install, from this tree into target/dist, with SHA256SUMS: an archive of a binary for
+# older glibc's and one of a static binary, .deb, .rpm, a Python wheel, and two images. `make dist` calls it.
+#
+# PROFILE           cargo's profile; dist is slow to build, debug or release do to work on packaging
+# GNU_BINARY,       binaries that are there already, to be packed instead of being built
+# STATIC_BINARY
+#
+# The same commit makes the same files: times are those of the commit, paths of the machine are cut off.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+root=$PWD
+profile=${PROFILE:-dist}
+out=$root/target/dist
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+# Old enough for every distribution that is still maintained.
+glibc=2.28
+version=$(sed -nE '/^\[workspace.package\]/,/^\[/s/^version = "(.*)"$/\1/p' Cargo.toml)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+export PATH=$root/.peers/packaging/bin:$root/.peers/bin:$PATH
+
+say() { echo "dist: $*"; }
+fail() {
+    echo "dist: $*" >&2
+    exit 1
+}
+
+# One binary, for a target as Zig's linker has it. Prints where it is.
+build() { # TARGET
+    local folder=${1%%.*} home=${CARGO_HOME:-$HOME/.cargo} cut
+    folder=${folder/#/$root/target/packaging/}
+    cut="--remap-path-prefix=$home=/cargo --remap-path-prefix=$root=/plimsoll"
+    # Its own folder: what tests and benchmarks build is not built again with these flags.
+    RUSTFLAGS=$cut CFLAGS="-ffile-prefix-map=$home=/cargo" CARGO_TARGET_DIR=$root/target/packaging \
+        nice -n 15 cargo zigbuild --locked --profile "${profile/debug/dev}" -p plimsoll --target "$1" >&2
+    echo "$folder/$profile/plimsoll"
+}
+
+gnu=${GNU_BINARY:-$(build "x86_64-unknown-linux-gnu.$glibc")}
+static=${STATIC_BINARY:-$(build x86_64-unknown-linux-musl)}
+[[ -x $gnu && -x $static ]] || fail "no binary $gnu, or none $static"
+if readelf -l "$static" | grep -q INTERP; then fail "$static is not linked statically"; fi
+
+# The newest symbols that the binary needs are what packages have to ask for.
+needs=$(readelf -V "$gnu" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
+needs=${needs#GLIBC_}
+# Zig links what others take from the compiler's library.
+LIBGCC_DEB='' LIBGCC_RPM=''
+if readelf -d "$gnu" | grep -q 'libgcc_s\.so\.1'; then
+    LIBGCC_DEB=libgcc-s1 LIBGCC_RPM='libgcc_s.so.1()(64bit)'
+fi
+export LIBGCC_DEB LIBGCC_RPM
+
+rm -rf "$out"
+mkdir -p "$out" "$scratch/files/completions"
+cd "$scratch/files"
+"$gnu" man man >/dev/null
+"$gnu" completions bash >completions/plimsoll.bash
+"$gnu" completions zsh >completions/_plimsoll
+"$gnu" completions fish >completions/plimsoll.fish
+cp "$root"/{README.md,CHANGELOG.md,LICENSE-APACHE,LICENSE-MIT} .
+(cd "$root" && packaging/licences.py) >THIRD-PARTY.txt
+cd "$root"
+
+archive() { # NAME BINARY
+    cp -R "$scratch/files" "$scratch/$1"
+    install -m 755 "$2" "$scratch/$1/plimsoll"
+    tar --create --directory "$scratch" --sort=name --owner=0 --group=0 --numeric-owner --mode=go-w \
+        --mtime="@$SOURCE_DATE_EPOCH" "$1" | gzip -9n >"$out/$1.tar.gz"
+}
+archive "plimsoll-$version-x86_64-linux-gnu" "$gnu"
+archive "plimsoll-$version-x86_64-linux-musl" "$static"
+
+cp -R "$scratch/files" "$scratch/package"
+cp packaging/copyright "$scratch/package/copyright"
+gzip -9n "$scratch"/package/man/*.1
+install -m 755 "$gnu" "$scratch/package/plimsoll"
+for format in deb rpm; do
+    (cd "$scratch/package" && VERSION=$version GLIBC=$needs nfpm package --config "$root/packaging/nfpm.yaml" \
+        --packager $format --target "$out/" >"$scratch/nfpm.log" 2>&1) || {
+        cat "$scratch/nfpm.log" >&2
+        fail "nfpm could not make the .$format"
+    }
+done
+
+packaging/wheel.py --binary "$gnu" --version "$version" --glibc "$needs" --licences "$scratch/files" --out "$out"
+packaging/image.py --binary "$static" --version "$version" --licences "$scratch/files" --out "$out"
+
+(cd "$out" && sha256sum -- * >"$scratch/sums" && mv "$scratch/sums" SHA256SUMS)
+say "target/dist, for glibc $needs and newer, or none:"
+(cd "$out" && du -h --apparent-size -- *)

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Makes two container images, each as a tar file: `plimsoll`, every command, and `plimsoll-server`,
+`plimsoll serve` with a health check. Both hold one static binary and nothing to run besides it.
+
+A file is an OCI image layout, and has beside it the `manifest.json` that `docker load` of any version reads.
+Its layer is compressed; all times are those of SOURCE_DATE_EPOCH, so the same binary makes the same image.
+"""
+
+import argparse
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+from datetime import datetime, timezone
+from pathlib import Path
+
+EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
+USER = 10001
+PASSWD = f"root:x:0:0::/:/sbin/nologin\nplimsoll:x:{USER}:{USER}::/runs:/sbin/nologin\n"
+
+# OCI's own format has no health check; this is how images of Docker carry it, in nanoseconds.
+HEALTH = {
+    "Test": ["CMD", "/usr/bin/plimsoll", "check", "ready", "tcp://127.0.0.1:50051"],
+    "Interval": 10_000_000_000,
+    "Timeout": 5_000_000_000,
+    "StartPeriod": 5_000_000_000,
+    "Retries": 3,
+}
+
+IMAGES = {
+    "plimsoll": {"Entrypoint": ["/usr/bin/plimsoll"], "Cmd": ["--help"]},
+    "plimsoll-server": {
+        "Entrypoint": ["/usr/bin/plimsoll", "serve"],
+        "Cmd": ["score", "--listen", "0.0.0.0:50051"],
+        "ExposedPorts": {"50051/tcp": {}},
+        "StopSignal": "SIGTERM",
+        "Healthcheck": HEALTH,
+    },
+}
+
+
+def entry(name: str, size: int = 0, mode: int = 0o644, owner: int = 0) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode, info.uid, info.gid, info.mtime = size, mode, owner, owner, EPOCH
+    return info
+
+
+def add_folder(archive: tarfile.TarFile, name: str, mode: int = 0o755, owner: int = 0) -> None:
+    info = entry(name, mode=mode, owner=owner)
+    info.type = tarfile.DIRTYPE
+    archive.addfile(info)
+
+
+def add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    archive.addfile(entry(name, len(content), mode), io.BytesIO(content))
+
+
+def layer(binary: Path, licences: Path) -> bytes:
+    """The files of both images."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for folder in ("etc", "usr", "usr/bin", "usr/share", "usr/share/doc", "usr/share/doc/plimsoll"):
+            add_folder(archive, folder)
+        add_folder(archive, "tmp", mode=0o1777)
+        # Volumes take their owner from here: keys are readable by this user alone.
+        for folder in ("certs", "runs"):
+            add_folder(archive, folder, owner=USER)
+        add(archive, "etc/passwd", PASSWD.encode())
+        add(archive, "usr/bin/plimsoll", binary.read_bytes(), mode=0o755)
+        for file in ("LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt"):
+            add(archive, f"usr/share/doc/plimsoll/{file}", (licences / file).read_bytes())
+    return out.getvalue()
+
+
+def digest(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def described(kind: str, content: bytes) -> dict:
+    return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest(content), "size": len(content)}
+
+
+def encoded(document: object) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def image(name: str, version: str, files: bytes, packed: bytes) -> dict[str, bytes]:
+    """The files of an image, by their names in it."""
+    created = datetime.fromtimestamp(EPOCH, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    labels = {
+        "org.opencontainers.image.title": name,
+        "org.opencontainers.image.version": version,
+        "org.opencontainers.image.licenses": "Apache-2.0 OR MIT",
+    }
+    settings = {"User": f"{USER}:{USER}", "WorkingDir": "/", "Labels": labels, **IMAGES[name]}
+    config = encoded({
+        "created": created,
+        "architecture": "amd64",
+        "os": "linux",
+        "config": settings,
+        "rootfs": {"type": "layers", "diff_ids": [digest(files)]},
+        "history": [{"created": created, "created_by": "packaging/image.py"}],
+    })
+    manifest = encoded({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": described("config.v1+json", config),
+        "layers": [described("layer.v1.tar+gzip", packed)],
+    })
+    tag = f"{name}:{version}"
+    listed = described("manifest.v1+json", manifest)
+    listed["annotations"] = {"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": f"localhost/{tag}"}
+    listed["platform"] = {"architecture": "amd64", "os": "linux"}
+
+    def blob(content: bytes) -> str:
+        return "blobs/sha256/" + digest(content).removeprefix("sha256:")
+
+    return {
+        "oci-layout": encoded({"imageLayoutVersion": "1.0.0"}),
+        "index.json": encoded({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [listed],
+        }),
+        "manifest.json": encoded([{
+            "Config": blob(config),
+            "RepoTags": [f"localhost/{tag}"],
+            "Layers": [blob(packed)],
+        }]),
+        blob(config): config,
+        blob(manifest): manifest,
+        blob(packed): packed,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for flag in ("--binary", "--licences", "--out"):
+        parser.add_argument(flag, type=Path, required=True)
+    parser.add_argument("--version", required=True)
+    given = parser.parse_args()
+    files = layer(given.binary, given.licences)
+    packed = gzip.compress(files, compresslevel=9, mtime=0)
+    for name in IMAGES:
+        path = given.out / f"{name}-{given.version}-x86_64-oci.tar"
+        with tarfile.open(path, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for folder in ("blobs", "blobs/sha256"):
+                add_folder(archive, folder)
+            for file, content in sorted(image(name, given.version, files, packed).items()):
+                add(archive, file, content)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""Installs what `make dist` made, as people install it, and runs it: server and client over mutual TLS.
+
+    packaging/test.py            all of it; `make test-dist` calls it
+    packaging/test.py wheel deb  some of it
+
+It needs root, for fresh root file systems and their own process tables; nothing is installed on this machine but
+what packaging/setup.sh names. What can't be run is a failure. Traffic stays on the loopback interface.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "target/dist"
+# A system with a C library nearly as old as packages promise to run with.
+FRESH, SUITE = ROOT / ".peers/fresh-root", "bullseye"
+LONGEST = 300
+
+# Run with the program in the place of `plimsoll`, in a folder of its own, with a free port.
+MUTUAL_TLS = """\
+set -eu
+plimsoll certs certs >&2
+plimsoll serve score --listen 127.0.0.1:$PORT --tls-cert certs/server.crt --tls-key certs/server.key \\
+    --tls-client-ca certs/ca.crt >&2 &
+server=$!
+plimsoll check ready tcp://127.0.0.1:$PORT --within 60s
+plimsoll grpc grpcs://127.0.0.1:$PORT -m score.ScoreService/GetScore -d '{"json": "[0.1, 0.2]"}' \\
+    --clients 2 --calls 200 --ca certs/ca.crt --cert certs/client.crt --key certs/client.key --out run --json -q
+kill $server
+wait $server || true
+"""
+
+
+class Wrong(Exception):
+    """What was installed does not do what it should."""
+
+
+def run(*command: object, code: int = 0, **more: object) -> str:
+    """Runs a command that has to end with `code`; what it printed."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LONGEST, **more)
+    if done.returncode != code:
+        raise Wrong(f"{' '.join(words)}: ended with {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def check(holds: bool, what: object) -> None:
+    if not holds:
+        raise Wrong(str(what))
+
+
+def made(pattern: str) -> Path:
+    found = sorted(DIST.glob(pattern))
+    check(len(found) == 1, f"target/dist has not one {pattern}: {found}; run make dist first")
+    return found[0]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def check_run(document: str) -> None:
+    """What the client printed of a load of 200 calls over mutual TLS."""
+    outcome = json.loads(document)
+    check(outcome["security"] == "mutual-tls", outcome["security"])
+    check(outcome["total"]["ok"] == 200, outcome["total"])
+
+
+def check_version(text: str, libc: str) -> None:
+    """`libc`: gnu or musl."""
+    head = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
+    check(f"linux-{libc}," in text, text)
+    check(re.search(r"rustls \d+\.\d+", text) is not None, text)
+    # A debug build, which packaging can be tried out with, does not know.
+    check(head in text or "build: debug" in text, f"{text}\nis not of {head}: run make dist again")
+
+
+def chroot(folder: Path, script: str) -> str:
+    """In a root file system, with process table, /proc and port of its own."""
+    (folder / "proc").mkdir(exist_ok=True)
+    command = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={folder / 'proc'}", "chroot", str(folder)]
+    variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PORT": str(free_port()), "HOME": "/tmp"}
+    return run(*command, "/bin/sh", "-c", script, env=variables)
+
+
+def fresh_root(scratch: Path) -> Path:
+    """A copy of a system that debootstrap made, with nothing in it that it does not need."""
+    if not (FRESH / "complete").exists():
+        shutil.rmtree(FRESH, ignore_errors=True)
+        sources = [*Path("/etc/apt").glob("*.list"), *Path("/etc/apt").glob("sources.list.d/*")]
+        mirrors = re.findall(r"https?://\S+/debian/?(?=\s)", "\n".join(f.read_text() for f in sources))
+        print(f"packaging: debootstrap {SUITE} into .peers/fresh-root", flush=True)
+        run("debootstrap", "--variant=minbase", SUITE, FRESH, *mirrors[:1])
+        (FRESH / "complete").touch()
+    copy = scratch / "root"
+    run("cp", "-a", FRESH, copy)
+    return copy
+
+
+def unpacked(pattern: str, to: Path) -> Path:
+    archive = made(pattern)
+    with tarfile.open(archive) as files:
+        files.extractall(to)
+    return to / archive.name.removesuffix(".tar.gz")
+
+
+def test_sums(_: Path) -> None:
+    """Every file is in SHA256SUMS, with its sum."""
+    listed = dict(reversed(line.split("  ")) for line in (DIST / "SHA256SUMS").read_text().splitlines())
+    there = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in DIST.iterdir() if f.name != "SHA256SUMS"}
+    check(listed == there and len(there) == 7, (listed, there))
+
+
+def test_binaries(scratch: Path) -> None:
+    """No path of this machine is in a binary, nor a symbol of a newer C library than packages name."""
+    for libc in ("gnu", "musl"):
+        binary = unpacked(f"*-linux-{libc}.tar.gz", scratch) / "plimsoll"
+        content = binary.read_bytes()
+        if b"\nbuild: debug" not in content:
+            check(os.fsencode(Path.home() / ".cargo/registry") not in content, f"{binary}: paths of cargo's registry")
+            check(os.fsencode(ROOT) not in content, f"{binary}: paths of this tree")
+    wheel = re.search(r"manylinux_(\d+)_(\d+)_", made("*.whl").name)
+    symbols = run("readelf", "-V", scratch / made("*-linux-gnu.tar.gz").name.removesuffix(".tar.gz") / "plimsoll")
+    newest = max(tuple(map(int, found)) for found in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols))
+    check(newest == tuple(map(int, wheel.groups())), (newest, wheel[0]))
+    depends = run("dpkg-deb", "--field", made("*.deb"), "Depends")
+    check(f"libc6 (>= {newest[0]}.{newest[1]})" in depends, depends)
+
+
+def test_archive(scratch: Path) -> None:
+    """The archive, unpacked in a fresh system."""
+    root = fresh_root(scratch)
+    folder = unpacked("*-linux-gnu.tar.gz", root / "opt")
+    for file in ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt", "man/plimsoll.1"):
+        check((folder / file).is_file(), f"{folder.name} lacks {file}")
+    check("rustls" in (folder / "THIRD-PARTY.txt").read_text(), "THIRD-PARTY.txt does not name rustls")
+    path = f"export PATH=/opt/{folder.name}:$PATH; cd /tmp\n"
+    check_version(chroot(root, path + "plimsoll --version"), "gnu")
+    check_run(chroot(root, path + MUTUAL_TLS))
+
+
+def test_static(scratch: Path) -> None:
+    """The static binary, in a root file system that has nothing else."""
+    folder = unpacked("*-linux-musl.tar.gz", scratch)
+    root = scratch / "empty"
+    for name in ("proc", "tmp"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(folder / "plimsoll", root)
+    enter = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={root / 'proc'}"]
+    check_version(run(*enter, "chroot", root, "/plimsoll", "--version"), "musl")
+    script = f"plimsoll() {{ chroot '{root}' /plimsoll \"$@\"; }}\n{MUTUAL_TLS}"
+    check_run(run(*enter, "/bin/sh", "-c", script, env={"PATH": os.environ["PATH"], "PORT": str(free_port())}))
+
+
+def test_deb(scratch: Path) -> None:
+    """dpkg installs the package in a fresh system, with its dependencies checked, and removes it."""
+    root = fresh_root(scratch)
+    shutil.copy(made("*.deb"), root / "tmp/plimsoll.deb")
+    chroot(root, "dpkg --install /tmp/plimsoll.deb && dpkg --audit")
+    for file in ("man/man1/plimsoll-grpc.1.gz", "bash-completion/completions/plimsoll", "doc/plimsoll/copyright"):
+        check((root / "usr/share" / file).is_file(), file)
+    page = gzip.decompress((root / "usr/share/man/man1/plimsoll-grpc.1.gz").read_bytes())
+    check(b"EXAMPLES" in page, "plimsoll-grpc.1.gz has no examples")
+    check_version(chroot(root, "plimsoll --version"), "gnu")
+    check_run(chroot(root, "cd /tmp\n" + MUTUAL_TLS))
+    chroot(root, "dpkg --purge plimsoll")
+    left = [f for f in root.rglob("*plimsoll*") if not f.is_relative_to(root / "tmp")]
+    check(not left, left)
+
+
+def test_rpm(scratch: Path) -> None:
+    """rpm installs the package in a fresh system, which has no packages of rpm's to resolve dependencies with."""
+    root = fresh_root(scratch)
+    package = made("*.rpm")
+    requires = run("rpm", "--query", "--package", "--requires", package)
+    check(re.search(r"^libc\.so\.6\(GLIBC_2\.\d+\)\(64bit\)$", requires, re.M) is not None, requires)
+    own = ["rpm", "--root", root, "--dbpath", "/var/lib/rpm"]
+    run(*own, "--initdb")
+    run(*own, "--install", "--nodeps", package)
+    check(run(*own, "--verify", "--nodeps", "plimsoll") == "", "files are not as they were packed")
+    check((root / "usr/share/zsh/site-functions/_plimsoll").is_file(), "zsh's completions")
+    check_version(chroot(root, "plimsoll --version"), "gnu")
+    check_run(chroot(root, "cd /tmp\n" + MUTUAL_TLS))
+    run(*own, "--erase", "plimsoll")
+    check(not (root / "usr/bin/plimsoll").exists(), "it is still there after it was erased")
+
+
+def test_wheel(scratch: Path) -> None:
+    """pip installs the wheel in an environment of its own, without an index, and removes it."""
+    wheel = made("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        check(archive.testzip() is None, "the wheel is damaged")
+    run(sys.executable, "-m", "venv", scratch / "venv")
+    pip = [scratch / "venv/bin/python", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    run(*pip, "install", "--no-index", wheel)
+    path = {"PATH": f"{scratch / 'venv/bin'}:{os.environ['PATH']}", "PORT": str(free_port())}
+    program = shutil.which("plimsoll", path=path["PATH"])
+    check(program == str(scratch / "venv/bin/plimsoll"), program)
+    check_version(run(program, "--version"), "gnu")
+    check_run(run("/bin/sh", "-c", MUTUAL_TLS, env=path, cwd=scratch))
+    run(*pip, "uninstall", "--yes", "plimsoll-load")
+    check(not Path(program).exists(), f"{program} is still there")
+
+
+class Podman:
+    """Images, containers and their state in a folder, away from those of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        # Without a network of its own a container needs none to be set up.
+        self.words = ["podman", "--root", str(folder / "images"), "--runroot", str(folder / "state")]
+        self.words += ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
+        self.words += ["--runtime", "crun"]
+
+    def __call__(self, *words: object, **more: object) -> str:
+        return run(*self.words, *words, **more)
+
+    def start(self, *words: object) -> list[object]:
+        return ["run", "--network", "host", "--cgroups", "disabled", "--log-driver", "none", *words]
+
+
+def test_images(scratch: Path) -> None:
+    """Podman loads both images and runs a server and a client, which speak mutual TLS; the server is healthy."""
+    podman = Podman(scratch)
+    version = made("plimsoll-server-*-oci.tar").name.split("-")[2]
+    client, server = f"localhost/plimsoll:{version}", f"localhost/plimsoll-server:{version}"
+    for name in ("plimsoll", "plimsoll-server"):
+        podman("load", "--input", made(f"{name}-{version}-x86_64-oci.tar"))
+    check_version(podman(*podman.start("--rm", client, "--version")), "musl")
+    told = json.loads(podman("image", "inspect", client))[0]
+    check(told["Config"]["User"] == "10001:10001", told["Config"])
+    certs = scratch / "certs"
+    certs.mkdir()
+    os.chown(certs, 10001, 10001)
+    mount = ["--volume", f"{certs}:/certs"]
+    podman(*podman.start("--rm", *mount, client, "certs", "/certs"))
+    check((certs / "server.key").stat().st_uid == 10001, "the image's user is not 10001")
+    port = free_port()
+    tls = ["--tls-cert", "/certs/server.crt", "--tls-key", "/certs/server.key", "--tls-client-ca", "/certs/ca.crt"]
+    listen = ["score", "--listen", f"127.0.0.1:{port}", *tls]
+    podman(*podman.start("--detach", "--name", "score", *mount, server, *listen))
+    try:
+        podman(*podman.start("--rm", client, "check", "ready", f"tcp://127.0.0.1:{port}", "--within", "60s"))
+        call = ["-m", "score.ScoreService/GetScore", "-d", '{"json": "[0.1, 0.2]"}', "--clients", "2", "--calls", "200"]
+        own = ["--ca", "/certs/ca.crt", "--cert", "/certs/client.crt", "--key", "/certs/client.key"]
+        load = ["grpc", f"grpcs://127.0.0.1:{port}", *call, *own, "--out", "/runs/run", "--json", "-q"]
+        check_run(podman(*podman.start("--rm", *mount, client, *load)))
+        podman("stop", "--time", "30", "score")
+        code = podman("container", "inspect", "--format", "{{.State.ExitCode}}", "score").strip()
+        check(code == "0", f"the server ended with {code} on SIGTERM")
+    finally:
+        subprocess.run([*podman.words, "rm", "--force", "score"], stdout=subprocess.DEVNULL)
+    # Of the file itself, since not every engine reads a health check from an OCI image.
+    with tarfile.open(made("plimsoll-server-*-oci.tar")) as archive:
+        contents = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+        manifest = json.load(contents["manifest.json"])[0]
+        config = json.load(contents[manifest["Config"]])["config"]
+    check(config["Healthcheck"]["Test"][1:3] == ["/usr/bin/plimsoll", "check"], config)
+    health = [*config["Healthcheck"]["Test"][2:-1], f"tcp://127.0.0.1:{port}"]
+    podman(*podman.start("--rm", client, *health), code=1)
+
+
+def on_terminal(command: list[str], typed: str, expected: str, environment: dict[str, str]) -> None:
+    """Types into a program on a terminal until what it shows has `expected`."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, environment)
+    shown, end, sent = "", time.monotonic() + 60, 0.0
+    try:
+        while expected not in shown:
+            check(time.monotonic() < end, f"{command}: no {expected} after {typed!r}: {shown!r}")
+            # A shell that is not ready yet may drop what is typed.
+            if time.monotonic() - sent > 5:
+                os.write(terminal, b"\x15" + typed.encode())
+                sent = time.monotonic()
+            if select.select([terminal], [], [], 0.2)[0]:
+                shown += os.read(terminal, 4096).decode(errors="replace")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def test_shells(scratch: Path) -> None:
+    """Each shell loads its completions and completes with them; mandoc has nothing to complain of in the pages."""
+    folder = unpacked("*-linux-gnu.tar.gz", scratch)
+    there = folder / "completions"
+    words = run("fish", "--no-config", "-c", f"source {there}/plimsoll.fish; complete --do-complete 'plimsoll grp'")
+    check(words.startswith("grpc"), words)
+    environment = {**os.environ, "HOME": str(scratch), "TERM": "dumb", "PS1": "> "}
+    bash = scratch / "bashrc"
+    bash.write_text(f"source {there}/plimsoll.bash\n")
+    on_terminal(["bash", "--rcfile", str(bash), "-i"], "plimsoll lad\t", "plimsoll ladder", environment)
+    (scratch / ".zshrc").write_text(f"fpath=({there} $fpath)\nautoload -U compinit\ncompinit -u -D\n")
+    on_terminal(["zsh", "-i"], "plimsoll lad\t", "plimsoll ladder", environment)
+    pages = sorted((folder / "man").iterdir())
+    check(len(pages) > 20, pages)
+    run("mandoc", "-T", "lint", "-W", "error", *pages)
+
+
+def test_workflows(_: Path) -> None:
+    """GitHub's workflows and the action are what GitHub understands, and their scripts are what shells do."""
+    workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
+    run(ROOT / ".peers/bin/actionlint", *workflows, cwd=ROOT)
+
+
+TESTS = {name.removeprefix("test_"): test for name, test in globals().items() if name.startswith("test_")}
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(TESTS)
+    if unknown := [name for name in chosen if name not in TESTS]:
+        sys.exit(f"packaging/test.py: unknown: {', '.join(unknown)}; there are {', '.join(TESTS)}")
+    if os.geteuid() != 0:
+        sys.exit("packaging/test.py: only root may make root file systems: run sudo make test-dist")
+    failed = 0
+    for name in chosen:
+        with tempfile.TemporaryDirectory(prefix="plimsoll-") as scratch:
+            try:
+                TESTS[name](Path(scratch))
+                print(f"{name}: ok", flush=True)
+            except (Wrong, OSError, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(f"{name}: FAILED\n{error}", flush=True)
+    print(f"test-dist: {len(chosen) - failed} passed, {failed} failed")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
