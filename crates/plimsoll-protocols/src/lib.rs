@@ -14,6 +14,7 @@ pub mod hold;
 #[cfg(feature = "targets")]
 pub mod hostile;
 pub mod http;
+mod http2;
 mod numbered;
 pub mod plugin;
 #[cfg(feature = "targets")]

@@ -29,7 +29,7 @@ pub use self::connection::CannedConnection;
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation, write};
 
-use super::request::stream_id_places;
+use crate::http2::stream_id_places;
 
 /// What the server answers, and how it treats its clients.
 #[derive(Clone, Debug)]

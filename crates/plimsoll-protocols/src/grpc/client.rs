@@ -29,7 +29,7 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 
 use super::dial::dial;
-use super::driver::{closed, not_http2};
+use crate::http2::{closed, not_http2};
 
 /// Why a server can't be asked.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 //!
 //! A stream's messages are made once, as one run of bytes with its ends known; a stream
 //! is a position in it. Where messages vary each stream makes its own ([`super::rendered`]). [`Exchanges`] holds what the streams of one connection have
-//! exchanged, in slots that [`super::streams::Stream`] points to. Invariant: a slot is
+//! exchanged, in slots that streams point to. Invariant: a slot is
 //! taken when a stream opens and given back when its call ends. The driver calls this;
 //! a connection of unary calls has none of it.
 
@@ -17,9 +17,6 @@ use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
 use super::message::write_message;
 use super::rendered::{Rendered, Renderer};
-
-/// [`super::streams::Stream::exchange`] of a unary call.
-pub(super) const NONE: u32 = u32::MAX;
 
 /// Fewer bytes than this are repeated, so that frames can be filled.
 const WORTHWHILE: usize = DEFAULT_MAX_FRAME as usize;

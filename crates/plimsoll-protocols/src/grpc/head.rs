@@ -1,14 +1,9 @@
 //! The fields of an answer's header blocks that decide how a call ended.
-//!
-//! A block that does not change the dynamic table is a pure function of its bytes until
-//! one that does. A server's blocks soon are such, and repeat: the last few are
-//! remembered with their result and recognised by comparing bytes.
 
 use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, Field, HpackError};
-use plimsoll_wire::http2::{MAX_HEADER_LIST, field_problem};
+use plimsoll_wire::http2::MAX_HEADER_LIST;
 
-/// Text from the network that is kept for a person, at most. Bytes.
-const MAX_TEXT: usize = 1024;
+use crate::http2::{AnswerRules, Memo, content_length, lines, number, printable};
 
 /// How an answer's messages are encoded, by its content-type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,54 +90,21 @@ pub struct Texts {
     pub encoding: Option<String>,
 }
 
-/// Blocks remembered.
-const MEMO_BLOCKS: usize = 4;
-
 /// The longest block remembered. Bytes.
 const MEMO_BLOCK_LEN: usize = 39;
-
-#[derive(Clone, Copy, Debug)]
-struct Remembered {
-    head: Head,
-    usual: Option<Usual>,
-    length: u8,
-    block: [u8; MEMO_BLOCK_LEN],
-}
-
-#[derive(Debug)]
-struct Memo {
-    /// How many were remembered; the next goes to this place, modulo their number.
-    count: usize,
-    blocks: [Remembered; MEMO_BLOCKS],
-}
-
-impl Default for Memo {
-    fn default() -> Memo {
-        let empty = Remembered {
-            head: Head::NONE,
-            usual: None,
-            length: 0,
-            block: [0; MEMO_BLOCK_LEN],
-        };
-        Memo {
-            count: 0,
-            blocks: [empty; MEMO_BLOCKS],
-        }
-    }
-}
 
 /// One connection's answers: decoding state and memo.
 #[derive(Debug)]
 pub struct HeadReader {
     decoder: Decoder,
-    memo: Option<Box<Memo>>,
+    memo: Memo<(Head, Option<Usual>), MEMO_BLOCK_LEN>,
 }
 
 impl Default for HeadReader {
     fn default() -> HeadReader {
         HeadReader {
             decoder: Decoder::new(DEFAULT_TABLE_SIZE, MAX_HEADER_LIST),
-            memo: None,
+            memo: Memo::default(),
         }
     }
 }
@@ -155,8 +117,8 @@ impl HeadReader {
     /// As [`Decoder::decode`].
     #[inline]
     pub fn read(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
-        match self.remembered(block) {
-            Some(remembered) => Ok((remembered.head, None)),
+        match self.memo.get(block) {
+            Some((head, _)) => Ok((*head, None)),
             None => self.read_anew(block),
         }
     }
@@ -164,18 +126,7 @@ impl HeadReader {
     /// What `block` says, if it is remembered and usual.
     #[inline(always)]
     pub fn recognise(&self, block: &[u8]) -> Option<Usual> {
-        self.remembered(block)?.usual
-    }
-
-    #[inline(always)]
-    fn remembered(&self, block: &[u8]) -> Option<&Remembered> {
-        let memo = self.memo.as_deref()?;
-        let is_it = |it: &&Remembered| {
-            let known = it.block.get(..it.length as usize).unwrap_or_default();
-            // In a steady connection a block is a few bytes: less than a call to compare them.
-            known.len() == block.len() && known.iter().eq(block)
-        };
-        memo.blocks.iter().take(memo.count).find(is_it)
+        self.memo.get(block)?.1
     }
 
     /// [`HeadReader::read`], and shows every field to `visit`.
@@ -193,38 +144,32 @@ impl HeadReader {
         let mut reading = Reading {
             head: Head::NONE,
             texts: None,
-            regular_began: false,
+            rules: AnswerRules::default(),
         };
         let decoded = self.decoder.decode(block, |field| {
             reading.field(field);
             visit(field);
         })?;
         let Reading {
-            mut head, texts, ..
+            mut head,
+            texts,
+            rules,
         } = reading;
+        head.http_status = rules.status;
         if decoded.list_too_large {
             head.malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
         }
         if decoded.changed_table {
-            self.memo = None;
-        } else if texts.is_none() && block.len() <= MEMO_BLOCK_LEN {
-            let memo = self.memo.get_or_insert_default();
-            let place = &mut memo.blocks[memo.count % MEMO_BLOCKS];
-            memo.count += 1;
-            *place = Remembered {
-                head,
-                usual: Usual::of(&head),
-                length: block.len() as u8,
-                block: [0; MEMO_BLOCK_LEN],
-            };
-            place.block[..block.len()].copy_from_slice(block);
+            self.memo.clear();
+        } else if texts.is_none() {
+            self.memo.put(block, (head, Usual::of(&head)));
         }
         Ok((head, texts))
     }
 
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
-        self.decoder.heap_bytes() + self.memo.as_ref().map_or(0, |_| size_of::<Memo>())
+        self.decoder.heap_bytes() + self.memo.heap_bytes()
     }
 
     #[inline(never)]
@@ -236,18 +181,17 @@ impl HeadReader {
 struct Reading {
     head: Head,
     texts: Option<Box<Texts>>,
-    regular_began: bool,
+    rules: AnswerRules,
 }
 
 impl Reading {
     fn field(&mut self, field: Field<'_>) {
         let Field { name, value, .. } = field;
-        if let Err(why) = self.check(name, value) {
+        if let Err(why) = self.rules.check(name, value) {
             self.head.malformed = self.head.malformed.or(Some(why));
             return;
         }
         match name {
-            b":status" => self.head.http_status = number(value).unwrap_or(0) as u16,
             b"grpc-status" => {
                 let status = number(value).and_then(|status| u8::try_from(status).ok());
                 self.head.grpc_status = Some(status.unwrap_or(u8::MAX));
@@ -265,43 +209,13 @@ impl Reading {
                 self.head.encoding = Encoding::Other;
                 self.texts.get_or_insert_default().encoding = Some(printable(value));
             }
-            b"content-length" => match number(value) {
-                Some(length) => self.head.content_length = Some(length),
-                None => {
-                    self.head.malformed = Some("content-length is not a number (RFC 9113, 8.1.1)");
-                }
+            b"content-length" => match content_length(value) {
+                Ok(length) => self.head.content_length = Some(length),
+                Err(why) => self.head.malformed = Some(why),
             },
             _ => {}
         }
     }
-
-    /// RFC 9113, 8.2.1 (characters), 8.2.2 (connection's fields) and 8.3 (pseudo-fields).
-    fn check(&mut self, name: &[u8], value: &[u8]) -> Result<(), &'static str> {
-        if let Some((b':', _)) = name.split_first() {
-            if self.regular_began {
-                return Err("a pseudo-field after a regular one (RFC 9113, 8.3)");
-            }
-            if name != b":status" {
-                return Err("a pseudo-field other than :status (RFC 9113, 8.3.2)");
-            }
-            if self.head.http_status != 0 {
-                return Err(":status twice (RFC 9113, 8.3)");
-            }
-            if value.len() != 3 || number(value).is_none_or(|status| status < 100) {
-                return Err(":status is not three digits (RFC 9113, 8.3.2)");
-            }
-            return Ok(());
-        }
-        self.regular_began = true;
-        field_problem(name, value).map_or(Ok(()), Err)
-    }
-}
-
-fn number(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn is_grpc(content_type: &[u8]) -> bool {
@@ -328,37 +242,6 @@ fn percent_decoded(value: &[u8]) -> Vec<u8> {
         }
     }
     decoded
-}
-
-/// Bytes from the network as text that a terminal shows and does not obey.
-pub(super) fn printable(bytes: &[u8]) -> String {
-    cleaned(bytes, char::is_control)
-}
-
-/// [`printable`] text that may have several lines, and tabs in them. Whoever shows it in a
-/// line of its own escapes them there.
-fn lines(bytes: &[u8]) -> String {
-    cleaned(bytes, |c| {
-        c.is_control() && !matches!(c, '\t' | '\n' | '\r')
-    })
-}
-
-fn cleaned(bytes: &[u8], is_unfit: impl Fn(char) -> bool) -> String {
-    let cut = &bytes[..bytes.len().min(MAX_TEXT)];
-    let mut text: String = String::from_utf8_lossy(cut)
-        .chars()
-        .map(|c| {
-            if is_unfit(c) {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
-        .collect();
-    if cut.len() < bytes.len() {
-        text.push('…');
-    }
-    text
 }
 
 #[cfg(test)]

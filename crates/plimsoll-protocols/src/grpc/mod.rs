@@ -11,7 +11,6 @@ mod decodable;
 mod dial;
 mod driver;
 mod exchange;
-mod fields;
 mod head;
 mod message;
 mod packing;
@@ -23,16 +22,14 @@ mod rendered;
 mod request;
 #[cfg(feature = "schema")]
 pub mod schema;
-mod streams;
 #[cfg(feature = "targets")]
 pub mod target;
 mod timeout;
-mod trace;
 mod unary;
 
+pub use crate::http2::FrameTracer;
 pub use driver::{GrpcDriver, GrpcProtocol};
 pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::{GrpcRequest, RequestError};
 pub use timeout::timeout_from_value;
-pub use trace::FrameTracer;

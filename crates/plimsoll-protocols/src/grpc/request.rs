@@ -1,20 +1,17 @@
 //! A call made ready to send: checked, encoded once, shared by all connections.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_model::Time;
 use plimsoll_model::plan::{Compression, GrpcCall, Shapes};
 use plimsoll_model::template::Varying;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, kind, write};
 use thiserror::Error;
 
 use super::exchange::Script;
-use super::fields::VaryingFields;
 use super::message::{PREFIX_LEN, write_message};
 use super::timeout::timeout_value;
+use crate::http2::{Bodies, Request, VaryingFields};
 
 /// What a connection needs to know of the calls it will carry.
 #[derive(Clone, Copy, Debug)]
@@ -56,34 +53,16 @@ pub enum RequestError {
 /// The encoded call.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// HEADERS of indices only, and DATA: a whole request, but for its stream ids. Where
-    /// messages vary: HEADERS only.
-    pub(super) steady: Box<[u8]>,
-    /// Where in `steady` the stream ids go.
-    pub(super) ids: Box<[u32]>,
-    pub(super) first_block: Box<[u8]>,
-    pub(super) steady_block: Box<[u8]>,
-    pub(super) plain_block: Box<[u8]>,
+    pub(super) request: Request,
     /// The plain block without `grpc-timeout`, and the deadline that it would say; `None`: none.
     pub(super) without_timeout: Option<(Box<[u8]>, Duration)>,
-    /// Bytes that the first block's insertions take in the peer's table.
-    pub(super) table_needed: usize,
-    /// The message with its prefix.
-    pub(super) body: Box<[u8]>,
     /// Limit of an answer's message. Bytes.
     pub(super) max_message: u32,
     /// What an answer's message has to be; `None`: anything.
     pub(super) answer: Option<Arc<Shapes>>,
     /// Each call's own messages; `None`: they are all the same.
     pub(super) varying: Option<Varying>,
-    /// Metadata of each call's own; `None`: they are all the same.
-    pub(super) varying_fields: Option<VaryingFields>,
     pub(super) compression: Option<Compression>,
-    /// Nanoseconds since 1970 at [`Time::ZERO`].
-    unix_zero: AtomicU64,
-    /// What the windows must hold for `steady` to go out; `u32::MAX` for streams and for
-    /// calls that vary, which have no such bytes.
-    pub(super) window_needed: u32,
     /// `None`: the call is unary.
     pub(super) script: Option<Script>,
 }
@@ -138,11 +117,6 @@ impl Prepared {
             return Err(RequestError::MetadataTooLarge(size));
         }
 
-        let mut encoder = Encoder::default();
-        let first_block = encoder.encode(fields.iter().copied());
-        let table_needed = encoder.table_used();
-        let steady_block = encoder.encode(fields.iter().copied());
-        let plain_block = Encoder::encode_plain(fields.iter().copied());
         let without_timeout = request.deadline.map(|deadline| {
             let others = fields.iter().filter(|(name, _)| *name != "grpc-timeout");
             (Encoder::encode_plain(others.copied()).into(), deadline)
@@ -174,32 +148,17 @@ impl Prepared {
             ),
         };
 
-        let mut steady = Vec::with_capacity(steady_block.len() + body.len() + 32);
-        write::header_block(&mut steady, 0, &steady_block, false);
-        if varying.is_none() {
-            let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
-            while let Some(chunk) = chunks.next() {
-                write::data(&mut steady, 0, chunk, chunks.peek().is_none());
-            }
-        }
+        let bodies = match (&script, &varying) {
+            (Some(_), _) => Bodies::Streamed,
+            (None, Some(_)) => Bodies::Own,
+            (None, None) => Bodies::Same,
+        };
         Ok(Prepared {
-            window_needed: match (&script, &varying, &varying_fields) {
-                (None, None, None) => body.len() as u32,
-                _ => u32::MAX,
-            },
+            request: Request::new(&fields, varying_fields, body, bodies),
             script,
             varying,
-            varying_fields,
             compression: call.compression,
-            unix_zero: AtomicU64::new(0),
-            ids: stream_id_places(&steady),
-            steady: steady.into(),
-            first_block: first_block.into(),
-            steady_block: steady_block.into(),
-            plain_block: plain_block.into(),
             without_timeout,
-            table_needed,
-            body: body.into(),
             answer: call.answer.clone(),
             max_message: u32::try_from(call.max_message).unwrap_or(u32::MAX),
         })
@@ -215,32 +174,6 @@ impl Prepared {
         block.append(&mut Encoder::encode_plain([("grpc-timeout", &*left)]));
         Some(block)
     }
-
-    /// What the run's clock began at.
-    pub(super) fn set_unix_zero(&self, unix_ns: u64) {
-        self.unix_zero.store(unix_ns, Ordering::Relaxed);
-    }
-
-    /// Nanoseconds since 1970.
-    #[inline]
-    pub(super) fn unix_ns(&self, now: Time) -> u64 {
-        self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0)
-    }
-}
-
-/// Offsets of the stream ids in a run of whole frames.
-pub(super) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
-    let mut places = Vec::new();
-    let mut at = 0;
-    while let Some(head) = frames[at..].first_chunk::<9>() {
-        debug_assert!(matches!(
-            head[3],
-            kind::DATA | kind::HEADERS | kind::CONTINUATION
-        ));
-        places.push(at as u32 + 5);
-        at += 9 + plimsoll_wire::http2::FrameHead::parse(head).length() as usize;
-    }
-    places.into()
 }
 
 fn check_method(method: &str) -> Result<(), RequestError> {
@@ -312,7 +245,8 @@ mod tests {
 
     #[test]
     fn a_request_is_whole_frames_with_their_ids_known() {
-        let prepared = prepare(&call("score.ScoreService/GetScore", &[("x-a", "1")])).unwrap();
+        let call = call("score.ScoreService/GetScore", &[("x-a", "1")]);
+        let prepared = prepare(&call).unwrap().request;
         // HEADERS and three DATA frames.
         assert_eq!(prepared.ids.len(), 4);
         assert_eq!(prepared.body.len(), 40_005);

@@ -10,6 +10,7 @@ use plimsoll_model::{Outcome, Time};
 use super::head::{ContentType, Head, Texts};
 use super::message::{MessageError, MessageReader};
 use super::packing::Unpacking;
+use crate::http2;
 
 /// What follows from a piece of an answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ type MaybeTexts = Option<Box<Texts>>;
 
 /// An answer as far as it has arrived.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
+pub struct Answer {
     pub(super) first_byte: Time,
     messages: MessageReader,
     /// Bytes of messages and their prefixes.
@@ -48,8 +49,8 @@ pub(super) struct Answer {
     pub(super) packed: bool,
 }
 
-impl Answer {
-    pub(super) const NEW: Answer = Answer {
+impl http2::Answer for Answer {
+    const NEW: Answer = Answer {
         first_byte: Time::NEVER,
         messages: MessageReader::NEW,
         received: 0,
@@ -58,16 +59,18 @@ impl Answer {
         streams: false,
         packed: false,
     };
-    pub(super) const NEW_STREAM: Answer = Answer {
-        streams: true,
-        ..Answer::NEW
-    };
 
-    /// Nothing of it has arrived.
     #[inline(always)]
-    pub(super) fn is_new(&self) -> bool {
+    fn is_new(&self) -> bool {
         self.first_byte == Time::NEVER
     }
+}
+
+impl Answer {
+    pub(super) const NEW_STREAM: Answer = Answer {
+        streams: true,
+        ..<Answer as http2::Answer>::NEW
+    };
 
     /// A header block has arrived: the head, or the trailers.
     #[inline]

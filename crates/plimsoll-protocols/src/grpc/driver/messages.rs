@@ -8,33 +8,54 @@ use plimsoll_engine::driver::{Event, MOST_UNSENT};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
-use super::{GrpcDriver, WINDOW_STEP, done, exchanged};
-use crate::grpc::exchange::{self, Exchanges};
+use super::{GrpcCalls, GrpcDriver, Stream, done};
 use crate::grpc::rendered::Renderer;
-use crate::grpc::request::Prepared;
-use crate::grpc::streams::{State, Stream};
-use crate::grpc::unary::Step;
+use crate::grpc::unary::{Answer, Step};
+use crate::http2::{Calls, State, WINDOW_STEP};
 
 impl GrpcDriver {
+    /// Begins with the messages of a call whose HEADERS have gone out.
+    pub(super) fn begin_messages(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
+        let GrpcCalls {
+            prepared,
+            exchanges,
+            ..
+        } = &mut self.calls;
+        if let (Some(script), Some(stream)) = (&prepared.script, self.streams.find(id)) {
+            let exchanges = exchanges.get_or_insert_default();
+            exchanges.now = now;
+            let number = prepared.varying.as_ref().map(|_| number);
+            stream.slot = exchanges.open(id, stream.call, number, now, script);
+            stream.answer = Answer::NEW_STREAM;
+            self.send_messages(id, out);
+        }
+    }
+
     /// Sends what is ready of a stream's messages, as far as the windows let.
     pub(super) fn send_messages(&mut self, id: u32, out: &mut Vec<u8>) {
-        let (Some(script), Some(exchanges)) =
-            (&self.prepared.script, self.exchanges.as_deref_mut())
-        else {
+        let (Some(script), Some(exchanges)) = (
+            &self.calls.prepared.script,
+            self.calls.exchanges.as_deref_mut(),
+        ) else {
             return;
         };
         let Some(stream) = self.streams.find(id) else {
             return;
         };
         let now = exchanges.now;
-        let Some(exchange) = exchanges.get_mut(stream.exchange) else {
+        let Some(exchange) = exchanges.get_mut(stream.slot) else {
             return;
         };
-        let renderer = self.prepared.varying.as_ref().map(|varying| Renderer {
-            varying,
-            compression: self.prepared.compression,
-            unix_ns: self.prepared.unix_ns(now),
-        });
+        let renderer = self
+            .calls
+            .prepared
+            .varying
+            .as_ref()
+            .map(|varying| Renderer {
+                varying,
+                compression: self.calls.prepared.compression,
+                unix_ns: self.calls.prepared.request.unix_ns(now),
+            });
         let before = out.len();
         loop {
             let mut window = self.connection_window.min(stream.send_window.max(0) as u32);
@@ -59,13 +80,13 @@ impl GrpcDriver {
         }
     }
 
-    /// [`GrpcDriver::send_blocked`] for calls with several messages.
+    /// `Connection::send_blocked` for calls with several messages.
     pub(super) fn send_blocked_messages(&mut self, out: &mut Vec<u8>) {
         for id in std::mem::take(&mut self.blocked) {
             if let Some(stream) = self.streams.find(id)
                 && stream.state == State::Open
-                && let Some(exchanges) = &mut self.exchanges
-                && let Some(exchange) = exchanges.get_mut(stream.exchange)
+                && let Some(exchanges) = &mut self.calls.exchanges
+                && let Some(exchange) = exchanges.get_mut(stream.slot)
             {
                 exchange.queued = false;
                 self.send_messages(id, out);
@@ -84,14 +105,14 @@ impl GrpcDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let prepared = Arc::clone(&self.prepared);
-        let (Some(script), Some(exchanges)) = (&prepared.script, &mut self.exchanges) else {
+        let prepared = Arc::clone(&self.calls.prepared);
+        let (Some(script), Some(exchanges)) = (&prepared.script, &mut self.calls.exchanges) else {
             return Ok(());
         };
         let Some(stream) = self.streams.find(id) else {
             return Ok(());
         };
-        let Some(exchange) = exchanges.get_mut(stream.exchange) else {
+        let Some(exchange) = exchanges.get_mut(stream.slot) else {
             return Ok(());
         };
         let messages = u32::from(stream.answer.take_messages());
@@ -147,9 +168,9 @@ impl GrpcDriver {
 
     /// A stream has ended with status OK: whether everything was exchanged.
     pub(super) fn judge_stream(&mut self, id: u32) -> Option<(Outcome, String)> {
-        let script = self.prepared.script.as_ref()?;
-        let slot = self.streams.find(id)?.exchange;
-        let exchange = self.exchanges.as_ref()?.get(slot)?;
+        let script = self.calls.prepared.script.as_ref()?;
+        let slot = self.streams.find(id)?.slot;
+        let exchange = self.calls.exchanges.as_ref()?.get(slot)?;
         let sent = exchange.messages_sent(script);
         if let Some(expected) = script.expect.filter(|n| exchange.received < *n) {
             let why = format!(
@@ -169,11 +190,11 @@ impl GrpcDriver {
 
     /// Does what streams want to do by now: messages that are due, calls to cancel.
     pub(super) fn streams_due(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        let prepared = Arc::clone(&self.prepared);
+        let prepared = Arc::clone(&self.calls.prepared);
         let Some(script) = &prepared.script else {
             return;
         };
-        while let Some(exchanges) = &mut self.exchanges
+        while let Some(exchanges) = &mut self.calls.exchanges
             && let Some(id) = exchanges.expired(now)
         {
             let Some(stream) = self.streams.find(id) else {
@@ -182,36 +203,31 @@ impl GrpcDriver {
             if stream.state != State::Open {
                 continue;
             }
-            let is_over = exchanges.is_over(stream.exchange, now, script);
+            let is_over = exchanges.is_over(stream.slot, now, script);
             if is_over || script.cancel_after == Some(0) {
                 self.cancel_as_planned(id, out, events);
             } else {
-                exchanges.release_due(stream.exchange, id, now, script);
+                exchanges.release_due(stream.slot, id, now, script);
                 self.send_messages(id, out);
             }
         }
     }
 }
 
-/// Ends a stream's call: tells what was exchanged, and gives its slot back.
-#[inline(never)]
-pub(super) fn end_exchange(
-    stream: &mut Stream,
-    exchanges: &mut Exchanges,
-    prepared: &Prepared,
-    outcome: Outcome,
-    events: &mut Vec<Event>,
-) {
-    let mut ended = done(stream, outcome);
-    let exchanged = exchanged(stream, Some(exchanges), prepared);
-    (ended.bytes_sent, ended.bytes_received) = (exchanged.bytes_sent, exchanged.bytes_received);
-    let slot = std::mem::replace(&mut stream.exchange, exchange::NONE);
-    if let Some(exchange) = exchanges.get(slot) {
-        events.push(Event::Sent {
-            call: exchange.call,
-            messages: exchanged.messages_sent,
-        });
+impl GrpcCalls {
+    /// Reports the end of a stream's call, and what was exchanged.
+    #[inline(never)]
+    pub(super) fn end_exchange(&self, stream: &Stream, outcome: Outcome, events: &mut Vec<Event>) {
+        let mut ended = done(stream, outcome);
+        let exchanged = self.exchanged(stream);
+        (ended.bytes_sent, ended.bytes_received) = (exchanged.bytes_sent, exchanged.bytes_received);
+        let exchanges = self.exchanges.as_deref();
+        if let Some(exchange) = exchanges.and_then(|all| all.get(stream.slot)) {
+            events.push(Event::Sent {
+                call: exchange.call,
+                messages: exchanged.messages_sent,
+            });
+        }
+        events.push(Event::Done(ended));
     }
-    exchanges.close(slot);
-    events.push(Event::Done(ended));
 }

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::Shapes;
 
-use super::GrpcDriver;
+use super::{GrpcDriver, Stream};
 use crate::grpc::head::{Encoding, Head, Texts};
 use crate::grpc::packing::Unpackers;
-use crate::grpc::streams::Stream;
 use crate::grpc::unary::Step;
 
 /// The head of an open stream's answer says how its messages are packed. `offers`: gzip
@@ -52,7 +51,7 @@ impl GrpcDriver {
     /// What was said of a failure, with the name of the encoding where that was its cause.
     #[cold]
     pub(super) fn with_encoding(&self, outcome: Outcome, detail: Option<String>) -> Option<String> {
-        let unpackers = self.unpackers.as_ref();
+        let unpackers = self.calls.unpackers.as_ref();
         let unknown = unpackers.and_then(|unpackers| unpackers.unknown.as_deref());
         match (outcome, unknown) {
             (Outcome::CompressionUnsupported, Some(name)) => Some(format!(

@@ -8,9 +8,10 @@ use plimsoll_engine::driver::{Done, Event};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind};
 
-use super::{GrpcDriver, Stage};
+use super::GrpcDriver;
 use crate::grpc::head::{HeadReader, Usual};
 use crate::grpc::message::PREFIX_LEN;
+use crate::http2::Stage;
 
 /// A successful answer to a unary call.
 struct Whole<'a> {
@@ -25,21 +26,22 @@ struct Whole<'a> {
 impl GrpcDriver {
     /// Takes the whole answers at the front of `input`, and returns the bytes after them.
     #[inline(always)]
-    pub(super) fn whole_answers<'a>(
+    pub(super) fn take_whole<'a>(
         &mut self,
         mut input: &'a [u8],
         now: Time,
         events: &mut Vec<Event>,
     ) -> &'a [u8] {
-        let unary = self.exchanges.is_none() && self.unpackers.is_none();
+        let unary = self.calls.exchanges.is_none() && self.calls.unpackers.is_none();
         if !unary || self.stage == Stage::Greeting || self.block.is_some() {
             return input;
         }
-        let limit = self.prepared.max_message;
-        while let Some(answer) = whole(&self.heads, input, limit) {
+        let limit = self.calls.prepared.max_message;
+        while let Some(answer) = whole(&self.calls.heads, input, limit) {
             if !self
+                .calls
                 .decodable
-                .is_good(self.prepared.answer.as_deref(), answer.message)
+                .is_good(self.calls.prepared.answer.as_deref(), answer.message)
             {
                 break;
             }

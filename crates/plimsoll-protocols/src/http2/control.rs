@@ -8,14 +8,14 @@ use plimsoll_wire::http2::{
     setting, write,
 };
 
-use super::{GrpcDriver, Stage};
-use crate::grpc::head::printable;
-use crate::grpc::streams::State;
+use super::streams::State;
+use super::text::printable;
+use super::{Calls, Connection, Stage};
 
 /// Of a peer that does not speak HTTP/2, how much of its first line is shown. Bytes.
 const NAMED_START: usize = 80;
 
-impl GrpcDriver {
+impl<C: Calls> Connection<C> {
     /// The server can't open a stream, nor use one that we have not (RFC 9113, 5.1.1).
     pub(super) fn check_not_idle(&self, id: u32, what: &str) -> Result<(), Violation> {
         if id % 2 == 1 && id < self.next_id {
@@ -85,7 +85,7 @@ impl GrpcDriver {
                 block.push(fragment)?;
                 if end_headers {
                     let (id, end_stream) = (block.stream, block.end_stream);
-                    return self.header_block(id, block.bytes(), end_stream, now, out, events);
+                    return C::header_block(self, id, block.bytes(), end_stream, now, out, events);
                 }
                 self.block = Some(block);
                 Ok(())
@@ -179,7 +179,6 @@ impl GrpcDriver {
         Ok(())
     }
 
-    /// gRPC over HTTP/2, "Errors": what an error code means for a call.
     pub(super) fn reset_by_peer(&mut self, id: u32, code: ErrorCode, events: &mut Vec<Event>) {
         let Some(stream) = self.streams.find(id) else {
             return;
@@ -189,14 +188,8 @@ impl GrpcDriver {
             State::Cancelled => return self.streams.close(id, State::ResetByPeer),
             State::Abandoned | State::ResetByPeer | State::Ended => return,
         }
-        let outcome = match code {
-            ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
-            ErrorCode::CANCEL => Outcome::Cancelled,
-            ErrorCode::ENHANCE_YOUR_CALM => Outcome::ResourceExhausted,
-            ErrorCode::INADEQUATE_SECURITY => Outcome::PermissionDenied,
-            _ => Outcome::StreamReset,
-        };
         let detail = format!("RST_STREAM with {code}");
+        let outcome = C::outcome_of_reset(code);
         self.end(id, outcome, Some(detail), State::ResetByPeer, events);
     }
 
@@ -307,7 +300,7 @@ pub(super) fn window_overflow(stream: u32) -> Violation {
 }
 
 #[cold]
-pub(in crate::grpc) fn closed(when: &str) -> ProtocolError {
+pub(crate) fn closed(when: &str) -> ProtocolError {
     let detail = format!("the server closed the connection {when}");
     ProtocolError {
         outcome: Outcome::ConnectionClosed,
@@ -316,7 +309,7 @@ pub(in crate::grpc) fn closed(when: &str) -> ProtocolError {
 }
 
 /// Whether a server's first bytes are of another protocol, and which.
-pub(in crate::grpc) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
+pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
     let shown = || {
         let line = start
             .split(|b| matches!(b, b'\r' | b'\n'))

@@ -6,14 +6,14 @@ use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 
 /// The fields of every call, made ready.
 #[derive(Debug)]
-pub(super) struct VaryingFields {
+pub(crate) struct VaryingFields {
     variation: Variation,
     /// With the representation of its name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,
 }
 
 impl VaryingFields {
-    pub(super) fn new(metadata: &VaryingMetadata) -> VaryingFields {
+    pub(crate) fn new(metadata: &VaryingMetadata) -> VaryingFields {
         let ready = |field: &MetadataField| {
             let mut name = Vec::new();
             begin_literal(&field.name, &mut name);
@@ -27,7 +27,7 @@ impl VaryingFields {
 
     /// Appends the fields of call `number`. `unix_ns`: nanoseconds since 1970.
     #[inline]
-    pub(super) fn write(&self, number: u64, unix_ns: u64, block: &mut Vec<u8>) {
+    pub(crate) fn write(&self, number: u64, unix_ns: u64, block: &mut Vec<u8>) {
         let moment = self.variation.moment(number, 0, unix_ns);
         for (name, field) in &self.fields {
             block.extend_from_slice(name);
@@ -38,14 +38,14 @@ impl VaryingFields {
     }
 
     /// What they take of a header list (RFC 9113, 6.5.2), at most. Bytes.
-    pub(super) fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         let sizes = self.fields.iter().map(|(_, field)| field);
         sizes
             .map(|field| field.name.len() + field.most() + ENTRY_OVERHEAD)
             .sum()
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|(_, field)| &*field.name)
     }
 }

@@ -10,7 +10,7 @@ use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_wire::hpack::Decoder;
 use plimsoll_wire::http2::{self, Frame, FrameHead, HeaderBlock, flags, kind, setting};
 
-use super::head::printable;
+use super::text::printable;
 
 /// The largest frame there is (RFC 9113, 4.2): limits are the driver's to enforce.
 const MAX_FRAME: u32 = (1 << 24) - 1;

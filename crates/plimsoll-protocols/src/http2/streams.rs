@@ -7,14 +7,17 @@
 
 use plimsoll_engine::driver::CallId;
 
-use super::unary::Answer;
+use super::Answer;
+
+/// [`Stream::slot`] of a stream that has none.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// Cancelled streams remembered aside, so that their late answers are counted.
 const MAX_CANCELLED_ASIDE: usize = 64;
 
 /// What may still happen on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// Its call is in flight.
     Open,
     /// Reset at its deadline; its answer, if it comes, is late.
@@ -29,33 +32,32 @@ pub(super) enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
+pub struct Stream<A> {
     /// 0: an empty slot.
-    pub(super) id: u32,
-    pub(super) call: CallId,
+    pub(crate) id: u32,
+    pub(crate) call: CallId,
     /// What the server's windows let this stream send; SETTINGS can make it negative
     /// (RFC 9113, 6.9.2). Bytes.
-    pub(super) send_window: i32,
-    /// Bytes of the request's message with its prefix, and how many of them wait for a
-    /// window.
-    pub(super) size: u32,
-    pub(super) unsent: u32,
-    /// Where the connection's [`super::exchange::Exchanges`] has it; nowhere if the call is
-    /// unary or over, so that a slot used again need not be told.
-    pub(super) exchange: u32,
-    pub(super) answer: Answer,
-    pub(super) state: State,
+    pub(crate) send_window: i32,
+    /// Bytes of the request's body, and how many of them wait for a window.
+    pub(crate) size: u32,
+    pub(crate) unsent: u32,
+    /// Where the protocol keeps more of its call. [`NO_SLOT`] once that is over, so that a
+    /// stream's place used again need not be told.
+    pub(crate) slot: u32,
+    pub(crate) answer: A,
+    pub(crate) state: State,
 }
 
-impl Stream {
-    const EMPTY: Stream = Stream {
+impl<A: Answer> Stream<A> {
+    const EMPTY: Stream<A> = Stream {
         id: 0,
         call: CallId(0),
         send_window: 0,
         size: 0,
         unsent: 0,
-        exchange: super::exchange::NONE,
-        answer: Answer::NEW,
+        slot: NO_SLOT,
+        answer: A::NEW,
         state: State::Ended,
     };
 
@@ -66,7 +68,7 @@ impl Stream {
         self.send_window = send_window;
         self.size = size;
         self.unsent = unsent;
-        self.answer = Answer::NEW;
+        self.answer = A::NEW;
         self.state = State::Open;
     }
 
@@ -76,24 +78,34 @@ impl Stream {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Streams {
+#[derive(Debug)]
+pub(crate) struct Streams<A> {
     /// Empty, or a power of two.
-    ring: Box<[Stream]>,
-    aside: Vec<Stream>,
+    ring: Box<[Stream<A>]>,
+    aside: Vec<Stream<A>>,
     open: u32,
 }
 
-impl Streams {
+impl<A> Default for Streams<A> {
+    fn default() -> Streams<A> {
+        Streams {
+            ring: Box::default(),
+            aside: Vec::new(),
+            open: 0,
+        }
+    }
+}
+
+impl<A: Answer> Streams<A> {
     /// Streams whose call is in flight.
     #[inline]
-    pub(super) fn open(&self) -> u32 {
+    pub(crate) fn open(&self) -> u32 {
         self.open
     }
 
     /// The stream, if it is remembered.
     #[inline]
-    pub(super) fn find(&mut self, id: u32) -> Option<&mut Stream> {
+    pub(crate) fn find(&mut self, id: u32) -> Option<&mut Stream<A>> {
         let place = self.place(id);
         match self.ring.get(place) {
             Some(stream) if stream.id == id => Some(&mut self.ring[place]),
@@ -103,7 +115,7 @@ impl Streams {
     }
 
     /// [`Streams::find`] for who only looks.
-    pub(super) fn get(&self, id: u32) -> Option<&Stream> {
+    pub(crate) fn get(&self, id: u32) -> Option<&Stream<A>> {
         let mut all = self.ring.get(self.place(id)).into_iter().chain(&self.aside);
         all.find(|stream| stream.id == id)
     }
@@ -113,7 +125,7 @@ impl Streams {
     /// `send_window`, `size` and `unsent` as in [`Stream`]. The slot is written field by field: a
     /// stream made elsewhere and copied here costs more than all the rest.
     #[inline]
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &mut self,
         id: u32,
         call: CallId,
@@ -133,7 +145,7 @@ impl Streams {
 
     /// The stream's call is over; `state` says what may still come on it.
     #[inline]
-    pub(super) fn close(&mut self, id: u32, state: State) {
+    pub(crate) fn close(&mut self, id: u32, state: State) {
         debug_assert!(state != State::Open);
         let place = self.place(id);
         if let Some(stream) = self.ring.get_mut(place)
@@ -147,12 +159,12 @@ impl Streams {
         }
     }
 
-    /// Ends the stream of a unary call of which nothing has been answered, and all was sent.
+    /// Ends the stream of a call of which nothing has been answered, and all was sent.
     #[inline(always)]
-    pub(super) fn end_unanswered(&mut self, id: u32) -> Option<&Stream> {
+    pub(crate) fn end_unanswered(&mut self, id: u32) -> Option<&Stream<A>> {
         let place = self.place(id);
         let stream = self.ring.get_mut(place)?;
-        let unanswered = stream.answer.is_new() && stream.exchange == super::exchange::NONE;
+        let unanswered = stream.answer.is_new() && stream.slot == NO_SLOT;
         if stream.id != id || stream.state != State::Open || stream.unsent > 0 || !unanswered {
             return None;
         }
@@ -162,23 +174,23 @@ impl Streams {
     }
 
     /// Every stream whose call is in flight, in no order.
-    pub(super) fn iter_open(&mut self) -> impl Iterator<Item = &mut Stream> {
+    pub(crate) fn iter_open(&mut self) -> impl Iterator<Item = &mut Stream<A>> {
         let all = self.aside.iter_mut().chain(self.ring.iter_mut());
         all.filter(|stream| stream.state == State::Open)
     }
 
     /// The stream that carries `call`. Calls tend to be looked for oldest first, and so
     /// are streams.
-    pub(super) fn find_call(&self, call: CallId, next_id: u32) -> Option<u32> {
-        let is_it = |stream: &&Stream| stream.state == State::Open && stream.call == call;
+    pub(crate) fn find_call(&self, call: CallId, next_id: u32) -> Option<u32> {
+        let is_it = |stream: &&Stream<A>| stream.state == State::Open && stream.call == call;
         let (newest, oldest) = self.ring.split_at(self.place(next_id).min(self.ring.len()));
         let mut all = self.aside.iter().chain(oldest).chain(newest);
         all.find(is_it).map(|stream| stream.id)
     }
 
     /// Bytes on the heap.
-    pub(super) fn heap_bytes(&self) -> usize {
-        (self.ring.len() + self.aside.capacity()) * size_of::<Stream>()
+    pub(crate) fn heap_bytes(&self) -> usize {
+        (self.ring.len() + self.aside.capacity()) * size_of::<Stream<A>>()
     }
 
     /// An index into the ring; past its end if the ring is empty.
@@ -189,9 +201,9 @@ impl Streams {
 
     /// A slot for a new stream whose place is taken.
     #[inline(never)]
-    fn make_room(&mut self, id: u32) -> &mut Stream {
+    fn make_room(&mut self, id: u32) -> &mut Stream<A> {
         // Few streams in a large ring: the one in the way is old and slow.
-        let sparse = |streams: &Streams| (streams.open as usize) * 4 < streams.ring.len();
+        let sparse = |streams: &Streams<A>| (streams.open as usize) * 4 < streams.ring.len();
         while self
             .ring
             .get(self.place(id))
@@ -204,7 +216,7 @@ impl Streams {
         let old = self.ring[place];
         if !old.is_over() {
             self.put_aside(old);
-            self.ring[place].exchange = super::exchange::NONE;
+            self.ring[place].slot = NO_SLOT;
         }
         &mut self.ring[place]
     }
@@ -220,7 +232,7 @@ impl Streams {
         }
     }
 
-    fn put_aside(&mut self, old: Stream) {
+    fn put_aside(&mut self, old: Stream<A>) {
         self.aside.push(old);
         self.forget_cancelled();
     }
@@ -243,7 +255,7 @@ impl Streams {
 
     /// Keeps what is aside within bounds, whatever the server never answers.
     fn forget_cancelled(&mut self) {
-        let is_cancelled = |stream: &Stream| stream.state == State::Cancelled;
+        let is_cancelled = |stream: &Stream<A>| stream.state == State::Cancelled;
         let count = self
             .aside
             .iter()
@@ -261,13 +273,20 @@ impl Streams {
 mod tests {
     use super::*;
 
-    fn insert(streams: &mut Streams, id: u32) {
+    impl Answer for () {
+        const NEW: () = ();
+        fn is_new(&self) -> bool {
+            true
+        }
+    }
+
+    fn insert(streams: &mut Streams<()>, id: u32) {
         streams.insert(id, CallId(id), 0, 0, 0);
     }
 
     #[test]
     fn one_at_a_time_stays_small() {
-        let mut streams = Streams::default();
+        let mut streams = Streams::<()>::default();
         for id in (1..10_000).step_by(2) {
             insert(&mut streams, id);
             assert_eq!(streams.open(), 1);
@@ -280,7 +299,7 @@ mod tests {
 
     #[test]
     fn many_in_flight_grow_the_ring() {
-        let mut streams = Streams::default();
+        let mut streams = Streams::<()>::default();
         for id in (1..=2_000).step_by(2) {
             insert(&mut streams, id);
         }
@@ -296,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_slow_stream_does_not_grow_the_ring() {
-        let mut streams = Streams::default();
+        let mut streams = Streams::<()>::default();
         insert(&mut streams, 1);
         for id in (3..1_000_000).step_by(2) {
             insert(&mut streams, id);
@@ -311,7 +330,7 @@ mod tests {
 
     #[test]
     fn slow_streams_that_are_cancelled_do_not_pile_up() {
-        let mut streams = Streams::default();
+        let mut streams = Streams::<()>::default();
         for round in 0..1_000 {
             let slow = round * 200 + 1;
             insert(&mut streams, slow);
@@ -331,7 +350,7 @@ mod tests {
 
     #[test]
     fn cancelled_streams_are_remembered_within_bounds() {
-        let mut streams = Streams::default();
+        let mut streams = Streams::<()>::default();
         for id in (1..10_000).step_by(2) {
             insert(&mut streams, id);
             streams.close(id, State::Cancelled);

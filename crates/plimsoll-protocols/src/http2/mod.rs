@@ -1,0 +1,508 @@
+//! The client side of an HTTP/2 connection (RFC 9113) with calls on its streams, whatever
+//! those are to their protocol.
+//!
+//! Invariants: every call started and not cancelled ends in exactly one
+//! [`Event::Done`]; nothing is sent beyond the server's windows, its frame size and its
+//! stream limit; a connection keeps no bytes but a partial frame and a partial header
+//! block. What bytes mean is in [`plimsoll_wire`], what answers mean the protocol's
+//! ([`Calls`]); here is what a connection allows: `starting` sends requests, `receiving` takes frames
+//! apart, `control` knows all that are no answers. The worker loop calls this.
+//!
+//! In the steady state a call costs one copy of the prepared request with its stream
+//! ids put in. Nothing is allocated.
+
+mod control;
+mod fields;
+mod memo;
+mod receiving;
+mod request;
+mod rules;
+mod starting;
+mod streams;
+mod text;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use plimsoll_engine::driver::{CallId, Driver, Event, Exchanged, ProtocolError};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::hpack::PeerTable;
+use plimsoll_wire::http2::{
+    self, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_WINDOW, Violation, setting, write,
+};
+
+pub(crate) use self::control::{closed, not_http2};
+pub(crate) use self::fields::VaryingFields;
+pub(crate) use self::memo::Memo;
+use self::receiving::DetailsTold;
+pub(crate) use self::receiving::lost_compression;
+pub(crate) use self::request::Request;
+pub(crate) use self::request::{Bodies, stream_id_places};
+pub(crate) use self::rules::{AnswerRules, content_length, number};
+pub(crate) use self::streams::Stream;
+pub(crate) use self::streams::{NO_SLOT, State, Streams};
+pub(crate) use self::text::{lines, printable};
+pub use self::trace::FrameTracer;
+
+/// Received bytes after which the connection's window is opened again: a quarter of it.
+pub(crate) const WINDOW_STEP: u32 = 1 << 29;
+
+/// A buffer for partial frames larger than this is given back when it is empty. Bytes.
+const KEPT_PARTIAL: usize = 64;
+
+/// An answer as far as it has arrived.
+pub trait Answer: Copy + Debug {
+    const NEW: Self;
+
+    /// Nothing of it has arrived.
+    fn is_new(&self) -> bool;
+}
+
+/// What a protocol makes of a connection's streams: calls.
+///
+/// What acts on the whole connection is given it, and finds itself in [`Connection::calls`].
+pub trait Calls: Debug + Sized {
+    type Answer: Answer;
+
+    /// What calls send.
+    fn request(&self) -> &Request;
+
+    /// The header block of a call that was due `waited` ago, where it says so.
+    fn block_after(&self, _waited: Duration) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Appends the body of call `number`; asked for where bodies vary.
+    fn write_body(&self, number: u64, now: Time, out: &mut Vec<u8>);
+
+    /// The call's HEADERS have gone out: a protocol that streams bodies begins with its own.
+    fn begin_stream(
+        _connection: &mut Connection<Self>,
+        _id: u32,
+        _number: u64,
+        _now: Time,
+        _out: &mut Vec<u8>,
+    ) {
+    }
+
+    /// [`Connection::send_blocked`] where bodies are streamed.
+    fn send_blocked_streams(_connection: &mut Connection<Self>, _out: &mut Vec<u8>) {}
+
+    /// Takes answers that lie whole at the front of `input`, and returns the bytes after them.
+    fn whole_answers<'a>(
+        connection: &mut Connection<Self>,
+        input: &'a [u8],
+        now: Time,
+        events: &mut Vec<Event>,
+    ) -> &'a [u8];
+
+    /// DATA on any stream, without its padding.
+    ///
+    /// # Errors
+    /// How it breaks RFC 9113.
+    fn data(
+        connection: &mut Connection<Self>,
+        id: u32,
+        data: &[u8],
+        end_stream: bool,
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation>;
+
+    /// A whole header block on any stream.
+    ///
+    /// # Errors
+    /// As [`Calls::data`].
+    fn header_block(
+        connection: &mut Connection<Self>,
+        id: u32,
+        block: &[u8],
+        end_stream: bool,
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation>;
+
+    /// Reports the end of a stream's call.
+    fn done(&mut self, stream: &Stream<Self::Answer>, outcome: Outcome, events: &mut Vec<Event>);
+
+    /// Gives back what is kept of a stream whose call is over.
+    fn forget(&mut self, stream: &mut Stream<Self::Answer>);
+
+    /// [`Calls::forget`] for all streams.
+    fn forget_all(&mut self);
+
+    fn exchanged(&self, stream: &Stream<Self::Answer>) -> Exchanged;
+
+    /// What the server's error code means for a call.
+    fn outcome_of_reset(code: ErrorCode) -> Outcome;
+
+    /// See [`Driver::receives_lightly`].
+    fn receives_lightly(&self) -> bool;
+
+    /// The time of what follows.
+    fn note_time(&mut self, _now: Time) {}
+
+    /// See [`Driver::deadline`].
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    /// See [`Driver::expire`].
+    fn expire(
+        _connection: &mut Connection<Self>,
+        _now: Time,
+        _out: &mut Vec<u8>,
+        _events: &mut Vec<Event>,
+    ) {
+    }
+
+    /// Bytes on the heap.
+    fn heap_bytes(&self) -> usize;
+}
+
+/// How far the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// The server's SETTINGS have not arrived.
+    Greeting,
+    Ready,
+    /// No more calls: GOAWAY, or ids used up.
+    Draining,
+    /// A connection error, or the server's end: nothing more is read or sent.
+    Failed,
+}
+
+/// One connection's client side.
+#[derive(Debug)]
+pub struct Connection<C: Calls> {
+    pub(crate) calls: C,
+    pub(crate) streams: Streams<C::Answer>,
+    /// The beginning of a frame, between two calls of `receive`.
+    partial: Vec<u8>,
+    /// A header block whose end has not arrived.
+    pub(crate) block: Option<Box<HeaderBlock>>,
+    /// Streams with bytes that wait for a window, or for the outbox, in order.
+    pub(crate) blocked: Vec<u32>,
+    /// Some of them wait for the outbox.
+    pub(crate) held_back: bool,
+    /// Bytes of messages that did not go out with their call's start.
+    pub(crate) carried: u64,
+    /// What they wait with, where it is not the same for all.
+    bodies: BTreeMap<u32, Box<[u8]>>,
+    /// What the server's connection window lets us send. Bytes.
+    pub(crate) connection_window: u32,
+    peer_initial_window: u32,
+    peer_max_streams: u32,
+    peer_table: PeerTable,
+    next_id: u32,
+    /// The last stream that the server's GOAWAY leaves alive.
+    last_stream: u32,
+    /// The highest stream that we reset: frames on it may be on their way.
+    last_reset: u32,
+    /// DATA received and not yet given back to the server's window. Bytes.
+    pub(crate) unacknowledged: u32,
+    /// Two bits an outcome: how many details were told.
+    details_told: DetailsTold,
+    pub(crate) stage: Stage,
+    /// What the call that is being started has waited since it was due.
+    waited: Duration,
+    /// A window was opened: blocked streams are tried at the end of the turn.
+    windows_opened: bool,
+}
+
+impl<C: Calls> Connection<C> {
+    pub(crate) fn new(calls: C) -> Connection<C> {
+        Connection {
+            calls,
+            streams: Streams::default(),
+            partial: Vec::new(),
+            block: None,
+            blocked: Vec::new(),
+            held_back: false,
+            carried: 0,
+            bodies: BTreeMap::new(),
+            connection_window: DEFAULT_WINDOW,
+            peer_initial_window: DEFAULT_WINDOW,
+            peer_max_streams: u32::MAX,
+            peer_table: PeerTable::default(),
+            next_id: 1,
+            last_stream: http2::MAX_STREAM_ID,
+            last_reset: 0,
+            unacknowledged: 0,
+            details_told: DetailsTold::default(),
+            stage: Stage::Greeting,
+            waited: Duration::ZERO,
+            windows_opened: false,
+        }
+    }
+
+    /// Bytes on the heap that are this connection's alone.
+    pub fn heap_bytes(&self) -> usize {
+        self.streams.heap_bytes()
+            + self.calls.heap_bytes()
+            + self.partial.capacity()
+            + self.blocked.capacity() * size_of::<u32>()
+            + self.bodies.values().map(|body| body.len()).sum::<usize>()
+            + self
+                .block
+                .as_ref()
+                .map_or(0, |block| size_of_val(&**block) + block.bytes().len())
+    }
+
+    /// Stream ids that are left.
+    #[inline]
+    fn ids_left(&self) -> u32 {
+        (http2::MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
+    }
+
+    pub(crate) fn reset(&mut self, id: u32, code: ErrorCode, state: State, out: &mut Vec<u8>) {
+        write::reset_stream(out, id, code);
+        self.last_reset = self.last_reset.max(id);
+        self.streams.close(id, state);
+    }
+}
+
+impl<C: Calls> Driver for Connection<C> {
+    fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
+        out.extend_from_slice(http2::PREFACE);
+        let settings = [
+            (setting::ENABLE_PUSH, 0),
+            (setting::INITIAL_WINDOW_SIZE, MAX_WINDOW),
+            (setting::MAX_HEADER_LIST_SIZE, http2::MAX_HEADER_LIST),
+        ];
+        write::settings(out, &settings);
+        write::window_update(out, 0, MAX_WINDOW - DEFAULT_WINDOW);
+    }
+
+    fn receives_lightly(&self) -> bool {
+        self.calls.receives_lightly()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.stage > Stage::Greeting
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        if self.stage != Stage::Ready || self.connection_window == 0 {
+            return 0;
+        }
+        self.peer_max_streams
+            .saturating_sub(self.streams.open())
+            .min(self.ids_left()) as usize
+    }
+
+    fn is_draining(&self) -> bool {
+        self.stage >= Stage::Draining || self.ids_left() == 0
+    }
+
+    #[inline]
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        debug_assert!(self.capacity() > 0);
+        let request = self.calls.request();
+        let body = request.body.len() as u32;
+        // At most MAX_WINDOW.
+        let stream_window = self.peer_initial_window as i32;
+        let window = self.connection_window.min(self.peer_initial_window);
+        if request.window_needed > window || !self.peer_table.is_steady() {
+            return self.start_apart(call, number, now, out);
+        }
+        let id = self.next_id;
+        self.next_id += 2;
+        self.connection_window -= body;
+        self.streams
+            .insert(id, call, stream_window - body as i32, body, 0);
+        let start = out.len();
+        out.extend_from_slice(&request.steady);
+        let written = &mut out[start..];
+        for &place in &request.ids {
+            written[place as usize..][..4].copy_from_slice(&id.to_be_bytes());
+        }
+    }
+
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        self.waited = waited;
+        self.start_apart(call, number, now, out);
+        self.waited = Duration::ZERO;
+    }
+
+    fn cancel(&mut self, call: CallId, _now: Time, out: &mut Vec<u8>) {
+        if let Some(id) = self.streams.find_call(call, self.next_id) {
+            if let Some(stream) = self.streams.find(id) {
+                self.calls.forget(stream);
+            }
+            self.reset(id, ErrorCode::CANCEL, State::Cancelled, out);
+        }
+    }
+
+    fn exchanged(&self, call: CallId) -> Exchanged {
+        let id = self.streams.find_call(call, self.next_id);
+        id.and_then(|id| self.streams.get(id))
+            .map(|stream| self.calls.exchanged(stream))
+            .unwrap_or_default()
+    }
+
+    fn carried(&self) -> u64 {
+        self.carried
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.held_back
+    }
+
+    fn go_on(&mut self, now: Time, out: &mut Vec<u8>) {
+        self.held_back = false;
+        self.calls.note_time(now);
+        self.send_blocked(out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.calls.deadline()
+    }
+
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        self.calls.note_time(now);
+        C::expire(self, now, out, events);
+    }
+
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        if self.stage == Stage::Failed {
+            return Err(ProtocolError {
+                outcome: Outcome::ProtocolError,
+                detail: "the connection has failed already".to_owned(),
+            });
+        }
+        if self.stage == Stage::Greeting {
+            self.check_greeting(bytes)?;
+        }
+        self.calls.note_time(now);
+        if let Err(violation) = self.receive_frames(bytes, now, out, events) {
+            return Err(self.fail(&violation, out));
+        }
+        if self.windows_opened {
+            self.windows_opened = false;
+            if !self.blocked.is_empty() {
+                self.send_blocked(out);
+            }
+        }
+        if self.unacknowledged >= WINDOW_STEP {
+            write::window_update(out, 0, self.unacknowledged);
+            self.unacknowledged = 0;
+        }
+        Ok(())
+    }
+
+    fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Failed);
+        if stage == Stage::Greeting {
+            if let Some(error) = not_http2(&self.partial) {
+                return Err(error);
+            }
+            return Err(closed("before the server's SETTINGS"));
+        }
+        if !self.partial.is_empty() || self.block.is_some() {
+            return Err(closed("in the middle of a frame"));
+        }
+        match self.streams.open() {
+            0 if stage == Stage::Draining && self.next_id == 1 => Err(ProtocolError {
+                outcome: Outcome::Goaway,
+                detail: "the server went away before the connection's first call".to_owned(),
+            }),
+            0 => Ok(()),
+            open => Err(closed(&format!("with {open} calls in flight"))),
+        }
+    }
+
+    fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
+        self.stage = Stage::Failed;
+        for stream in self.streams.iter_open() {
+            self.calls.done(stream, outcome, events);
+        }
+        self.calls.forget_all();
+        self.streams = Streams::default();
+        self.blocked = Vec::new();
+        self.held_back = false;
+        self.bodies = BTreeMap::new();
+        self.partial = Vec::new();
+        self.block = None;
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.stage != Stage::Failed {
+            write::goaway(out, 0, ErrorCode::NO_ERROR, b"");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_engine::driver::Protocol;
+    use plimsoll_model::plan::GrpcCall;
+
+    use super::*;
+    use crate::grpc::{GrpcProtocol, GrpcRequest};
+
+    #[test]
+    fn a_connection_whose_ids_are_used_up_drains() {
+        let call = GrpcCall {
+            method: "a.S/M".to_owned(),
+            message: vec![1],
+            max_message: 100,
+            ..GrpcCall::default()
+        };
+        let request = GrpcRequest {
+            call: &call,
+            authority: "a:1",
+            secure: false,
+            deadline: None,
+        };
+        let mut driver = GrpcProtocol::new(&request).unwrap().driver();
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        write::settings(&mut bytes, &[]);
+        driver
+            .receive(&bytes, Time(0), &mut out, &mut events)
+            .unwrap();
+        // RFC 9113, 5.1.1: the last id is 2^31-1, and none is used again.
+        driver.next_id = http2::MAX_STREAM_ID - 2;
+        for left in [2, 1] {
+            assert_eq!((driver.capacity(), driver.is_draining()), (left, false));
+            driver.start(CallId(left as u32), 0, Time(1), &mut out);
+        }
+        assert_eq!((driver.capacity(), driver.is_draining()), (0, true));
+        // The calls in flight still end well, on the highest id there is.
+        bytes.clear();
+        for id in [http2::MAX_STREAM_ID - 2, http2::MAX_STREAM_ID] {
+            let head = plimsoll_wire::hpack::Encoder::encode_plain([
+                (":status", "200"),
+                ("content-type", "application/grpc"),
+            ]);
+            let trailers = plimsoll_wire::hpack::Encoder::encode_plain([("grpc-status", "0")]);
+            write::header_block(&mut bytes, id, &head, false);
+            write::data(&mut bytes, id, &[0, 0, 0, 0, 0], false);
+            write::header_block(&mut bytes, id, &trailers, true);
+        }
+        driver
+            .receive(&bytes, Time(2), &mut out, &mut events)
+            .unwrap();
+        let ended = |event: &Event| matches!(event, Event::Done(done) if done.outcome.is_ok());
+        assert_eq!(events.iter().filter(|event| ended(event)).count(), 2);
+    }
+}

@@ -1,0 +1,117 @@
+//! What the requests of a run have in common, encoded once and shared by all connections.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plimsoll_model::Time;
+use plimsoll_wire::hpack::Encoder;
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, kind, write};
+
+use super::fields::VaryingFields;
+
+/// Whose body a call sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bodies {
+    /// All send the same.
+    Same,
+    /// Each has its own.
+    Own,
+    /// The protocol sends them itself, as time passes.
+    Streamed,
+}
+
+/// Requests, encoded as far as they are the same.
+#[derive(Debug)]
+pub struct Request {
+    /// HEADERS of indices only, and DATA: a whole request, but for its stream ids. Where
+    /// bodies vary: HEADERS only.
+    pub(crate) steady: Box<[u8]>,
+    /// Where in `steady` the stream ids go.
+    pub(crate) ids: Box<[u32]>,
+    pub(crate) first_block: Box<[u8]>,
+    pub(crate) steady_block: Box<[u8]>,
+    pub(crate) plain_block: Box<[u8]>,
+    /// Bytes that the first block's insertions take in the peer's table.
+    pub(crate) table_needed: usize,
+    pub(crate) body: Box<[u8]>,
+    /// Fields of each call's own; `None`: they are all the same.
+    pub(crate) varying_fields: Option<VaryingFields>,
+    pub(crate) bodies: Bodies,
+    /// What the windows must hold for `steady` to go out; `u32::MAX` where it is not all of a
+    /// request.
+    pub(crate) window_needed: u32,
+    /// Nanoseconds since 1970 at [`Time::ZERO`].
+    unix_zero: AtomicU64,
+}
+
+impl Request {
+    pub(crate) fn new(
+        fields: &[(&str, &str)],
+        varying_fields: Option<VaryingFields>,
+        body: Vec<u8>,
+        bodies: Bodies,
+    ) -> Request {
+        let mut encoder = Encoder::default();
+        let first_block = encoder.encode(fields.iter().copied());
+        let table_needed = encoder.table_used();
+        let steady_block = encoder.encode(fields.iter().copied());
+        let plain_block = Encoder::encode_plain(fields.iter().copied());
+
+        let mut steady = Vec::with_capacity(steady_block.len() + body.len() + 32);
+        write::header_block(&mut steady, 0, &steady_block, false);
+        if bodies == Bodies::Same {
+            let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
+            while let Some(chunk) = chunks.next() {
+                write::data(&mut steady, 0, chunk, chunks.peek().is_none());
+            }
+        }
+        Request {
+            window_needed: match (bodies, &varying_fields) {
+                (Bodies::Same, None) => body.len() as u32,
+                _ => u32::MAX,
+            },
+            ids: stream_id_places(&steady),
+            steady: steady.into(),
+            first_block: first_block.into(),
+            steady_block: steady_block.into(),
+            plain_block: plain_block.into(),
+            table_needed,
+            body: body.into(),
+            varying_fields,
+            bodies,
+            unix_zero: AtomicU64::new(0),
+        }
+    }
+
+    /// Each call's request is made where it goes out.
+    #[inline]
+    pub(crate) fn varies(&self) -> bool {
+        self.bodies == Bodies::Own || (self.varying_fields.is_some() && self.bodies == Bodies::Same)
+    }
+
+    /// What the run's clock began at.
+    pub(crate) fn set_unix_zero(&self, unix_ns: u64) {
+        self.unix_zero.store(unix_ns, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds since 1970.
+    #[inline]
+    pub(crate) fn unix_ns(&self, now: Time) -> u64 {
+        self.unix_zero.load(Ordering::Relaxed).wrapping_add(now.0)
+    }
+}
+
+/// Offsets of the stream ids in a run of whole frames.
+pub(crate) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
+    let mut places = Vec::new();
+    let mut at = 0;
+    while let Some(head) = frames[at..].first_chunk::<{ FrameHead::LEN }>() {
+        let head = FrameHead::parse(head);
+        debug_assert!(matches!(
+            head.kind(),
+            kind::DATA | kind::HEADERS | kind::CONTINUATION
+        ));
+        places.push(at as u32 + 5);
+        at += FrameHead::LEN + head.length() as usize;
+    }
+    places.into()
+}

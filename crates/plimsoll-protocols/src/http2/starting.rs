@@ -1,0 +1,198 @@
+//! Requests that do not go out as the prepared bytes, and bodies that wait.
+//!
+//! Where requests vary, their body is made where it goes out, and so are the header fields of
+//! their own; the lengths of frames are put in afterwards.
+
+use plimsoll_engine::driver::{CallId, MOST_UNSENT};
+use plimsoll_model::Time;
+use plimsoll_wire::hpack::BlockChoice;
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind, write};
+
+use super::request::{Bodies, Request};
+use super::streams::Stream;
+use super::{Calls, Connection};
+
+impl<C: Calls> Connection<C> {
+    /// A request that does not go out as the prepared bytes: the connection's first, one that
+    /// windows or a smaller table of the server's get in the way of, or one with less time left.
+    #[inline(never)]
+    pub(super) fn start_apart(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        let id = self.next_id;
+        self.next_id += 2;
+        let request = self.calls.request();
+        if request.varies() {
+            return self.start_varying(id, call, number, now, out);
+        }
+        let body = request.body.len() as u32;
+        // At most MAX_WINDOW.
+        let stream_window = self.peer_initial_window as i32;
+        self.streams.insert(id, call, stream_window, body, body);
+        self.write_head(id, number, now, out);
+        if self.calls.request().bodies == Bodies::Streamed {
+            return C::begin_stream(self, id, number, now, out);
+        }
+        if let Some(stream) = self.streams.find(id) {
+            let body = &self.calls.request().body;
+            self.carried += send_body(body, stream, &mut self.connection_window, out);
+            if stream.unsent > 0 {
+                self.blocked.push(id);
+                self.held_back |= out.len() >= MOST_UNSENT;
+            }
+        }
+    }
+
+    /// A request's HEADERS.
+    fn write_head(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
+        let request = self.calls.request();
+        let mut block = Vec::new();
+        if !self.waited.is_zero()
+            && let Some(mut with_time_left) = self.calls.block_after(self.waited)
+        {
+            self.peer_table.beside(request.table_needed, &mut block);
+            block.append(&mut with_time_left);
+        } else {
+            let choice = self.peer_table.next(request.table_needed, &mut block);
+            block.extend_from_slice(match choice {
+                BlockChoice::First => &request.first_block,
+                BlockChoice::Steady => &request.steady_block,
+                BlockChoice::Plain => &request.plain_block,
+            });
+        }
+        if let Some(fields) = &request.varying_fields {
+            fields.write(number, request.unix_ns(now), &mut block);
+        }
+        write::header_block(out, id, &block, false);
+    }
+
+    #[inline(never)]
+    fn start_varying(&mut self, id: u32, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        if self.peer_table.is_steady() && self.waited.is_zero() {
+            steady_head(self.calls.request(), id, number, now, out);
+        } else {
+            self.write_head(id, number, now, out);
+        }
+        let start = out.len();
+        out.extend_from_slice(&[0; FrameHead::LEN]);
+        match self.calls.request() {
+            request if request.bodies == Bodies::Same => out.extend_from_slice(&request.body),
+            _ => self.calls.write_body(number, now, out),
+        }
+        let size = (out.len() - start - FrameHead::LEN) as u32;
+        // At most MAX_WINDOW.
+        let stream_window = self.peer_initial_window as i32;
+        let window = self.connection_window.min(self.peer_initial_window);
+        if size <= window.min(DEFAULT_MAX_FRAME) {
+            put_head(&mut out[start..], size, kind::DATA, flags::END_STREAM, id);
+            self.connection_window -= size;
+            self.streams
+                .insert(id, call, stream_window - size as i32, size, 0);
+            return;
+        }
+        let body = out.split_off(start + FrameHead::LEN).into_boxed_slice();
+        out.truncate(start);
+        self.streams.insert(id, call, stream_window, size, size);
+        if let Some(stream) = self.streams.find(id) {
+            self.carried += send_body(&body, stream, &mut self.connection_window, out);
+            if stream.unsent > 0 {
+                self.held_back |= out.len() >= MOST_UNSENT;
+                self.blocked.push(id);
+                self.bodies.insert(id, body);
+            }
+        }
+    }
+
+    /// Sends what waited for a window, oldest stream first.
+    #[inline(never)]
+    pub(super) fn send_blocked(&mut self, out: &mut Vec<u8>) {
+        let request = self.calls.request();
+        if request.bodies == Bodies::Streamed {
+            return C::send_blocked_streams(self, out);
+        }
+        let body = &request.body;
+        let bodies = &mut self.bodies;
+        let streams = &mut self.streams;
+        let window = &mut self.connection_window;
+        let carried = &mut self.carried;
+        self.blocked.retain(|id| {
+            let waits = match streams.find(*id) {
+                Some(stream) if stream.unsent > 0 => {
+                    *carried += send_body(bodies.get(id).unwrap_or(body), stream, window, out);
+                    stream.unsent > 0
+                }
+                _ => false,
+            };
+            if !waits {
+                bodies.remove(id);
+            }
+            waits
+        });
+        if self.blocked.is_empty() {
+            self.blocked = Vec::new();
+        } else {
+            self.held_back |= out.len() >= MOST_UNSENT;
+        }
+    }
+}
+
+/// The HEADERS of a request that is not the connection's first.
+fn steady_head(request: &Request, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
+    let start = out.len();
+    let Some(fields) = &request.varying_fields else {
+        out.extend_from_slice(&request.steady);
+        for &place in &request.ids {
+            out[start + place as usize..][..4].copy_from_slice(&id.to_be_bytes());
+        }
+        return;
+    };
+    out.extend_from_slice(&[0; FrameHead::LEN]);
+    out.extend_from_slice(&request.steady_block);
+    fields.write(number, request.unix_ns(now), out);
+    let size = (out.len() - start - FrameHead::LEN) as u32;
+    if size > DEFAULT_MAX_FRAME {
+        let block = out.split_off(start + FrameHead::LEN);
+        out.truncate(start);
+        return write::header_block(out, id, &block, false);
+    }
+    put_head(
+        &mut out[start..],
+        size,
+        kind::HEADERS,
+        flags::END_HEADERS,
+        id,
+    );
+}
+
+/// Puts in a frame's head (RFC 9113, 4.1).
+fn put_head(frame: &mut [u8], size: u32, kind: u8, flags: u8, id: u32) {
+    let [_, a, b, c] = size.to_be_bytes();
+    let [d, e, f, g] = id.to_be_bytes();
+    frame[..FrameHead::LEN].copy_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
+}
+
+/// Sends as much of a request's body as the windows let, and as the outbox may hold; how
+/// many bytes that made.
+fn send_body<A>(
+    body: &[u8],
+    stream: &mut Stream<A>,
+    connection_window: &mut u32,
+    out: &mut Vec<u8>,
+) -> u64 {
+    let before = out.len();
+    while stream.unsent > 0 && out.len() < MOST_UNSENT {
+        let stream_window = stream.send_window.max(0) as u32;
+        let length = stream
+            .unsent
+            .min(DEFAULT_MAX_FRAME)
+            .min(stream_window)
+            .min(*connection_window);
+        if length == 0 {
+            break;
+        }
+        let rest = &body[body.len() - stream.unsent as usize..];
+        stream.unsent -= length;
+        stream.send_window -= length as i32;
+        *connection_window -= length;
+        write::data(out, stream.id, &rest[..length as usize], stream.unsent == 0);
+    }
+    (out.len() - before) as u64
+}
