@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use plimsoll_model::units::Size;
@@ -180,7 +180,16 @@ impl Service {
             Some(pool) => pool.acquire().await.ok(),
         };
         self.answering.wait().await;
-        let response = Service::respond(&self, request).await;
+        let is_head = request.method() == Method::HEAD;
+        let mut response = Service::respond(&self, request).await;
+        if is_head {
+            // The library takes bodies out over HTTP/1.1 alone.
+            let size = response.body().size_hint().exact();
+            if let Some(size) = size.filter(|size| *size > 0) {
+                response.headers_mut().insert(CONTENT_LENGTH, size.into());
+            }
+            *response.body_mut() = Answer::Made(0);
+        }
         let counter = match response.status().as_u16() {
             ..400 => &self.counters.answered,
             _ => &self.counters.refused,
