@@ -421,9 +421,31 @@ pub struct FetchCall {
     pub per_connection: Option<u32>,
 }
 
-/// One kind of request over HTTP/1.1.
+/// Which HTTP is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// RFC 9112.
+    #[default]
+    V1,
+    /// RFC 9113; in plaintext by prior knowledge.
+    V2,
+}
+
+impl HttpVersion {
+    pub const ALL: [HttpVersion; 2] = [HttpVersion::V1, HttpVersion::V2];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            HttpVersion::V1 => "1.1",
+            HttpVersion::V2 => "2",
+        }
+    }
+}
+
+/// One kind of request over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpCall {
+    pub version: HttpVersion,
     pub method: String,
     /// Path and query, with the leading slash. Where they vary: as typed.
     pub path: String,

@@ -60,6 +60,7 @@ fn header() -> RunHeader {
                 early_data: true,
             }],
         }),
+        http_version: Some("2".into()),
         load_loop: Some(Loop::Open),
         arrivals: Some("constant".to_owned()),
         clients: None,

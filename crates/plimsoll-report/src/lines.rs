@@ -226,6 +226,7 @@ pub(crate) fn imported(name: &str, tool_version: &str, started_at: Timestamp) ->
         call: None,
         security: None,
         tls: None,
+        http_version: None,
         load_loop: None,
         arrivals: None,
         clients: None,

@@ -272,6 +272,7 @@ fn header(
         call: None,
         security: Some(Security::Tls),
         tls: None,
+        http_version: None,
         load_loop: Some(Loop::Closed),
         arrivals: None,
         clients: Some(1),

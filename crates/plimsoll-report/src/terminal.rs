@@ -178,6 +178,11 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
     if !h.shards.is_empty() {
         parts.push(format!("from {} shards", count(h.shards.len() as u64)));
     }
+    parts.extend(
+        h.http_version
+            .as_ref()
+            .map(|version| format!("HTTP/{version}")),
+    );
     parts.extend(h.security.map(|s| {
         let name = match s {
             Security::Plaintext => "plaintext",

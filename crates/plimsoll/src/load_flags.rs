@@ -476,6 +476,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("call.http.stream_error", "--stream-error"),
     ("call.http.body_file", "--data"),
     ("call.http.max_body", "--max-body"),
+    ("call.http.version", "--http-version"),
     ("call.http.headers", "--header"),
     ("call.http.expect", "--expect"),
     ("call.http.method", "--method"),

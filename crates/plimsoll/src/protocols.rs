@@ -4,14 +4,14 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::{Finished, Observation, Place, Protocol, RunError, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{
-    Arrivals, BoltCall, BoltVersion, CallPlan, Reuse, SessionCall, Shard, Target,
+    Arrivals, BoltCall, BoltVersion, CallPlan, HttpVersion, Reuse, SessionCall, Shard, Target,
 };
 use plimsoll_plugin::Codec;
 use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use plimsoll_protocols::hold::HoldProtocol;
-use plimsoll_protocols::http::{Http1Protocol, HttpRequest};
+use plimsoll_protocols::http::{Http1Protocol, Http2Protocol, HttpRequest};
 use plimsoll_protocols::plugin::{PluginProtocol, PluginRequest};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 
@@ -60,12 +60,18 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
         }
         CallPlan::Http(call) => {
             let authority = plan.target.authority();
-            let protocol = Http1Protocol::new(&HttpRequest {
+            let request = HttpRequest {
                 call,
                 authority: &authority,
                 closes: plan.load.reuse == Reuse::Never,
-            });
-            Ok(driven(plan, trace, protocol))
+            };
+            Ok(match call.version {
+                HttpVersion::V1 => driven(plan, trace, Http1Protocol::new(&request)),
+                HttpVersion::V2 => {
+                    let protocol = Http2Protocol::new(&request, plan.tls.is_some());
+                    driven(plan, trace, protocol)
+                }
+            })
         }
         CallPlan::Plugin(call) => {
             let codec = Codec::load(&call.codec).map_err(Failure::error)?;

@@ -1,4 +1,4 @@
-//! `http` and `serve http` against each other and against nginx, HAProxy, Go, Node, Python and curl.
+//! `http` over HTTP/1.1 and HTTP/2, and `serve http`, against each other and against nginx, HAProxy, Go, Node, Python and curl.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -69,22 +69,27 @@ fn events(run: &Value) -> (u64, u64, u64) {
 fn both_ends_count_the_same_requests_in_plaintext_and_over_tls() {
     let place = Place::new();
     place.certificates();
-    for (server, client, scheme, host) in [
+    let links = [
         (&[][..], &[][..], "http", "127.0.0.1"),
         (&SERVER_TLS[..], &CLIENT_TLS[..], "https", "localhost"),
         (&SERVER_MTLS[..], &CLIENT_MTLS[..], "https", "localhost"),
-    ] {
-        let server = place.serve(&[&["http"], server].concat());
+    ];
+    for (link, version) in links.iter().flat_map(|link| [(link, "1.1"), (link, "2")]) {
+        let (server, client, scheme, host) = link;
+        let client = [client, &["--http-version", version][..]].concat();
+        let server = place.serve(&[&["http"], *server].concat());
         let url = format!("{scheme}://{host}:{}", server.port);
-        let run = http(&place, 0, &url, &[&FORTY, client].concat());
+        let run = http(&place, 0, &url, &[&FORTY[..], &client].concat());
         assert_eq!(run["protocol"], "http");
+        assert_eq!(run["http_version"], version);
         assert_eq!(run["call"], "GET /");
         assert_eq!(run["total"]["ok"], 40, "{run}");
         assert_eq!(run["total"]["bytes_received"], 40 * 1024);
         assert_eq!(run["count_check"]["matches"], true);
-        assert_eq!(run["connections"], 4);
+        // Clients share a connection that carries their calls at once.
+        assert_eq!(run["connections"], if version == "2" { 1 } else { 4 });
         let cold = ["--cold", "--calls", "5"];
-        let run = http(&place, 0, &url, &[&cold, client].concat());
+        let run = http(&place, 0, &url, &[&cold[..], &client].concat());
         assert_eq!(run["total"]["ok"], 5, "{run}");
         let (code, told) = server.stop();
         assert_eq!(code, 0);
@@ -278,6 +283,154 @@ fn streams_of_events_are_timed_and_judged_by_their_ends() {
 }
 
 #[test]
+fn http_2_judges_answers_as_http_1_does() {
+    let place = Place::new();
+    fs::write(
+        place.path("users.csv"),
+        "user,city\nann,\"A \"\"town\"\"\"\nbob,Ulm\n",
+    )
+    .unwrap();
+    let server = place.serve(&["http", "--pace", "1ms"]);
+    let two = ["--http-version", "2"];
+    let load = ["--clients", "5", "--calls", "20"];
+    for (path, flags, code, detail) in [
+        (
+            "/status/503",
+            &[][..],
+            "HTTP_503_RETRY_AFTER",
+            "GET /status/503: 503, retry-after: 1: 503 Service Unavailable",
+        ),
+        (
+            "/status/404",
+            &[],
+            "HTTP_404",
+            "GET /status/404: 404: 404 Not Found",
+        ),
+        (
+            "/",
+            &["--expect-header", "x-cache: hit"],
+            "HTTP_HEADER",
+            "GET /: 200, without x-cache",
+        ),
+        (
+            "/",
+            &["--expect-body", "ok"],
+            "HTTP_BODY",
+            "GET /: the body does not hold the text that is expected",
+        ),
+        (
+            "/",
+            &["--max-body", "1000B"],
+            "MESSAGE_TOO_LARGE",
+            "http: a body of more than 1000 bytes",
+        ),
+        (
+            "/sse/2",
+            &["--stream", "sse", "--stream-until", "event:done"],
+            "STREAM_SHORT",
+            "GET /sse/2: the stream ended without the event that ends it well",
+        ),
+        (
+            "/bytes/100",
+            &["--stream", "ndjson"],
+            "BAD_ANSWER",
+            "GET /bytes/100: a line",
+        ),
+    ] {
+        let all = [&two[..], &load, flags].concat();
+        let run = http(&place, 1, &url(&server, path), &all);
+        assert_eq!(failure(&run), (code, 20), "{path} {flags:?}");
+        let told = run["details"][0]["text"].as_str().unwrap_or_default();
+        assert!(told.starts_with(detail), "{told}");
+    }
+    let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/sse/4"),
+        &[&two[..], &load, &sse].concat(),
+    );
+    assert_eq!(events(&run), (100, 20, 80));
+    let head = ["-X", "HEAD"];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/"),
+        &[&two[..], &load, &head].concat(),
+    );
+    assert_eq!(run["total"]["bytes_received"], 0);
+    // More in flight than the windows take at once.
+    let big = format!("@{}", place.path("big").display());
+    fs::write(place.path("big"), vec![b'x'; 300_000]).unwrap();
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/echo"),
+        &[&two[..], &load, &["-d", &big]].concat(),
+    );
+    assert_eq!(run["total"]["bytes_received"], 20 * 300_000, "{run}");
+    let rows = [
+        "--rows",
+        "users.csv",
+        "-d",
+        r#"{"user": "{{row.user}}", "city": "{{row.city}}"}"#,
+        "-H",
+        "x-user: {{row.user}}",
+        "--expect-body",
+        r#", "city": ""#,
+    ];
+    let run = http(
+        &place,
+        0,
+        &url(&server, "/echo?n={{seq}}"),
+        &[&two[..], &load, &rows].concat(),
+    );
+    let sizes = [
+        r#"{"user": "ann", "city": "A \"town\""}"#,
+        r#"{"user": "bob", "city": "Ulm"}"#,
+    ];
+    let expected: usize = sizes.iter().map(|body| body.len() * 10).sum();
+    assert_eq!(run["total"]["bytes_received"], expected, "{run}");
+    let plan = place.read("run/plan.toml");
+    assert!(plan.contains("version = \"2\""), "{plan}");
+}
+
+#[test]
+fn a_deadline_resets_the_stream_and_leaves_the_connection() {
+    let place = Place::new();
+    let server = place.serve(&["http", "--delay", "300ms"]);
+    let flags = [
+        "--http-version",
+        "2",
+        "--deadline",
+        "50ms",
+        "--clients",
+        "4",
+        "--calls",
+        "8",
+    ];
+    let run = http(&place, 1, &url(&server, "/"), &flags);
+    assert_eq!(failure(&run), ("DEADLINE_EXCEEDED", 8), "{run}");
+    assert_eq!(run["count_check"]["matches"], true);
+    let (_, told) = server.stop();
+    assert!(!told.contains("broken"), "{told}");
+}
+
+#[test]
+fn a_server_of_http_1_alone_is_named() {
+    let place = Place::new();
+    let server = Server::start(&mut python(&place, "http_server.py"));
+    let flags = ["--http-version", "2", "--clients", "1", "--calls", "1"];
+    let said = place.run(&[&["http", &url(&server, "/bytes/1")], &flags[..]].concat());
+    let told = text(&said.stderr)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(!said.status.success(), "{told}");
+    assert!(told.contains("the server answered in HTTP/1"), "{told}");
+}
+
+#[test]
 fn a_server_that_takes_one_request_at_a_time_makes_the_others_wait() {
     let place = Place::new();
     let server = place.serve(&["http", "--pool", "1", "--delay", "50ms"]);
@@ -367,12 +520,19 @@ fn nginx_is_measured_with_keep_alive_and_its_refusals_are_counted() {
     place.certificates();
     fs::create_dir(place.path("site")).unwrap();
     fs::write(place.path("site/a"), vec![b'a'; 70_000]).unwrap();
-    let nginx = Nginx::start(&place, "");
-    let url = |path: &str| format!("https://localhost:{}{path}", nginx.port);
-    let run = http(&place, 0, &url("/a"), &[&FORTY[..], &CLIENT_TLS].concat());
-    assert_eq!(run["total"]["bytes_received"], 40 * 70_000, "{run}");
-    let run = http(&place, 1, &url("/b"), &[&FORTY[..], &CLIENT_TLS].concat());
-    assert_eq!(failure(&run), ("HTTP_404", 40));
+    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let nginx = Nginx::start(&place, &format!("listen 127.0.0.1:{port} ssl http2;"));
+    let half = ["--clients", "4", "--calls", "20"];
+    for (port, version) in [(nginx.port, "1.1"), (port, "2")] {
+        let url = |path: &str| format!("https://localhost:{port}{path}");
+        let flags = [&half, &CLIENT_TLS[..], &["--http-version", version]].concat();
+        let run = http(&place, 0, &url("/a"), &flags);
+        assert_eq!(run["total"]["bytes_received"], 20 * 70_000, "{run}");
+        let run = http(&place, 1, &url("/b"), &flags);
+        assert_eq!(failure(&run), ("HTTP_404", 20));
+    }
     let log = place.read("access.log");
     assert_eq!(
         log.lines()
@@ -395,7 +555,7 @@ fn haproxy_in_front_keeps_connections_and_says_when_nobody_is_behind_it() {
     drop(free);
     let config = format!(
         "defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
-         frontend f\n bind 127.0.0.1:{port}\n use_backend nobody if {{ path /nobody }}\n default_backend b\n\
+         frontend f\n bind 127.0.0.1:{port}\n bind unix@h2.sock proto h2\n use_backend nobody if {{ path /nobody }}\n default_backend b\n\
          backend b\n server s {}\nbackend nobody\n",
         server.address()
     );
@@ -428,18 +588,28 @@ fn haproxy_in_front_keeps_connections_and_says_when_nobody_is_behind_it() {
         &[&FORTY[..], &sse].concat(),
     );
     let nobody = http(&place, 1, &format!("{base}/nobody"), &FORTY);
+    let two = [&FORTY[..], &["--http-version", "2"]].concat();
+    let whole_2 = http(&place, 0, "unix:h2.sock:/bytes/3000", &two);
+    let streamed_2 = http(&place, 0, "unix:h2.sock:/sse/4", &[&two[..], &sse].concat());
+    let nobody_2 = http(&place, 1, "unix:h2.sock:/nobody", &two);
     let _ = child.kill();
     let _ = child.wait();
-    assert_eq!(whole["total"]["bytes_received"], 40 * 3_000);
-    assert_eq!(events(&streamed), (200, 40, 160));
-    assert_eq!(failure(&nobody), ("HTTP_503", 40));
+    for whole in [whole, whole_2] {
+        assert_eq!(whole["total"]["bytes_received"], 40 * 3_000);
+    }
+    for streamed in [streamed, streamed_2] {
+        assert_eq!(events(&streamed), (200, 40, 160));
+    }
+    for nobody in [nobody, nobody_2] {
+        assert_eq!(failure(&nobody), ("HTTP_503", 40));
+    }
 }
 
 #[test]
 fn gos_server_answers_in_chunks_with_trailers() {
     let place = Place::new();
     place.certificates();
-    for secured in [false, true] {
+    for (secured, version) in [(false, "1.1"), (false, "2"), (true, "1.1"), (true, "2")] {
         let mut command = Command::new(peer("bin/go-http"));
         command.args(["-pace", "1ms"]).current_dir(place.path(""));
         if secured {
@@ -447,6 +617,8 @@ fn gos_server_answers_in_chunks_with_trailers() {
         }
         let server = Server::start(&mut command);
         let tls: &[&str] = if secured { &CLIENT_TLS } else { &[] };
+        let tls = [tls, &["--http-version", version]].concat();
+        let tls: &[&str] = &tls;
         let url = |path: &str| match secured {
             true => format!("https://localhost:{}{path}", server.port),
             false => format!("http://127.0.0.1:{}{path}", server.port),
@@ -536,13 +708,11 @@ fn pythons_server_ends_bodies_with_their_connection_and_streams_with_errors() {
 #[test]
 fn nodes_server_is_measured() {
     let place = Place::new();
-    let script = "const s = require('http').createServer((q, r) => {\n\
+    let script = "const s = require(process.argv[2]).createServer((q, r) => {\n\
         let n = 0; q.on('data', d => n += d.length); q.on('end', () => {\n\
         r.setHeader('X-Got', n); r.write('{\"n\": ' + n); r.end(', \"ok\": true}'); }); });\n\
         s.listen(0, '127.0.0.1', () => console.log('listening on 127.0.0.1:' + s.address().port));\n";
     fs::write(place.path("server.js"), script).unwrap();
-    let mut node = tool("node");
-    let server = Server::start(node.arg(place.path("server.js")));
     let post = [
         "-d",
         "0123456789",
@@ -551,17 +721,17 @@ fn nodes_server_is_measured() {
         "--expect-body",
         "\"ok\": true",
     ];
-    let run = http(
-        &place,
-        0,
-        &url(&server, "/any"),
-        &[&FORTY[..], &post].concat(),
-    );
-    assert_eq!(run["total"]["ok"], 40, "{run}");
-    assert_eq!(
-        run["total"]["bytes_received"],
-        40 * "{\"n\": 10, \"ok\": true}".len()
-    );
+    for (module, version) in [("http", "1.1"), ("http2", "2")] {
+        let mut node = tool("node");
+        let server = Server::start(node.arg(place.path("server.js")).arg(module));
+        let flags = [&FORTY[..], &post, &["--http-version", version]].concat();
+        let run = http(&place, 0, &url(&server, "/any"), &flags);
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        assert_eq!(
+            run["total"]["bytes_received"],
+            40 * "{\"n\": 10, \"ok\": true}".len()
+        );
+    }
 }
 
 #[test]

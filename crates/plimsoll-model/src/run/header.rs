@@ -52,6 +52,9 @@ pub struct RunHeader {
     pub protocol: Option<String>,
     /// What is called (gRPC: `package.Service/Method`).
     pub call: Option<String>,
+    /// Of HTTP, for requests over it. Left out for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_version: Option<String>,
     pub security: Option<Security>,
     /// What the TLS handshakes agreed on.
     pub tls: Option<NegotiatedTls>,
@@ -368,6 +371,10 @@ impl RunHeader {
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
             call: Some(call.into_owned()),
+            http_version: match &plan.call {
+                CallPlan::Http(call) => Some(call.version.name().to_owned()),
+                _ => None,
+            },
             security: Some(security),
             tls: None,
             insecure: plan

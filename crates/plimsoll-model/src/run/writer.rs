@@ -494,6 +494,7 @@ mod tests {
             call: None,
             security: None,
             tls: None,
+            http_version: None,
             load_loop: None,
             arrivals: None,
             clients: None,

@@ -8,13 +8,15 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Limit, MetadataSpec};
-use crate::plan::HttpCall;
+use crate::plan::{HttpCall, HttpVersion};
 use crate::units::Size;
 
-/// One kind of request over HTTP/1.1.
+/// One kind of request over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSpec {
+    /// `"1.1"` (the default), or `"2"`.
+    pub version: Option<HttpVersion>,
     /// Default GET; with a body POST.
     pub method: Option<String>,
     /// Path and query, which may have fields. Default: the target URL's, or `/`.
@@ -46,6 +48,47 @@ pub struct HttpSpec {
     /// Header fields that an answer has to have, with these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub expect_headers: BTreeMap<String, String>,
+}
+
+impl FromStr for HttpVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HttpVersion, String> {
+        let named = HttpVersion::ALL.into_iter().find(|v| v.name() == text);
+        named.ok_or_else(|| format!("`{text}` is no version of HTTP: use 1.1 or 2"))
+    }
+}
+
+impl Serialize for HttpVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for HttpVersion {
+    /// Takes the numbers, too, that versions look like.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HttpVersion, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = HttpVersion;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a version of HTTP such as \"1.1\"")
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<HttpVersion, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<HttpVersion, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<HttpVersion, E> {
+                self.visit_str(&number.to_string())
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<HttpVersion, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
 }
 
 /// A status, or a class of them: `204`, `2xx`.
@@ -116,6 +159,7 @@ impl<'de> Deserialize<'de> for StatusSpec {
 
 /// Writes the defaults out.
 pub(super) fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
+    spec.version = Some(call.version);
     spec.method = Some(call.method.clone());
     // As it is typed: what reads it there looks for fields again.
     let path_varies = call.varying.as_ref().is_some_and(|all| all.path.is_some());
@@ -149,6 +193,23 @@ pub(super) fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_are_text_or_numbers() {
+        let read = |value: &str| toml::from_str::<HttpSpec>(&format!("version = {value}"));
+        for (value, version) in [
+            ("\"1.1\"", HttpVersion::V1),
+            ("1.1", HttpVersion::V1),
+            ("\"2\"", HttpVersion::V2),
+            ("2", HttpVersion::V2),
+        ] {
+            assert_eq!(read(value).unwrap().version, Some(version), "{value}");
+        }
+        for value in ["\"3\"", "1", "\"h2\"", "true"] {
+            let error = read(value).expect_err(value).to_string();
+            assert!(error.contains("version"), "{error}");
+        }
+    }
 
     #[test]
     fn statuses_are_numbers_or_classes() {

@@ -104,7 +104,9 @@ impl Prepared {
             check_metadata(name, value)?;
             fields.push((name, value));
         }
-        let varying_fields = call.varying_metadata.as_ref().map(VaryingFields::new);
+        let varying_fields = call.varying_metadata.as_ref();
+        let varying_fields =
+            varying_fields.and_then(|all| VaryingFields::new(&all.variation, None, &all.fields));
         for name in varying_fields.iter().flat_map(VaryingFields::names) {
             check_metadata(name, "")?;
         }
@@ -251,9 +253,9 @@ mod tests {
         assert_eq!(prepared.ids.len(), 4);
         assert_eq!(prepared.body.len(), 40_005);
         assert!(
-            prepared.steady_block.len() < 16,
+            prepared.steady_block.bytes().len() < 16,
             "{}",
-            prepared.steady_block.len()
+            prepared.steady_block.bytes().len()
         );
         assert!(prepared.table_needed < 500);
     }

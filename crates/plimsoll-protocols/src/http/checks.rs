@@ -74,7 +74,6 @@ impl Checks {
         status: u16,
         reason: &str,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-        body: &[u8],
     ) -> String {
         let value = |name: &str| field(fields.clone(), name.as_bytes()).map(printable);
         let mut text = format!("{}: {status}", self.what);
@@ -95,6 +94,11 @@ impl Checks {
                 text = format!("{text}, {name}: {value}");
             }
         }
+        text
+    }
+
+    /// The text of a failure with the beginning of the answer's body.
+    pub(super) fn with_excerpt(text: String, outcome: Outcome, body: &[u8]) -> String {
         match body.trim_ascii() {
             [] => text,
             _ if outcome == Outcome::CompressionUnsupported => text,

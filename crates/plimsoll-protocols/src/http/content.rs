@@ -65,6 +65,11 @@ impl Content {
         self.excerpt.extend_from_slice(&data[..room]);
     }
 
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.events.heap_bytes() + self.excerpt.capacity()
+    }
+
     pub(super) fn excerpt(&self) -> &[u8] {
         &self.excerpt
     }

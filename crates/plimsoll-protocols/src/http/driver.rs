@@ -31,7 +31,7 @@ const MAX_UNSEEN: usize = 1024;
 const DETAILS_EACH: u8 = 3;
 
 /// How long the rest of a body may take whose call is over. After that a new connection is quicker.
-const REST: Duration = Duration::from_secs(1);
+pub(super) const REST: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Shared {
@@ -303,13 +303,8 @@ impl Http1Driver {
             Ok(Some(head)) => {
                 let fields: Vec<(&str, &[u8])> = head.fields.iter().collect();
                 let fields = fields.iter().map(|(name, value)| (name.as_bytes(), *value));
-                checks.text_of_head(
-                    outcome,
-                    head.status,
-                    head.reason,
-                    fields,
-                    self.content.excerpt(),
-                )
+                let text = checks.text_of_head(outcome, head.status, head.reason, fields);
+                Checks::with_excerpt(text, outcome, self.content.excerpt())
             }
             _ => checks.text_of_body(outcome.explanation()),
         }

@@ -114,6 +114,11 @@ impl EventReader {
         Ok(())
     }
 
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.line.capacity() + self.data.capacity() + self.name.capacity()
+    }
+
     fn keep(&mut self, bytes: &[u8]) -> Result<(), EventsError> {
         if self.line.len() + bytes.len() > MAX_EVENT {
             return Err(EventsError::TooLarge);

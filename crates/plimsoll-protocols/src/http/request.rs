@@ -17,6 +17,43 @@ pub struct HttpRequest<'a> {
     pub closes: bool,
 }
 
+impl HttpRequest<'_> {
+    /// `Host`, or `:authority`.
+    pub(super) fn host(&self) -> &str {
+        self.call.host.as_deref().unwrap_or(self.authority)
+    }
+}
+
+/// Appends the fields of a request that are the same for every call and whatever carries it.
+/// `length`: of its body.
+pub(super) fn constant_fields<'a>(
+    call: &'a HttpCall,
+    length: &'a str,
+    fields: &mut Vec<(&'a str, &'a str)>,
+) {
+    let own = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
+    let given = |name: &str| {
+        let varying = call.varying.iter().flat_map(|varying| &varying.headers);
+        let mut names = call.headers.iter().map(|(name, _)| name);
+        names.any(|other| other == name) || varying.clone().any(|field| field.name == name)
+    };
+    for (name, value) in [("user-agent", own), ("accept", "*/*")] {
+        if !given(name) {
+            fields.push((name, value));
+        }
+    }
+    fields.extend(call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())));
+    let body_varies = call
+        .varying
+        .as_ref()
+        .is_some_and(|varying| varying.body.is_some());
+    // Methods that have a meaning for bodies say so where there is none (RFC 9110, 8.6).
+    let expects_body = matches!(&*call.method, "POST" | "PUT" | "PATCH");
+    if !body_varies && (expects_body || !call.body.is_empty()) {
+        fields.push(("content-length", length));
+    }
+}
+
 /// A request over HTTP/1.1, encoded as far as it is the same for all.
 #[derive(Debug)]
 pub(super) struct Prepared {
@@ -33,31 +70,13 @@ pub(super) struct Prepared {
 impl Prepared {
     pub(super) fn new(request: &HttpRequest<'_>) -> Prepared {
         let call = request.call;
-        let host = call.host.as_deref().unwrap_or(request.authority);
-        let mut fields = vec![("host", host)];
-        let own = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
-        let given = |name: &str| {
-            let varying = call.varying.iter().flat_map(|varying| &varying.headers);
-            let mut names = call.headers.iter().map(|(name, _)| name);
-            names.any(|other| other == name) || varying.clone().any(|field| field.name == name)
-        };
-        for (name, value) in [("user-agent", own), ("accept", "*/*")] {
-            if !given(name) {
-                fields.push((name, value));
-            }
-        }
-        fields.extend(call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())));
+        let length = call.body.len().to_string();
+        let mut fields = vec![("host", request.host())];
+        constant_fields(call, &length, &mut fields);
         if request.closes {
             fields.push(("connection", "close"));
         }
         let varies = |of: fn(&VaryingHttp) -> bool| call.varying.as_ref().is_some_and(of);
-        let body_varies = varies(|varying| varying.body.is_some());
-        let length = call.body.len().to_string();
-        // Methods that have a meaning for bodies say so where there is none (RFC 9110, 8.6).
-        let expects_body = matches!(&*call.method, "POST" | "PUT" | "PATCH");
-        if !body_varies && (expects_body || !call.body.is_empty()) {
-            fields.push(("content-length", &length));
-        }
         let mut bytes = Vec::new();
         put_request(&mut bytes, &call.method, &call.path, &fields);
         let path = call.method.len() + 1;
@@ -133,7 +152,7 @@ impl Prepared {
 }
 
 /// Appends the body as `moment` has it. Columns within a JSON string are escaped.
-fn write_body(body: &VaryingBody, moment: &Moment<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_body(body: &VaryingBody, moment: &Moment<'_>, out: &mut Vec<u8>) {
     for (part, quoted) in body.template.parts().iter().zip(&body.quoted) {
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -161,7 +180,7 @@ fn escape(out: &mut Vec<u8>, start: usize) {
     out.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
 }
 
-fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
+pub(super) fn decimal(mut number: usize, digits: &mut [u8; 20]) -> &[u8] {
     let mut at = digits.len();
     loop {
         at -= 1;

@@ -1,34 +1,58 @@
-//! Metadata that differ from call to call: appended to a request's header block as literals
-//! that change no table (RFC 7541, 6.2.2), so that the block before them stays the same bytes.
+//! Fields that differ from call to call: put into a request's header block as literals
+//! that change no table (RFC 7541, 6.2.2), so that the rest of the block stays the same bytes.
 
-use plimsoll_model::template::{MetadataField, Variation, VaryingMetadata};
+use plimsoll_model::template::{MetadataField, Template, Variation};
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
+
+use super::request::Block;
 
 /// The fields of every call, made ready.
 #[derive(Debug)]
 pub(crate) struct VaryingFields {
     variation: Variation,
+    /// `:path`, with the representation of its name.
+    path: Option<(Box<[u8]>, Template)>,
     /// With the representation of its name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,
 }
 
 impl VaryingFields {
-    pub(crate) fn new(metadata: &VaryingMetadata) -> VaryingFields {
-        let ready = |field: &MetadataField| {
-            let mut name = Vec::new();
-            begin_literal(&field.name, &mut name);
-            (name.into(), field.clone())
+    /// `None`: there are none.
+    pub(crate) fn new(
+        variation: &Variation,
+        path: Option<&Template>,
+        fields: &[MetadataField],
+    ) -> Option<VaryingFields> {
+        let named = |name: &str| {
+            let mut begun = Vec::new();
+            begin_literal(name, &mut begun);
+            begun.into_boxed_slice()
         };
-        VaryingFields {
-            variation: metadata.variation.clone(),
-            fields: metadata.fields.iter().map(ready).collect(),
-        }
+        let fields: Box<_> = fields
+            .iter()
+            .map(|field| (named(&field.name), field.clone()))
+            .collect();
+        (path.is_some() || !fields.is_empty()).then(|| VaryingFields {
+            variation: variation.clone(),
+            path: path.map(|path| (named(":path"), path.clone())),
+            fields,
+        })
     }
 
-    /// Appends the fields of call `number`. `unix_ns`: nanoseconds since 1970.
+    /// Appends `constant` with the fields of call `number`. `unix_ns`: nanoseconds since 1970.
     #[inline]
-    pub(crate) fn write(&self, number: u64, unix_ns: u64, block: &mut Vec<u8>) {
+    pub(crate) fn write(&self, constant: &Block, number: u64, unix_ns: u64, block: &mut Vec<u8>) {
         let moment = self.variation.moment(number, 0, unix_ns);
+        let (pseudo, rest) = constant.parts();
+        block.extend_from_slice(pseudo);
+        // Pseudo-fields come before all others (RFC 9113, 8.3).
+        if let Some((name, path)) = &self.path {
+            block.extend_from_slice(name);
+            let start = block.len();
+            path.write(&moment, block);
+            prefix_with_length(block, start);
+        }
+        block.extend_from_slice(rest);
         for (name, field) in &self.fields {
             block.extend_from_slice(name);
             let start = block.len();
@@ -39,10 +63,11 @@ impl VaryingFields {
 
     /// What they take of a header list (RFC 9113, 6.5.2), at most. Bytes.
     pub(crate) fn most(&self) -> usize {
-        let sizes = self.fields.iter().map(|(_, field)| field);
-        sizes
-            .map(|field| field.name.len() + field.most() + ENTRY_OVERHEAD)
-            .sum()
+        let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD;
+        let fields = self.fields.iter();
+        let sizes = fields.map(|(_, field)| size(&field.name, field.most()));
+        let path = self.path.as_ref();
+        sizes.sum::<usize>() + path.map_or(0, |(_, path)| size(":path", path.bounds().1))
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -52,24 +77,25 @@ impl VaryingFields {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::template::{Order, Template};
+    use plimsoll_model::template::Order;
 
     use super::*;
-    use plimsoll_wire::hpack::Decoder;
+    use plimsoll_wire::hpack::{Decoder, Encoder};
 
     fn fields(typed: &[(&str, &str)]) -> VaryingFields {
         let mut slots = 0;
-        VaryingFields::new(&VaryingMetadata {
-            variation: Variation::new(1, 1, 0, Order::RoundRobin),
-            fields: typed
-                .iter()
-                .map(|(name, typed)| MetadataField {
-                    name: (*name).to_owned(),
-                    typed: (*typed).to_owned(),
-                    template: Template::parse(typed, &mut slots, None).unwrap(),
-                })
-                .collect(),
-        })
+        let mut parse = |typed| Template::parse(typed, &mut slots, None).unwrap();
+        let path = parse("/{{seq}}/x");
+        let fields: Vec<_> = typed
+            .iter()
+            .map(|(name, typed)| MetadataField {
+                name: (*name).to_owned(),
+                typed: (*typed).to_owned(),
+                template: parse(typed),
+            })
+            .collect();
+        let variation = Variation::new(1, 1, 0, Order::RoundRobin);
+        VaryingFields::new(&variation, Some(&path), &fields).unwrap()
     }
 
     #[test]
@@ -78,7 +104,10 @@ mod tests {
             let text = "x".repeat(length);
             let fields = fields(&[("x-a", &format!("{text}{{{{seq}}}}")), ("b", "{{client}}")]);
             let mut block = Vec::new();
-            fields.write(7, 0, &mut block);
+            let constant = Block::of(&[(":method", "GET"), ("te", "trailers")], |fields| {
+                Encoder::encode_plain(fields.iter().copied())
+            });
+            fields.write(&constant, 7, 0, &mut block);
             let mut decoded = Vec::new();
             let mut decoder = Decoder::new(4_096, 1 << 20);
             decoder
@@ -86,7 +115,11 @@ mod tests {
                     decoded.push((field.name.to_vec(), field.value.to_vec()));
                 })
                 .unwrap();
+            let field = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
             let expected = [
+                field(b":method", b"GET"),
+                field(b":path", b"/7/x"),
+                field(b"te", b"trailers"),
                 (b"x-a".to_vec(), format!("{text}7").into_bytes()),
                 (b"b".to_vec(), b"0".to_vec()),
             ];
@@ -99,7 +132,7 @@ mod tests {
     fn an_identifier_of_a_binary_name_is_base64_without_padding() {
         let fields = fields(&[("id-bin", "{{uuid}}")]);
         let mut block = Vec::new();
-        fields.write(0, 0, &mut block);
+        fields.write(&Block::of(&[], |_| Vec::new()), 0, 0, &mut block);
         let value = &block[block.len() - 22..];
         assert!(
             value

@@ -38,11 +38,9 @@ pub(crate) use self::fields::VaryingFields;
 pub(crate) use self::memo::Memo;
 use self::receiving::DetailsTold;
 pub(crate) use self::receiving::lost_compression;
-pub(crate) use self::request::Request;
-pub(crate) use self::request::{Bodies, stream_id_places};
+pub(crate) use self::request::{Bodies, Request, stream_id_places};
 pub(crate) use self::rules::{AnswerRules, content_length, number};
-pub(crate) use self::streams::Stream;
-pub(crate) use self::streams::{NO_SLOT, State, Streams};
+pub(crate) use self::streams::{NO_CALL, NO_SLOT, State, Stream, Streams};
 pub(crate) use self::text::{lines, printable};
 pub use self::trace::FrameTracer;
 
@@ -73,6 +71,15 @@ pub trait Calls: Debug + Sized {
     fn block_after(&self, _waited: Duration) -> Option<Vec<u8>> {
         None
     }
+
+    /// Bodies of their own come with header fields of their own.
+    const OWN_FIELDS: bool = false;
+
+    /// Call `number` begins, which has a request of its own.
+    fn prepare(&mut self, _number: u64, _now: Time) {}
+
+    /// Appends the fields that come with a body of its own.
+    fn write_own_fields(&self, _block: &mut Vec<u8>) {}
 
     /// Appends the body of call `number`; asked for where bodies vary.
     fn write_body(&self, number: u64, now: Time, out: &mut Vec<u8>);
@@ -420,7 +427,8 @@ impl<C: Calls> Driver for Connection<C> {
         if !self.partial.is_empty() || self.block.is_some() {
             return Err(closed("in the middle of a frame"));
         }
-        match self.streams.open() {
+        let streams = self.streams.iter_open();
+        match streams.filter(|stream| stream.call != NO_CALL).count() {
             0 if stage == Stage::Draining && self.next_id == 1 => Err(ProtocolError {
                 outcome: Outcome::Goaway,
                 detail: "the server went away before the connection's first call".to_owned(),

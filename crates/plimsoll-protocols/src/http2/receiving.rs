@@ -7,7 +7,7 @@ use plimsoll_wire::http2::{
     self, DEFAULT_MAX_FRAME, ErrorCode, Frame, FrameHead, Violation, flags, kind,
 };
 
-use super::streams::State;
+use super::streams::{NO_CALL, State};
 use super::{Calls, Connection, KEPT_PARTIAL, Stage};
 
 /// Texts of failures told for one outcome on one connection.
@@ -131,11 +131,11 @@ impl<C: Calls> Connection<C> {
         let Some(stream) = self.streams.find(id) else {
             return 0;
         };
-        let unsent = stream.unsent;
+        let (unsent, is_over) = (stream.unsent, stream.call == NO_CALL);
         self.calls.done(stream, outcome, events);
         self.calls.forget(stream);
         self.streams.close(id, state);
-        if let Some(text) = detail {
+        if let Some(text) = detail.filter(|_| !is_over) {
             self.tell(outcome, text, events);
         }
         unsent
@@ -144,12 +144,17 @@ impl<C: Calls> Connection<C> {
     /// Tells a failure's text, the first few times.
     #[cold]
     pub(crate) fn tell(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        let (word, shift) = (outcome.index() / 32, outcome.index() % 32 * 2);
-        let told = &mut self.details_told[word];
-        if *told >> shift & 3 < DETAILS_EACH {
-            *told += 1 << shift;
+        if self.tells(outcome) {
+            let (word, shift) = place_of(outcome);
+            self.details_told[word] += 1 << shift;
             events.push(Event::Detail { outcome, text });
         }
+    }
+
+    /// [`Connection::tell`] would.
+    pub(crate) fn tells(&self, outcome: Outcome) -> bool {
+        let (word, shift) = place_of(outcome);
+        self.details_told[word] >> shift & 3 < DETAILS_EACH
     }
 
     /// DATA or HEADERS on a stream that carries no call in flight (RFC 9113, 5.1).
@@ -184,6 +189,11 @@ impl<C: Calls> Connection<C> {
             )),
         }
     }
+}
+
+/// Which two bits are an outcome's.
+fn place_of(outcome: Outcome) -> (usize, usize) {
+    (outcome.index() / 32, outcome.index() % 32 * 2)
 }
 
 /// RFC 9113, 4.3.

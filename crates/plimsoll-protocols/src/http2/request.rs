@@ -19,6 +19,48 @@ pub(crate) enum Bodies {
     Streamed,
 }
 
+/// A header block that is the same for every call.
+#[derive(Debug)]
+pub(crate) struct Block {
+    bytes: Box<[u8]>,
+    /// Where pseudo-fields end.
+    pseudo: usize,
+}
+
+impl Block {
+    /// `fields`: pseudo-fields first.
+    pub(crate) fn of<'a>(
+        fields: &[(&'a str, &'a str)],
+        mut encode: impl FnMut(&[(&'a str, &'a str)]) -> Vec<u8>,
+    ) -> Block {
+        let count = fields.partition_point(|(name, _)| name.starts_with(':'));
+        let mut bytes = encode(&fields[..count]);
+        let pseudo = bytes.len();
+        bytes.append(&mut encode(&fields[count..]));
+        Block {
+            bytes: bytes.into(),
+            pseudo,
+        }
+    }
+
+    /// Of a whole block.
+    pub(crate) fn whole(bytes: Vec<u8>) -> Block {
+        Block {
+            pseudo: bytes.len(),
+            bytes: bytes.into(),
+        }
+    }
+
+    /// Pseudo-fields, and the others.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        self.bytes.split_at(self.pseudo)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Requests, encoded as far as they are the same.
 #[derive(Debug)]
 pub struct Request {
@@ -27,15 +69,17 @@ pub struct Request {
     pub(crate) steady: Box<[u8]>,
     /// Where in `steady` the stream ids go.
     pub(crate) ids: Box<[u32]>,
-    pub(crate) first_block: Box<[u8]>,
-    pub(crate) steady_block: Box<[u8]>,
-    pub(crate) plain_block: Box<[u8]>,
+    pub(crate) first_block: Block,
+    pub(crate) steady_block: Block,
+    pub(crate) plain_block: Block,
     /// Bytes that the first block's insertions take in the peer's table.
     pub(crate) table_needed: usize,
     pub(crate) body: Box<[u8]>,
     /// Fields of each call's own; `None`: they are all the same.
     pub(crate) varying_fields: Option<VaryingFields>,
     pub(crate) bodies: Bodies,
+    /// Requests end with their HEADERS.
+    pub(crate) is_bodiless: bool,
     /// What the windows must hold for `steady` to go out; `u32::MAX` where it is not all of a
     /// request.
     pub(crate) window_needed: u32,
@@ -51,13 +95,14 @@ impl Request {
         bodies: Bodies,
     ) -> Request {
         let mut encoder = Encoder::default();
-        let first_block = encoder.encode(fields.iter().copied());
+        let first_block = Block::of(fields, |part| encoder.encode(part.iter().copied()));
         let table_needed = encoder.table_used();
-        let steady_block = encoder.encode(fields.iter().copied());
-        let plain_block = Encoder::encode_plain(fields.iter().copied());
+        let steady_block = Block::of(fields, |part| encoder.encode(part.iter().copied()));
+        let plain_block = Block::of(fields, |part| Encoder::encode_plain(part.iter().copied()));
+        let is_bodiless = bodies == Bodies::Same && body.is_empty();
 
-        let mut steady = Vec::with_capacity(steady_block.len() + body.len() + 32);
-        write::header_block(&mut steady, 0, &steady_block, false);
+        let mut steady = Vec::with_capacity(steady_block.bytes().len() + body.len() + 32);
+        write::header_block(&mut steady, 0, steady_block.bytes(), is_bodiless);
         if bodies == Bodies::Same {
             let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
             while let Some(chunk) = chunks.next() {
@@ -71,13 +116,14 @@ impl Request {
             },
             ids: stream_id_places(&steady),
             steady: steady.into(),
-            first_block: first_block.into(),
-            steady_block: steady_block.into(),
-            plain_block: plain_block.into(),
+            first_block,
+            steady_block,
+            plain_block,
             table_needed,
             body: body.into(),
             varying_fields,
             bodies,
+            is_bodiless,
             unix_zero: AtomicU64::new(0),
         }
     }

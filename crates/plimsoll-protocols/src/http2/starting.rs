@@ -8,7 +8,7 @@ use plimsoll_model::Time;
 use plimsoll_wire::hpack::BlockChoice;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind, write};
 
-use super::request::{Bodies, Request};
+use super::request::{Block, Bodies};
 use super::streams::Stream;
 use super::{Calls, Connection};
 
@@ -45,31 +45,37 @@ impl<C: Calls> Connection<C> {
     fn write_head(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let request = self.calls.request();
         let mut block = Vec::new();
-        if !self.waited.is_zero()
-            && let Some(mut with_time_left) = self.calls.block_after(self.waited)
-        {
-            self.peer_table.beside(request.table_needed, &mut block);
-            block.append(&mut with_time_left);
-        } else {
-            let choice = self.peer_table.next(request.table_needed, &mut block);
-            block.extend_from_slice(match choice {
+        let with_time_left = match self.waited.is_zero() {
+            true => None,
+            false => self.calls.block_after(self.waited).map(Block::whole),
+        };
+        let constant = match &with_time_left {
+            Some(constant) => {
+                self.peer_table.beside(request.table_needed, &mut block);
+                constant
+            }
+            None => match self.peer_table.next(request.table_needed, &mut block) {
                 BlockChoice::First => &request.first_block,
                 BlockChoice::Steady => &request.steady_block,
                 BlockChoice::Plain => &request.plain_block,
-            });
-        }
-        if let Some(fields) = &request.varying_fields {
-            fields.write(number, request.unix_ns(now), &mut block);
-        }
-        write::header_block(out, id, &block, false);
+            },
+        };
+        write_block(&self.calls, constant, number, now, &mut block);
+        write::header_block(out, id, &block, request.is_bodiless);
     }
 
     #[inline(never)]
     fn start_varying(&mut self, id: u32, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        self.calls.prepare(number, now);
         if self.peer_table.is_steady() && self.waited.is_zero() {
-            steady_head(self.calls.request(), id, number, now, out);
+            steady_head(&self.calls, id, number, now, out);
         } else {
             self.write_head(id, number, now, out);
+        }
+        // At most MAX_WINDOW.
+        let stream_window = self.peer_initial_window as i32;
+        if self.calls.request().is_bodiless {
+            return self.streams.insert(id, call, stream_window, 0, 0);
         }
         let start = out.len();
         out.extend_from_slice(&[0; FrameHead::LEN]);
@@ -78,8 +84,6 @@ impl<C: Calls> Connection<C> {
             _ => self.calls.write_body(number, now, out),
         }
         let size = (out.len() - start - FrameHead::LEN) as u32;
-        // At most MAX_WINDOW.
-        let stream_window = self.peer_initial_window as i32;
         let window = self.connection_window.min(self.peer_initial_window);
         if size <= window.min(DEFAULT_MAX_FRAME) {
             put_head(&mut out[start..], size, kind::DATA, flags::END_STREAM, id);
@@ -134,32 +138,43 @@ impl<C: Calls> Connection<C> {
     }
 }
 
+/// Appends a header block: `constant`, and what call `number` has of its own.
+#[inline]
+fn write_block<C: Calls>(calls: &C, constant: &Block, number: u64, now: Time, block: &mut Vec<u8>) {
+    let request = calls.request();
+    match &request.varying_fields {
+        None => block.extend_from_slice(constant.bytes()),
+        Some(fields) => fields.write(constant, number, request.unix_ns(now), block),
+    }
+    if C::OWN_FIELDS && request.bodies == Bodies::Own {
+        calls.write_own_fields(block);
+    }
+}
+
 /// The HEADERS of a request that is not the connection's first.
-fn steady_head(request: &Request, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
+fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
     let start = out.len();
-    let Some(fields) = &request.varying_fields else {
+    let request = calls.request();
+    if request.varying_fields.is_none() && !C::OWN_FIELDS {
         out.extend_from_slice(&request.steady);
         for &place in &request.ids {
             out[start + place as usize..][..4].copy_from_slice(&id.to_be_bytes());
         }
         return;
-    };
+    }
     out.extend_from_slice(&[0; FrameHead::LEN]);
-    out.extend_from_slice(&request.steady_block);
-    fields.write(number, request.unix_ns(now), out);
+    write_block(calls, &request.steady_block, number, now, out);
     let size = (out.len() - start - FrameHead::LEN) as u32;
     if size > DEFAULT_MAX_FRAME {
         let block = out.split_off(start + FrameHead::LEN);
         out.truncate(start);
-        return write::header_block(out, id, &block, false);
+        return write::header_block(out, id, &block, request.is_bodiless);
     }
-    put_head(
-        &mut out[start..],
-        size,
-        kind::HEADERS,
-        flags::END_HEADERS,
-        id,
-    );
+    let flags = match request.is_bodiless {
+        true => flags::END_HEADERS | flags::END_STREAM,
+        false => flags::END_HEADERS,
+    };
+    put_head(&mut out[start..], size, kind::HEADERS, flags, id);
 }
 
 /// Puts in a frame's head (RFC 9113, 4.1).

@@ -9,6 +9,9 @@ use plimsoll_engine::driver::CallId;
 
 use super::Answer;
 
+/// [`Stream::call`] of a stream whose call was over before it.
+pub(crate) const NO_CALL: CallId = CallId(u32::MAX);
+
 /// [`Stream::slot`] of a stream that has none.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
@@ -18,7 +21,7 @@ const MAX_CANCELLED_ASIDE: usize = 64;
 /// What may still happen on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its call is in flight.
+    /// Its call is in flight, or was over before the stream ([`NO_CALL`]).
     Open,
     /// Reset at its deadline; its answer, if it comes, is late.
     Cancelled,

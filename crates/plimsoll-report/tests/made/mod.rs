@@ -26,6 +26,7 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
         call: Some("a.B/C".to_owned()),
         security: None,
         tls: None,
+        http_version: None,
         load_loop: None,
         arrivals: None,
         clients: None,

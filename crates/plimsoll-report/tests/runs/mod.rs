@@ -81,6 +81,7 @@ impl Fixture {
                         ..Handshakes::default()
                     }],
                 }),
+                http_version: None,
                 load_loop: Some(Loop::Open),
                 arrivals: Some("constant".to_owned()),
                 clients: None,

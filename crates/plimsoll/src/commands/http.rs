@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use plimsoll_model::plan::HttpVersion;
 use plimsoll_model::spec::{CallSpec, HttpSpec, MetadataSpec, StatusSpec};
 use plimsoll_model::units::Size;
 
@@ -30,6 +31,15 @@ pub(crate) struct Arguments {
     /// http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS 1.3), or unix:/SOCKET:/PATH.
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
+
+    /// The version of HTTP: 1.1, or 2, in plaintext by prior knowledge [default: 1.1].
+    #[arg(
+        long,
+        env = "PLIMSOLL_HTTP_VERSION",
+        value_name = "VERSION",
+        help_heading = "Call"
+    )]
+    http_version: Option<HttpVersion>,
 
     /// The method [default: GET, with a body POST].
     #[arg(short = 'X', long, env = "PLIMSOLL_METHOD", help_heading = "Call")]
@@ -152,10 +162,11 @@ pub(crate) fn execute(
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.lay_over(&mut spec);
-    // A connection carries one call at a time: clients that share one would only queue.
+    // A connection of HTTP/1.1 carries one call at a time: clients that share one would only queue.
     let load = &mut spec.load;
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
-    if kept && load.connections.is_none() {
+    let queues = arguments.http_version.unwrap_or_default() == HttpVersion::V1;
+    if kept && queues && load.connections.is_none() {
         load.connections = load.clients;
     }
     quick::run(&spec, &arguments.output, environment, session)
@@ -179,6 +190,7 @@ impl Arguments {
             expect_headers.insert(name.to_owned(), value.to_owned());
         }
         Ok(HttpSpec {
+            version: self.http_version,
             method: self.method.clone(),
             host: self.host.clone(),
             body,

@@ -114,6 +114,7 @@ impl Problems {
         let varies =
             constant_path.is_none() || payload.varying.is_some() || !metadata.varying.is_empty();
         Some(CallPlan::Http(HttpCall {
+            version: call.version.unwrap_or_default(),
             method,
             path: constant_path.clone().or(path)?,
             host: call.host.clone(),

@@ -1,0 +1,683 @@
+//! The client's side of one HTTP/2 connection (RFC 9113): as many calls at once as the server
+//! allows, each on a stream of its own.
+//!
+//! What a connection is is in [`crate::http2`], what an answer has to be in `checks` and `content`,
+//! as for HTTP/1.1; here is what a stream's frames mean for its call. Invariant: a call ends with
+//! its answer, or with the event that ends its stream; a stream whose call is over is open, and
+//! counts, until the server has ended it, or is reset after [`REST`].
+//!
+//! In the steady state an answer's head is recognised by its bytes, and nothing is allocated.
+//!
+//! Long because every frame that an answer may come in is here, beside the glue of [`Calls`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, ProtocolError, Tracer};
+use plimsoll_model::plan::{HttpCall, VaryingBody, VaryingHttp};
+use plimsoll_model::{Outcome, Time};
+use plimsoll_wire::hpack::{
+    DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
+};
+use plimsoll_wire::http1::Http1Error;
+use plimsoll_wire::http2::{ErrorCode, MAX_HEADER_LIST, Violation, write};
+
+use super::checks::Checks;
+use super::content::Content;
+use super::driver::{REST, broken};
+use super::request::{HttpRequest, constant_fields, decimal, write_body};
+use crate::http2::{
+    self, AnswerRules, Bodies, Calls, Connection, FrameTracer, Memo, NO_CALL, NO_SLOT, Request,
+    State, VaryingFields, WINDOW_STEP, content_length, lost_compression,
+};
+
+/// The longest header block that is remembered. Bytes.
+const MEMO_BLOCK_LEN: usize = 255;
+
+#[derive(Debug)]
+struct Shared {
+    request: Request,
+    checks: Checks,
+    varying: Option<VaryingHttp>,
+}
+
+impl Shared {
+    fn varying_body(&self) -> Option<(&VaryingHttp, &VaryingBody)> {
+        let varying = self.varying.as_ref()?;
+        Some((varying, varying.body.as_ref()?))
+    }
+}
+
+/// HTTP/2, with its request prepared.
+#[derive(Clone, Debug)]
+pub struct Http2Protocol(Arc<Shared>);
+
+impl Http2Protocol {
+    /// `secure`: the connection is TLS, and `:scheme` is `https`.
+    pub fn new(request: &HttpRequest<'_>, secure: bool) -> Http2Protocol {
+        let call = request.call;
+        let body_varies = call.varying.as_ref().is_some_and(|all| all.body.is_some());
+        Http2Protocol(Arc::new(Shared {
+            request: prepare(request, secure, body_varies),
+            checks: Checks::new(call),
+            varying: call.varying.clone(),
+        }))
+    }
+}
+
+fn prepare(request: &HttpRequest<'_>, secure: bool, body_varies: bool) -> Request {
+    let HttpCall {
+        method,
+        path,
+        body,
+        varying,
+        ..
+    } = request.call;
+    let length = body.len().to_string();
+    let mut fields = vec![
+        (":method", method.as_str()),
+        (":scheme", if secure { "https" } else { "http" }),
+        (":authority", request.host()),
+    ];
+    let varying_fields = varying.as_ref().and_then(|varying| {
+        VaryingFields::new(&varying.variation, varying.path.as_ref(), &varying.headers)
+    });
+    // Where it varies, it follows these.
+    if varying
+        .as_ref()
+        .is_none_or(|varying| varying.path.is_none())
+    {
+        fields.push((":path", path));
+    }
+    constant_fields(request.call, &length, &mut fields);
+    let bodies = match body_varies {
+        true => Bodies::Own,
+        false => Bodies::Same,
+    };
+    Request::new(&fields, varying_fields, body.clone(), bodies)
+}
+
+impl Protocol for Http2Protocol {
+    type Driver = Http2Driver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        Some(b"h2")
+    }
+
+    fn clock_began(&self, unix_ns: u64) {
+        self.0.request.set_unix_zero(unix_ns);
+    }
+
+    fn driver(&self) -> Http2Driver {
+        Connection::new(HttpCalls {
+            shared: Arc::clone(&self.0),
+            decoder: Decoder::new(DEFAULT_TABLE_SIZE, MAX_HEADER_LIST),
+            memo: Memo::default(),
+            fields: FieldList::default(),
+            kept: Vec::new(),
+            free: Vec::new(),
+            scratch: Vec::new(),
+            rests: VecDeque::new(),
+        })
+    }
+
+    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+        Some(Box::new(FrameTracer::default()))
+    }
+}
+
+/// One connection's client side.
+pub type Http2Driver = Connection<HttpCalls>;
+
+/// The calls of one connection.
+#[derive(Debug)]
+pub struct HttpCalls {
+    shared: Arc<Shared>,
+    decoder: Decoder,
+    memo: Memo<Said, MEMO_BLOCK_LEN>,
+    /// Of the block that was decoded last.
+    fields: FieldList,
+    /// Of answers that are looked into, or whose head tells of a failure; streams point here.
+    kept: Vec<Kept>,
+    free: Vec<u32>,
+    /// The body of the call that is being started, where each has its own.
+    scratch: Vec<u8>,
+    /// Streams whose call is over, and when they are reset.
+    rests: VecDeque<(Time, u32)>,
+}
+
+/// An answer whose body matters.
+#[derive(Debug, Default)]
+struct Kept {
+    content: Content,
+    /// What is told of a failure that the head shows.
+    text: Option<String>,
+}
+
+type Stream = http2::Stream<Answer>;
+
+/// What a header block says, which is the same for the same bytes.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    /// 0: there is none, as in trailers.
+    status: u16,
+    outcome: Outcome,
+    length: Option<u64>,
+    malformed: Option<&'static str>,
+}
+
+/// An answer as far as it has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    first_byte: Time,
+    /// Bytes of its body.
+    received: u32,
+    /// What its head makes of the call.
+    outcome: Outcome,
+    head_seen: bool,
+    /// `content-length`, where it says one that counts.
+    length: Option<u32>,
+}
+
+impl http2::Answer for Answer {
+    const NEW: Answer = Answer {
+        first_byte: Time::NEVER,
+        received: 0,
+        outcome: Outcome::Ok,
+        head_seen: false,
+        length: None,
+    };
+
+    #[inline(always)]
+    fn is_new(&self) -> bool {
+        self.first_byte == Time::NEVER
+    }
+}
+
+/// The fields of a block, one behind the other.
+#[derive(Debug, Default)]
+struct FieldList {
+    bytes: Vec<u8>,
+    /// Where a name ends, and its value.
+    ends: Vec<(usize, usize)>,
+}
+
+impl FieldList {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        let end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((end, self.bytes.len()));
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        let places = starts.zip(&self.ends);
+        places.map(|(start, &(middle, end))| (&self.bytes[start..middle], &self.bytes[middle..end]))
+    }
+}
+
+impl HttpCalls {
+    /// Reads a whole header block. Where it tells of a failure, its fields are in `fields`.
+    #[inline]
+    fn read(&mut self, block: &[u8]) -> Result<Said, HpackError> {
+        match self.memo.get(block) {
+            Some(said) => Ok(*said),
+            None => self.read_anew(block),
+        }
+    }
+
+    #[inline(never)]
+    fn read_anew(&mut self, block: &[u8]) -> Result<Said, HpackError> {
+        let fields = &mut self.fields;
+        fields.clear();
+        let mut rules = AnswerRules::default();
+        let (mut malformed, mut length) = (None, None);
+        let decoded = self.decoder.decode(block, |field| {
+            if let Err(why) = rules.check(field.name, field.value) {
+                malformed = malformed.or(Some(why));
+                return;
+            }
+            if field.name == b"content-length" {
+                let is_number = field.value.iter().all(u8::is_ascii_digit);
+                match content_length(field.value) {
+                    Ok(n) => length = Some(u64::from(n)),
+                    Err(_) if is_number && !field.value.is_empty() => length = Some(u64::MAX),
+                    Err(why) => malformed = malformed.or(Some(why)),
+                }
+            }
+            fields.push(field.name, field.value);
+        })?;
+        if decoded.list_too_large {
+            malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
+        }
+        let checks = &self.shared.checks;
+        let said = Said {
+            status: rules.status,
+            outcome: match rules.status {
+                ..200 => Outcome::Ok,
+                status => checks.head(status, self.fields.iter()),
+            },
+            length,
+            malformed,
+        };
+        if decoded.changed_table {
+            self.memo.clear();
+        } else if said.outcome.is_ok() {
+            // Of others, the fields are told.
+            self.memo.put(block, said);
+        }
+        Ok(said)
+    }
+
+    /// Makes room for what is kept of a stream's answer.
+    fn keep(&mut self, stream: &mut Stream, text: Option<String>) {
+        stream.slot = self.free.pop().unwrap_or_else(|| {
+            self.kept.push(Kept::default());
+            self.kept.len() as u32 - 1
+        });
+        let kept = &mut self.kept[stream.slot as usize];
+        kept.content.restart();
+        kept.text = text;
+    }
+}
+
+impl Http2Driver {
+    #[inline]
+    fn take_block(
+        &mut self,
+        id: u32,
+        block: &[u8],
+        end_stream: bool,
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        let said = self.calls.read(block).map_err(lost_compression)?;
+        let stream = match self.streams.find(id) {
+            Some(stream) if stream.state == State::Open => stream,
+            other => {
+                let state = other.map(|stream| stream.state);
+                return self.on_closed(id, state, "HEADERS", end_stream, events);
+            }
+        };
+        let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+        if let Some(why) = said.malformed {
+            return malformed(why);
+        }
+        let answer = &mut stream.answer;
+        if answer.first_byte == Time::NEVER {
+            answer.first_byte = now;
+        }
+        if answer.head_seen {
+            return match said.status {
+                0 if end_stream => self.answered(id, out, events),
+                0 => malformed("trailers without END_STREAM (RFC 9113, 8.1)"),
+                _ => malformed("trailers with a pseudo-field (RFC 9113, 8.1)"),
+            };
+        }
+        match said.status {
+            0 => return malformed("an answer without :status (RFC 9113, 8.3.2)"),
+            101 => return malformed("status 101, which HTTP/2 does not have (RFC 9113, 8.6)"),
+            100..200 if end_stream => {
+                return malformed("an interim answer with END_STREAM (RFC 9113, 8.1)");
+            }
+            100..200 => return Ok(()),
+            _ => {}
+        }
+        answer.head_seen = true;
+        answer.outcome = said.outcome;
+        let checks = &self.calls.shared.checks;
+        let bodiless = checks.bodiless || matches!(said.status, 204 | 304);
+        let length = if bodiless { Some(0) } else { said.length };
+        if let Some(length) = length {
+            if length > checks.max_body {
+                return self.too_large(id, end_stream, out, events);
+            }
+            answer.length = Some(length as u32);
+        }
+        if said.outcome != Outcome::Ok || checks.look_into_bodies() {
+            self.keep_answer(id, &said);
+        }
+        match end_stream {
+            true => self.answered(id, out, events),
+            false => Ok(()),
+        }
+    }
+
+    #[inline(never)]
+    fn keep_answer(&mut self, id: u32, said: &Said) {
+        let tells = !said.outcome.is_ok() && self.tells(said.outcome);
+        let HttpCalls { shared, fields, .. } = &self.calls;
+        let text = tells.then(|| {
+            let fields = fields.iter();
+            shared
+                .checks
+                .text_of_head(said.outcome, said.status, "", fields)
+        });
+        if let Some(stream) = self.streams.find(id) {
+            self.calls.keep(stream, text);
+        }
+    }
+
+    #[inline]
+    fn take_data(
+        &mut self,
+        id: u32,
+        data: &[u8],
+        end_stream: bool,
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        let stream = match self.streams.find(id) {
+            Some(stream) if stream.state == State::Open => stream,
+            other => {
+                let state = other.map(|stream| stream.state);
+                return self.on_closed(id, state, "DATA", end_stream, events);
+            }
+        };
+        let answer = &mut stream.answer;
+        if !answer.head_seen {
+            let why = "DATA before HEADERS (RFC 9113, 8.1)";
+            return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+        }
+        let checks = &self.calls.shared.checks;
+        let before = answer.received;
+        answer.received = before.wrapping_add(data.len() as u32);
+        let is_over = stream.call == NO_CALL;
+        if !is_over && u64::from(before) + data.len() as u64 > checks.max_body {
+            // Of a body that is too large, no more than that is counted.
+            answer.received = checks.max_body as u32;
+            return self.too_large(id, end_stream, out, events);
+        }
+        // The stream's window is as large as can be; only an answer of half a gigabyte needs more.
+        let window_used = (before ^ answer.received) >= WINDOW_STEP;
+        let mut is_settled = false;
+        if let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) {
+            match answer.outcome {
+                Outcome::Ok => kept.content.take(checks, data, &mut || {
+                    events.push(Event::Message(stream.call));
+                }),
+                _ => kept.content.keep(data),
+            }
+            is_settled = kept.content.is_settled();
+        }
+        if end_stream {
+            return self.answered(id, out, events);
+        }
+        if window_used {
+            write::window_update(out, id, WINDOW_STEP);
+        }
+        if is_settled {
+            self.settle(id, now, out, events);
+        }
+        Ok(())
+    }
+
+    /// The event has come that ends a stream, but not its end.
+    #[inline(never)]
+    fn settle(&mut self, id: u32, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        let (outcome, text) = self.judge(id, events);
+        if !outcome.is_ok() {
+            self.end(id, outcome, text, State::Abandoned, events);
+            return self.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+        }
+        if let Some(stream) = self.streams.find(id) {
+            self.calls.done(stream, outcome, events);
+            self.calls.forget(stream);
+            stream.call = NO_CALL;
+            self.calls.rests.push_back((now + REST, id));
+        }
+    }
+
+    /// The server has ended the stream.
+    #[inline]
+    fn answered(
+        &mut self,
+        id: u32,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        let Some(stream) = self.streams.find(id) else {
+            return Ok(());
+        };
+        let answer = &stream.answer;
+        if stream.call == NO_CALL {
+            self.rested(id);
+            return Ok(());
+        }
+        if answer
+            .length
+            .is_some_and(|length| length != answer.received)
+        {
+            let why = "content-length is not the length of DATA (RFC 9113, 8.1.1)";
+            return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
+        }
+        let (outcome, text) = match stream.slot {
+            NO_SLOT => (answer.outcome, None),
+            _ => self.judge(id, events),
+        };
+        let unsent = self.end(id, outcome, text, State::Ended, events);
+        self.stop_sending(id, unsent, out);
+        Ok(())
+    }
+
+    /// What became of an answer that is looked into, or whose head told of a failure.
+    #[inline(never)]
+    fn judge(&mut self, id: u32, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
+        let Some(stream) = self.streams.find(id) else {
+            return (Outcome::Ok, None);
+        };
+        let checks = &self.calls.shared.checks;
+        let outcome = stream.answer.outcome;
+        let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) else {
+            return (outcome, None);
+        };
+        if !outcome.is_ok() {
+            let excerpt = kept.content.excerpt();
+            let text = kept.text.take();
+            return (
+                outcome,
+                text.map(|text| Checks::with_excerpt(text, outcome, excerpt)),
+            );
+        }
+        let on_event = &mut || events.push(Event::Message(stream.call));
+        let (outcome, why) = kept.content.end(checks, on_event);
+        (outcome, why.map(|why| checks.text_of_body(&why)))
+    }
+
+    /// The rest of a stream has come whose call was over.
+    #[cold]
+    fn rested(&mut self, id: u32) {
+        self.streams.close(id, State::Ended);
+        let rests = &mut self.calls.rests;
+        while let Some((_, id)) = rests.front()
+            && self
+                .streams
+                .get(*id)
+                .is_none_or(|stream| stream.state != State::Open)
+        {
+            rests.pop_front();
+        }
+    }
+
+    #[cold]
+    fn too_large(
+        &mut self,
+        id: u32,
+        end_stream: bool,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        let limit = self.calls.shared.checks.max_body;
+        let ProtocolError { outcome, detail } = broken(&Http1Error::BodyTooLong(limit));
+        let state = match end_stream {
+            true => State::Ended,
+            false => State::Abandoned,
+        };
+        let unsent = self.end(id, outcome, Some(detail), state, events);
+        match end_stream {
+            true => self.stop_sending(id, unsent, out),
+            false => self.reset(id, ErrorCode::CANCEL, State::Abandoned, out),
+        }
+        Ok(())
+    }
+}
+
+impl Calls for HttpCalls {
+    type Answer = Answer;
+
+    #[inline]
+    fn request(&self) -> &Request {
+        &self.shared.request
+    }
+
+    const OWN_FIELDS: bool = true;
+
+    fn prepare(&mut self, number: u64, now: Time) {
+        if let Some((varying, body)) = self.shared.varying_body() {
+            let unix_ns = self.shared.request.unix_ns(now);
+            self.scratch.clear();
+            let moment = varying.variation.moment(number, 0, unix_ns);
+            write_body(body, &moment, &mut self.scratch);
+        }
+    }
+
+    fn write_own_fields(&self, block: &mut Vec<u8>) {
+        begin_literal("content-length", block);
+        let start = block.len();
+        block.extend_from_slice(decimal(self.scratch.len(), &mut [0; 20]));
+        prefix_with_length(block, start);
+    }
+
+    fn write_body(&self, _number: u64, _now: Time, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.scratch);
+    }
+
+    #[inline(always)]
+    fn whole_answers<'a>(
+        _connection: &mut Http2Driver,
+        input: &'a [u8],
+        _now: Time,
+        _events: &mut Vec<Event>,
+    ) -> &'a [u8] {
+        input
+    }
+
+    #[inline(always)]
+    fn data(
+        connection: &mut Http2Driver,
+        id: u32,
+        data: &[u8],
+        end_stream: bool,
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        connection.take_data(id, data, end_stream, now, out, events)
+    }
+
+    #[inline(always)]
+    fn header_block(
+        connection: &mut Http2Driver,
+        id: u32,
+        block: &[u8],
+        end_stream: bool,
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Violation> {
+        connection.take_block(id, block, end_stream, now, out, events)
+    }
+
+    #[inline]
+    fn done(&mut self, stream: &Stream, outcome: Outcome, events: &mut Vec<Event>) {
+        if stream.call != NO_CALL {
+            events.push(Event::Done(Done {
+                call: stream.call,
+                outcome,
+                first_byte: stream.answer.first_byte,
+                bytes_sent: stream.size.saturating_sub(stream.unsent),
+                bytes_received: stream.answer.received,
+            }));
+        }
+    }
+
+    #[inline]
+    fn forget(&mut self, stream: &mut Stream) {
+        if stream.slot != NO_SLOT {
+            self.free.push(std::mem::replace(&mut stream.slot, NO_SLOT));
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.kept = Vec::new();
+        self.free = Vec::new();
+        self.rests = VecDeque::new();
+    }
+
+    fn exchanged(&self, stream: &Stream) -> Exchanged {
+        Exchanged {
+            messages_sent: 0,
+            bytes_sent: stream.size.saturating_sub(stream.unsent),
+            bytes_received: stream.answer.received,
+        }
+    }
+
+    fn outcome_of_reset(code: ErrorCode) -> Outcome {
+        match code {
+            ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
+            _ => Outcome::StreamReset,
+        }
+    }
+
+    fn receives_lightly(&self) -> bool {
+        !self.shared.checks.look_into_bodies()
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.rests.front().map(|(when, _)| *when)
+    }
+
+    fn expire(
+        connection: &mut Http2Driver,
+        now: Time,
+        out: &mut Vec<u8>,
+        _events: &mut Vec<Event>,
+    ) {
+        while let Some(&(_, id)) = connection
+            .calls
+            .rests
+            .front()
+            .filter(|(when, _)| *when <= now)
+        {
+            connection.calls.rests.pop_front();
+            let rests = |stream: &Stream| stream.state == State::Open && stream.call == NO_CALL;
+            if connection.streams.get(id).is_some_and(rests) {
+                connection.reset(id, ErrorCode::CANCEL, State::Abandoned, out);
+            }
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let contents = self.kept.iter().map(|kept| kept.content.heap_bytes());
+        self.decoder.heap_bytes()
+            + self.memo.heap_bytes()
+            + self.fields.bytes.capacity()
+            + self.fields.ends.capacity() * size_of::<(usize, usize)>()
+            + self.kept.capacity() * size_of::<Kept>()
+            + contents.sum::<usize>()
+            + self.free.capacity() * size_of::<u32>()
+            + self.scratch.capacity()
+            + self.rests.capacity() * size_of::<(Time, u32)>()
+    }
+}
+
+#[cfg(test)]
+mod tests;
