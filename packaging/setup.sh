@@ -41,7 +41,7 @@ test)
     want debootstrap debootstrap
     want rpm rpm
     want podman podman
-    want crun crun
+    want runc runc
     want mandoc mandoc
     want zsh zsh
     want fish fish

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "target/dist"
 # A system with a C library nearly as old as packages promise to run with.
 FRESH, SUITE = ROOT / ".peers/fresh-root", "bullseye"
-LONGEST = 300
+LONGEST = 1800
 
 # Run with the program in the place of `plimsoll`, in a folder of its own, with a free port.
 MUTUAL_TLS = """\
@@ -220,61 +220,100 @@ def test_wheel(scratch: Path) -> None:
     check(not Path(program).exists(), f"{program} is still there")
 
 
-class Podman:
-    """Images, containers and their state in a folder, away from those of this machine."""
+class Containers:
+    """Containers of one image file, with runc. Their root file system is read-only but for what is mounted."""
 
-    def __init__(self, folder: Path) -> None:
-        # Without a network of its own a container needs none to be set up.
-        self.words = ["podman", "--root", str(folder / "images"), "--runroot", str(folder / "state")]
-        self.words += ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
-        self.words += ["--runtime", "crun"]
+    def __init__(self, image: Path, folder: Path) -> None:
+        self.folder, self.root = folder, folder / "root"
+        folder.mkdir()
+        with tarfile.open(image) as archive:
+            archive.extractall(folder / "image")
+        manifest = json.loads((folder / "image/manifest.json").read_text())[0]
+        self.config = json.loads((folder / "image" / manifest["Config"]).read_text())["config"]
+        for layer in manifest["Layers"]:
+            with tarfile.open(folder / "image" / layer) as archive:
+                archive.extractall(self.root, numeric_owner=True)
 
-    def __call__(self, *words: object, **more: object) -> str:
-        return run(*self.words, *words, **more)
+    def runc(self, *words: object) -> list[str]:
+        return ["runc", "--root", str(self.folder / "state"), *map(str, words)]
 
-    def start(self, *words: object) -> list[object]:
-        return ["run", "--network", "host", "--cgroups", "disabled", "--log-driver", "none", *words]
+    def bundle(self, name: str, words: list[object], mounts: dict[str, Path], own_network: bool) -> Path:
+        folder = self.folder / name
+        folder.mkdir()
+        run("runc", "spec", "--bundle", folder)
+        spec = json.loads((folder / "config.json").read_text())
+        user, group = map(int, self.config["User"].split(":"))
+        process = spec["process"]
+        process |= {"terminal": False, "user": {"uid": user, "gid": group}, "cwd": self.config["WorkingDir"]}
+        process["args"] = [*self.config["Entrypoint"], *(map(str, words) if words else self.config["Cmd"])]
+        # Those of the image, and as many descriptors as there are.
+        process |= {"env": self.config.get("Env", []), "rlimits": []}
+        spec["root"] = {"path": str(self.root), "readonly": True}
+        spec["mounts"] = [mount for mount in spec["mounts"] if mount["type"] != "cgroup"]
+        for at, source in mounts.items():
+            mount = {"destination": at, "source": str(source), "type": "bind", "options": ["rbind", "rw"]}
+            spec["mounts"].append(mount)
+        left_out = {"cgroup"} if own_network else {"cgroup", "network"}
+        spaces = spec["linux"]["namespaces"]
+        spec["linux"]["namespaces"] = [space for space in spaces if space["type"] not in left_out]
+        spec["linux"].pop("resources", None)
+        (folder / "config.json").write_text(json.dumps(spec))
+        return folder
+
+    def run(self, name: str, *words: object, mounts: dict[str, Path] | None = None) -> str:
+        return run(*self.runc("run", "--bundle", self.bundle(name, list(words), mounts or {}, False), name))
+
+    def start(
+        self, name: str, *words: object, mounts: dict[str, Path] | None = None, own_network: bool = False
+    ) -> subprocess.Popen:
+        bundle = self.bundle(name, list(words), mounts or {}, own_network)
+        return subprocess.Popen(self.runc("run", "--bundle", bundle, name), stdout=subprocess.DEVNULL)
+
+    def stop(self, name: str, process: subprocess.Popen) -> int:
+        """The code that it ends with when it is asked to end."""
+        run(*self.runc("kill", name, self.config.get("StopSignal", "SIGTERM")))
+        return process.wait(LONGEST)
 
 
 def test_images(scratch: Path) -> None:
-    """Podman loads both images and runs a server and a client, which speak mutual TLS; the server is healthy."""
-    podman = Podman(scratch)
+    """Both images as containers with read-only root file systems: server and client speak mutual TLS, the server is
+    healthy by its own check, and ends well. Podman loads both files."""
     version = made("plimsoll-server-*-oci.tar").name.split("-")[2]
-    client, server = f"localhost/plimsoll:{version}", f"localhost/plimsoll-server:{version}"
-    for name in ("plimsoll", "plimsoll-server"):
-        podman("load", "--input", made(f"{name}-{version}-x86_64-oci.tar"))
-    check_version(podman(*podman.start("--rm", client, "--version")), "musl")
-    told = json.loads(podman("image", "inspect", client))[0]
-    check(told["Config"]["User"] == "10001:10001", told["Config"])
-    certs = scratch / "certs"
-    certs.mkdir()
-    os.chown(certs, 10001, 10001)
-    mount = ["--volume", f"{certs}:/certs"]
-    podman(*podman.start("--rm", *mount, client, "certs", "/certs"))
-    check((certs / "server.key").stat().st_uid == 10001, "the image's user is not 10001")
+    files = {name: made(f"{name}-{version}-x86_64-oci.tar") for name in ("plimsoll", "plimsoll-server")}
+    podman = ["podman", "--root", scratch / "podman", "--runroot", scratch / "state", "--storage-driver", "vfs"]
+    for name, file in files.items():
+        run(*podman, "load", "--input", file)
+        told = json.loads(run(*podman, "image", "inspect", f"localhost/{name}:{version}"))[0]
+        check(told["Config"]["User"] == "10001:10001", told["Config"])
+    client = Containers(files["plimsoll"], scratch / "client")
+    server = Containers(files["plimsoll-server"], scratch / "server")
+    check_version(client.run("version", "--version"), "musl")
+    check("Usage: plimsoll" in client.run("help"), "without a command it does not print its help")
+    folders = {at: scratch / at.strip("/") for at in ("/certs", "/runs")}
+    for folder in folders.values():
+        folder.mkdir()
+        os.chown(folder, 10001, 10001)
+    client.run("certs", "certs", "/certs", mounts=folders)
+    check((folders["/certs"] / "server.key").stat().st_uid == 10001, "the image's user is not 10001")
     port = free_port()
     tls = ["--tls-cert", "/certs/server.crt", "--tls-key", "/certs/server.key", "--tls-client-ca", "/certs/ca.crt"]
-    listen = ["score", "--listen", f"127.0.0.1:{port}", *tls]
-    podman(*podman.start("--detach", "--name", "score", *mount, server, *listen))
-    try:
-        podman(*podman.start("--rm", client, "check", "ready", f"tcp://127.0.0.1:{port}", "--within", "60s"))
-        call = ["-m", "score.ScoreService/GetScore", "-d", '{"json": "[0.1, 0.2]"}', "--clients", "2", "--calls", "200"]
-        own = ["--ca", "/certs/ca.crt", "--cert", "/certs/client.crt", "--key", "/certs/client.key"]
-        load = ["grpc", f"grpcs://127.0.0.1:{port}", *call, *own, "--out", "/runs/run", "--json", "-q"]
-        check_run(podman(*podman.start("--rm", *mount, client, *load)))
-        podman("stop", "--time", "30", "score")
-        code = podman("container", "inspect", "--format", "{{.State.ExitCode}}", "score").strip()
-        check(code == "0", f"the server ended with {code} on SIGTERM")
-    finally:
-        subprocess.run([*podman.words, "rm", "--force", "score"], stdout=subprocess.DEVNULL)
-    # Of the file itself, since not every engine reads a health check from an OCI image.
-    with tarfile.open(made("plimsoll-server-*-oci.tar")) as archive:
-        contents = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
-        manifest = json.load(contents["manifest.json"])[0]
-        config = json.load(contents[manifest["Config"]])["config"]
-    check(config["Healthcheck"]["Test"][1:3] == ["/usr/bin/plimsoll", "check"], config)
-    health = [*config["Healthcheck"]["Test"][2:-1], f"tcp://127.0.0.1:{port}"]
-    podman(*podman.start("--rm", client, *health), code=1)
+    process = server.start("score", "score", "--listen", f"127.0.0.1:{port}", *tls, mounts=folders)
+    client.run("ready", "check", "ready", f"tcp://127.0.0.1:{port}", "--within", "60s")
+    call = ["-m", "score.ScoreService/GetScore", "-d", '{"json": "[0.1, 0.2]"}', "--clients", 2, "--calls", 200]
+    own = ["--ca", "/certs/ca.crt", "--cert", "/certs/client.crt", "--key", "/certs/client.key"]
+    load = ["grpc", f"grpcs://127.0.0.1:{port}", *call, *own, "--out", "/runs/run", "--json", "-q"]
+    check_run(client.run("load", *load, mounts=folders))
+    check(server.stop("score", process) == 0, "the server did not end well")
+    # As it comes, on the port of its check, in a network of its own.
+    process = server.start("alone", own_network=True)
+    kind, *health = server.config["Healthcheck"]["Test"]
+    check(kind == "CMD", kind)
+    end = time.monotonic() + 60
+    while subprocess.run(server.runc("exec", "alone", *health), stderr=subprocess.DEVNULL).returncode != 0:
+        check(time.monotonic() < end, "the server does not get healthy")
+        time.sleep(0.2)
+    check(server.stop("alone", process) == 0, "the server did not end well")
+    run(*client.runc("run", "--bundle", client.bundle("ill", health[1:], {}, True), "ill"), code=1)
 
 
 def on_terminal(command: list[str], typed: str, expected: str, environment: dict[str, str]) -> None:
