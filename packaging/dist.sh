@@ -40,7 +40,7 @@ build() { # TARGET
 }
 
 gnu=${GNU_BINARY:-$(build "x86_64-unknown-linux-gnu.$glibc")}
-static=${STATIC_BINARY:-$(build x86_64-unknown-linux-musl)}
+static=${STATIC_BINARY:-$(BUILD_STATIC=1 build x86_64-unknown-linux-musl)}
 [[ -x $gnu && -x $static ]] || fail "no binary $gnu, or none $static"
 if readelf -l "$static" | grep -q INTERP; then fail "$static is not linked statically"; fi
 

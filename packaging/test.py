@@ -88,6 +88,7 @@ def check_version(text: str, libc: str) -> None:
     """`libc`: gnu or musl."""
     head = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
     check(f"linux-{libc}," in text, text)
+    check(("without codec plugins" in text) == (libc == "musl"), text)
     check(re.search(r"rustls \d+\.\d+", text) is not None, text)
     # A debug build, which packaging can be tried out with, does not know.
     check(head in text or "build: debug" in text, f"{text}\nis not of {head}: run make dist again")

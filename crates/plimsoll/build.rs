@@ -2,7 +2,7 @@
 //!
 //! Nothing of it changes from one build of a commit to the next, neither time nor machine, and
 //! nothing needs git: a crate from a registry carries its commit in `.cargo_vcs_info.json`, and a
-//! packager sets BUILD_COMMIT and BUILD_DATE. A debug build does not look for its commit, so that
+//! packager sets BUILD_COMMIT and BUILD_DATE; BUILD_STATIC is for a linker that links statically. A debug build does not look for its commit, so that
 //! committing compiles nothing anew.
 
 use std::env;
@@ -123,8 +123,11 @@ fn build() -> String {
 
 fn features() -> String {
     let target = variable("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
-    // What is linked whole has no loader, so it can't load a codec plugin.
-    let is_static = target.split(',').any(|feature| feature == "crt-static");
+    println!("cargo::rerun-if-env-changed=BUILD_STATIC");
+    // What is linked whole has no loader, so it can't load a codec plugin. A linker may do so without the
+    // compiler's knowledge, and then who calls it says so.
+    let is_static = target.split(',').any(|feature| feature == "crt-static")
+        || variable("BUILD_STATIC").is_some();
     let plugins = match is_static {
         true => "static, without codec plugins",
         false => "codec plugins",
