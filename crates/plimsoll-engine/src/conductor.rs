@@ -154,7 +154,12 @@ pub fn run<P: Protocol>(
     check_descriptors(shard.part(connections_at_once(plan)))?;
     let tls = match &plan.tls {
         Some(tls) => {
-            let client = TlsClient::new(tls, &plan.target, protocol.alpn())?;
+            let offered: Vec<&[u8]> = protocol
+                .alpn()
+                .into_iter()
+                .chain(protocol.choice().iter().copied())
+                .collect();
+            let client = TlsClient::new(tls, &plan.target, &offered)?;
             Some(if protocol.rests() {
                 client.resting()
             } else {

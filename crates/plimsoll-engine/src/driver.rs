@@ -78,6 +78,10 @@ impl std::error::Error for ProtocolError {}
 /// `out` is always appended to, never cleared: the worker writes it to the transport,
 /// everything that one turn produced in one write.
 pub trait Driver {
+    /// TLS is up, and this is what it agreed on by ALPN (RFC 7301); called before anything else
+    /// where the protocol offers a choice ([`Protocol::choice`]).
+    fn agreed(&mut self, _alpn: Option<&[u8]>) {}
+
     /// The transport is up: send the greeting.
     fn open(&mut self, now: Time, out: &mut Vec<u8>);
 
@@ -184,6 +188,17 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// The ALPN protocol id to ask for over TLS (RFC 7301).
     fn alpn(&self) -> Option<&'static [u8]>;
+
+    /// The ids to offer in its place where the server may choose, the most wanted first; its driver
+    /// speaks whichever it chooses, and something where it chooses none.
+    fn choice(&self) -> &'static [&'static [u8]] {
+        &[]
+    }
+
+    /// What was chosen, for the record of handshakes. `None`: there was no choice.
+    fn chosen(&self, _alpn: Option<&[u8]>) -> Option<&'static str> {
+        None
+    }
 
     /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970; told
     /// before the first connection, and never where time is simulated.

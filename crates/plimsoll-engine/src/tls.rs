@@ -123,7 +123,7 @@ impl ResolvesClientCert for Asked {
 }
 
 impl TlsClient {
-    /// Reads the files that the plan names and warms the TLS library up: its first use
+    /// Reads the files that the plan names, offers `alpn`, the most wanted first, and warms the TLS library up: its first use
     /// of the random source takes tens of milliseconds, which belong to no call.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl TlsClient {
     pub fn new(
         plan: &TlsPlan,
         target: &Target,
-        alpn: Option<&[u8]>,
+        alpn: &[&[u8]],
     ) -> Result<TlsClient, TlsSetupError> {
         let provider = provider(&plan.suites, &plan.groups);
         let mut warmth = [0u8; 32];
@@ -159,7 +159,7 @@ impl TlsClient {
                 builder.with_client_cert_resolver(shown)
             }
         };
-        config.alpn_protocols = alpn.map(|p| p.to_vec()).into_iter().collect();
+        config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
         config.resumption = Resumption::disabled();
         // What a chain costs is to be seen: it is compressed (RFC 8879) only where that is asked for.
         if !plan.compressed {

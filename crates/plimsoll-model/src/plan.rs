@@ -429,15 +429,18 @@ pub enum HttpVersion {
     V1,
     /// RFC 9113; in plaintext by prior knowledge.
     V2,
+    /// Over TLS what the server chooses by ALPN, in plaintext 1.1.
+    Auto,
 }
 
 impl HttpVersion {
-    pub const ALL: [HttpVersion; 2] = [HttpVersion::V1, HttpVersion::V2];
+    pub const ALL: [HttpVersion; 3] = [HttpVersion::V1, HttpVersion::V2, HttpVersion::Auto];
 
     pub const fn name(self) -> &'static str {
         match self {
             HttpVersion::V1 => "1.1",
             HttpVersion::V2 => "2",
+            HttpVersion::Auto => "auto",
         }
     }
 }
@@ -466,6 +469,18 @@ pub struct HttpCall {
     pub stream: Option<EventStream>,
     /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,
+}
+
+impl HttpCall {
+    /// The version that is spoken; `Auto` only where the server chooses.
+    pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
+        match (self.version, tls) {
+            // What goes out with the first bytes of TLS goes out before the server has chosen.
+            (HttpVersion::Auto, Some(tls)) if !tls.early_data => HttpVersion::Auto,
+            (HttpVersion::Auto, _) => HttpVersion::V1,
+            (version, _) => version,
+        }
+    }
 }
 
 /// What of an HTTP request differs from call to call.

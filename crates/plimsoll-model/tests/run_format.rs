@@ -58,6 +58,7 @@ fn header() -> RunHeader {
                 resumed: true,
                 retried: true,
                 early_data: true,
+                chosen: Some("2".into()),
             }],
         }),
         http_version: Some("2".into()),

@@ -126,7 +126,7 @@ fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecor
         panic!("{:?}", plan.call);
     };
     let protocol = HoldProtocol::new(call.greeting, call.message);
-    let tls = TlsClient::new(plan.tls.as_ref().unwrap(), &plan.target, None)
+    let tls = TlsClient::new(plan.tls.as_ref().unwrap(), &plan.target, &[])
         .unwrap()
         .resting()
         .for_worker();

@@ -244,7 +244,7 @@ fn server(
                 records: RecordLayer::Own,
                 chain: ChainCheck::Each,
             };
-            Some(TlsClient::new(&plan, target, Some(b"h2"))?)
+            Some(TlsClient::new(&plan, target, &[b"h2"])?)
         }
     };
     Ok(Server {

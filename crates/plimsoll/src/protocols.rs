@@ -11,7 +11,7 @@ use plimsoll_protocols::bolt::{BoltProtocol, BoltRequest, Form};
 use plimsoll_protocols::fetch::{FetchProtocol, FetchRequest};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 use plimsoll_protocols::hold::HoldProtocol;
-use plimsoll_protocols::http::{Http1Protocol, Http2Protocol, HttpRequest};
+use plimsoll_protocols::http::{Http1Protocol, Http2Protocol, HttpProtocol, HttpRequest};
 use plimsoll_protocols::plugin::{PluginProtocol, PluginRequest};
 use plimsoll_protocols::session::{SessionOptions, Sessions};
 
@@ -65,12 +65,13 @@ pub(crate) fn prepare(plan: &Plan, trace: bool) -> Result<Load<'_>, Failure> {
                 authority: &authority,
                 closes: plan.load.reuse == Reuse::Never,
             };
-            Ok(match call.version {
+            Ok(match call.version_over(plan.tls.as_ref()) {
                 HttpVersion::V1 => driven(plan, trace, Http1Protocol::new(&request)),
                 HttpVersion::V2 => {
                     let protocol = Http2Protocol::new(&request, plan.tls.is_some());
                     driven(plan, trace, protocol)
                 }
+                HttpVersion::Auto => driven(plan, trace, HttpProtocol::new(&request)),
             })
         }
         CallPlan::Plugin(call) => {
@@ -176,7 +177,7 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
     plimsoll_engine::resolve(&call.socket).map_err(could_not_begin)?;
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
         None => Ok(None),
-        Some(tls) => TlsClient::new(tls, target, None)
+        Some(tls) => TlsClient::new(tls, target, &[])
             .map(Some)
             .map_err(|e| could_not_begin(e.into())),
     };

@@ -41,8 +41,24 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
         return Ok(vec![program.clone(), command.clone(), "--help".into()]);
     }
     check_signs(&words)?;
-    let is_bolt = command == "bolt";
+    let (is_bolt, is_http) = (command == "bolt", command == "http");
+    let words = if is_http { versions(words) } else { words };
     Ok(numbered(live(words), is_bolt))
+}
+
+/// Versions of HTTP as flags of their own, as curl and others have them.
+const VERSIONS: [(&str, &str); 3] = [
+    ("--http1.1", "1.1"),
+    ("--http2", "2"),
+    ("--http2-prior-knowledge", "2"),
+];
+
+fn versions(words: Vec<OsString>) -> Vec<OsString> {
+    let ours = |word: OsString| match VERSIONS.iter().find(|(flag, _)| word == *flag) {
+        Some((_, version)) => format!("--http-version={version}").into(),
+        None => word,
+    };
+    words.into_iter().map(ours).collect()
 }
 
 /// `compare --live` is the ladder of two services: the same words, and the same flags.

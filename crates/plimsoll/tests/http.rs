@@ -396,6 +396,50 @@ fn http_2_judges_answers_as_http_1_does() {
 }
 
 #[test]
+fn the_server_chooses_the_version_where_both_are_offered() {
+    let place = Place::new();
+    place.certificates();
+    fs::create_dir(place.path("site")).unwrap();
+    fs::write(place.path("site/a"), "hello").unwrap();
+    let auto = ["--http-version", "auto"];
+    let secured = place.serve(&[&["http"], &SERVER_TLS[..]].concat());
+    let plain = place.serve(&["http"]);
+    // It speaks no HTTP/2.
+    let nginx = Nginx::start(&place, "");
+    for (url, tls, version) in [
+        (
+            format!("https://localhost:{}/", secured.port),
+            &CLIENT_TLS[..],
+            "2",
+        ),
+        (
+            format!("https://localhost:{}/a", nginx.port),
+            &CLIENT_TLS,
+            "1.1",
+        ),
+        (url(&plain, "/"), &[], "1.1"),
+    ] {
+        let run = http(&place, 0, &url, &[&FORTY[..], &auto, tls].concat());
+        assert_eq!(run["total"]["ok"], 40, "{run}");
+        assert_eq!(run["http_version"], version, "{run}");
+        let chosen = &run["tls"]["handshakes"][0]["chosen"];
+        assert_eq!(chosen.as_str(), (!tls.is_empty()).then_some(version));
+        let cold = ["--cold", "--calls", "5"];
+        let run = http(&place, 0, &url, &[&cold[..], &auto, tls].concat());
+        assert_eq!(run["total"]["ok"], 5, "{run}");
+    }
+    let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
+    let url = format!("https://localhost:{}/sse/4", secured.port);
+    let run = http(
+        &place,
+        0,
+        &url,
+        &[&FORTY[..], &auto, &CLIENT_TLS, &sse].concat(),
+    );
+    assert_eq!(events(&run), (200, 40, 160));
+}
+
+#[test]
 fn a_deadline_resets_the_stream_and_leaves_the_connection() {
     let place = Place::new();
     let server = place.serve(&["http", "--delay", "300ms"]);
@@ -420,7 +464,7 @@ fn a_deadline_resets_the_stream_and_leaves_the_connection() {
 fn a_server_of_http_1_alone_is_named() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "http_server.py"));
-    let flags = ["--http-version", "2", "--clients", "1", "--calls", "1"];
+    let flags = ["--http2", "--clients", "1", "--calls", "1"];
     let said = place.run(&[&["http", &url(&server, "/bytes/1")], &flags[..]].concat());
     let told = text(&said.stderr)
         .split_whitespace()

@@ -44,6 +44,8 @@ pub struct Agreement {
     pub resumed: bool,
     pub retried: bool,
     pub early_data: bool,
+    /// What the server chose by ALPN, where it had a choice.
+    pub chosen: Option<&'static str>,
 }
 
 impl Agreement {
@@ -66,6 +68,7 @@ impl Agreement {
             resumed,
             retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
             early_data: false,
+            chosen: None,
         }
     }
 }
@@ -260,6 +263,7 @@ fn told(agreed: &Agreement, count: u64) -> Handshakes {
         resumed: agreed.resumed,
         retried: agreed.retried,
         early_data: agreed.early_data,
+        chosen: agreed.chosen.map(str::to_owned),
     }
 }
 

@@ -266,7 +266,7 @@ impl<D: Driver, S> Connection<D, S> {
         alpn: Option<&[u8]>,
         now: Time,
     ) -> Result<(), Loss> {
-        if session.alpn() != alpn {
+        if alpn.is_some() && session.alpn() != alpn {
             return Err(Loss {
                 outcome: Outcome::TlsAlpn,
                 detail: format!(
@@ -275,6 +275,7 @@ impl<D: Driver, S> Connection<D, S> {
                 ),
             });
         }
+        self.driver.agreed(session.alpn());
         let agreement = session.agreement();
         (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
         let handshake_ns = self.lap(now);

@@ -17,6 +17,7 @@ use super::{Established, Phase, Worker};
 use crate::driver::{Driver, Protocol};
 use crate::network::{Found, Lookup, Network, Ready, Token};
 use crate::racing::{Ground, Raced, Races};
+use crate::tls::Agreement;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -551,7 +552,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if let Some(session) = &connection.tls {
-            let agreement = session.agreement();
+            let agreement = Agreement {
+                chosen: self.protocol.chosen(session.alpn()),
+                ..session.agreement()
+            };
             if self.handshakes.add(agreement) {
                 tracing::debug!(?agreement, "tls handshake");
             }

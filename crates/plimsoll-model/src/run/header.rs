@@ -192,6 +192,9 @@ pub struct Handshakes {
     /// The server took early data (0-RTT).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early_data: bool,
+    /// What the server chose by ALPN, where it had a choice: the version of HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
 }
 
 impl Handshakes {
@@ -221,6 +224,11 @@ impl Handshakes {
         if !signature.is_empty() {
             parts.push(&signature);
         }
+        let chosen = self
+            .chosen
+            .as_ref()
+            .map(|version| format!("HTTP/{version}"));
+        parts.extend(chosen.as_deref());
         let life = self.life();
         parts.push(&life);
         parts.join(", ")
@@ -372,7 +380,9 @@ impl RunHeader {
             protocol: Some(protocol.to_owned()),
             call: Some(call.into_owned()),
             http_version: match &plan.call {
-                CallPlan::Http(call) => Some(call.version.name().to_owned()),
+                CallPlan::Http(call) => {
+                    Some(call.version_over(plan.tls.as_ref()).name().to_owned())
+                }
                 _ => None,
             },
             security: Some(security),

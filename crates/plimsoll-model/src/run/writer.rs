@@ -323,6 +323,17 @@ impl RunWriter {
                 tls.renewed
             ));
         }
+        // Where servers had a choice: what they chose.
+        let mut chosen: Vec<&str> = tls
+            .handshakes
+            .iter()
+            .filter_map(|handshakes| handshakes.chosen.as_deref())
+            .collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        if !chosen.is_empty() {
+            self.header.http_version = Some(chosen.join(", "));
+        }
         self.header.tls = Some(tls);
     }
 

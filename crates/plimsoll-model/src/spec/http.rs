@@ -15,7 +15,7 @@ use crate::units::Size;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSpec {
-    /// `"1.1"` (the default), or `"2"`.
+    /// `"1.1"` (the default), `"2"`, or `"auto"`: what the server chooses by ALPN.
     pub version: Option<HttpVersion>,
     /// Default GET; with a body POST.
     pub method: Option<String>,
@@ -55,7 +55,7 @@ impl FromStr for HttpVersion {
 
     fn from_str(text: &str) -> Result<HttpVersion, String> {
         let named = HttpVersion::ALL.into_iter().find(|v| v.name() == text);
-        named.ok_or_else(|| format!("`{text}` is no version of HTTP: use 1.1 or 2"))
+        named.ok_or_else(|| format!("`{text}` is no version of HTTP: use 1.1, 2 or auto"))
     }
 }
 
@@ -202,6 +202,7 @@ mod tests {
             ("1.1", HttpVersion::V1),
             ("\"2\"", HttpVersion::V2),
             ("2", HttpVersion::V2),
+            ("\"auto\"", HttpVersion::Auto),
         ] {
             assert_eq!(read(value).unwrap().version, Some(version), "{value}");
         }

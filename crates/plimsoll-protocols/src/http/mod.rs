@@ -5,6 +5,7 @@
 //! answer has to be, `content` looks into bodies, [`events`] into streams. `target` is the server.
 
 mod checks;
+mod choosing;
 mod content;
 mod driver;
 pub mod events;
@@ -15,6 +16,7 @@ mod request;
 pub mod target;
 mod trace;
 
+pub use choosing::HttpProtocol;
 pub(crate) use driver::broken;
 pub use driver::{Http1Driver, Http1Protocol};
 pub use multiplexed::{Http2Driver, Http2Protocol};

@@ -384,7 +384,7 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
         addresses: Vec::new(),
         socket: None,
     };
-    let client = TlsClient::new(&plan, &target, None).unwrap().for_worker();
+    let client = TlsClient::new(&plan, &target, &[]).unwrap().for_worker();
     let chain = CertificateDer::pem_file_iter(cert).unwrap();
     let config = rustls::ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
         .with_no_client_auth()

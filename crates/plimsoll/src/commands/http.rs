@@ -32,7 +32,8 @@ pub(crate) struct Arguments {
     #[arg(value_name = "URL", env = "PLIMSOLL_TARGET")]
     target: Option<String>,
 
-    /// The version of HTTP: 1.1, or 2, in plaintext by prior knowledge [default: 1.1].
+    /// The version of HTTP: 1.1; 2, in plaintext by prior knowledge; auto, which the server
+    /// chooses by ALPN [default: 1.1].
     #[arg(
         long,
         env = "PLIMSOLL_HTTP_VERSION",
@@ -162,10 +163,10 @@ pub(crate) fn execute(
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.lay_over(&mut spec);
-    // A connection of HTTP/1.1 carries one call at a time: clients that share one would only queue.
+    // A connection that may be one of HTTP/1.1 carries one call at a time: clients that share one would only queue.
     let load = &mut spec.load;
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
-    let queues = arguments.http_version.unwrap_or_default() == HttpVersion::V1;
+    let queues = arguments.http_version != Some(HttpVersion::V2);
     if kept && queues && load.connections.is_none() {
         load.connections = load.clients;
     }

@@ -1,0 +1,216 @@
+//! HTTP/1.1 or HTTP/2 on a connection, whichever the server chooses by ALPN (RFC 7301); HTTP/1.1
+//! where it chooses none.
+//!
+//! Either driver does all the work: here is the branch between them. Who knows the version
+//! beforehand uses its protocol itself.
+
+use std::time::Duration;
+
+use plimsoll_engine::driver::{
+    CallId, Direction, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+};
+use plimsoll_model::{Outcome, Time};
+
+use super::driver::{Http1Driver, Http1Protocol};
+use super::multiplexed::{Http2Driver, Http2Protocol};
+use super::request::HttpRequest;
+
+const H2: &[u8] = b"h2";
+
+/// Both versions, with the request prepared for either.
+#[derive(Clone, Debug)]
+pub struct HttpProtocol {
+    one: Http1Protocol,
+    two: Http2Protocol,
+}
+
+impl HttpProtocol {
+    pub fn new(request: &HttpRequest<'_>) -> HttpProtocol {
+        HttpProtocol {
+            one: Http1Protocol::new(request),
+            two: Http2Protocol::new(request, true),
+        }
+    }
+}
+
+impl Protocol for HttpProtocol {
+    type Driver = HttpDriver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    fn choice(&self) -> &'static [&'static [u8]] {
+        &[H2, b"http/1.1"]
+    }
+
+    fn chosen(&self, alpn: Option<&[u8]>) -> Option<&'static str> {
+        Some(if alpn == Some(H2) { "2" } else { "1.1" })
+    }
+
+    fn clock_began(&self, unix_ns: u64) {
+        self.one.clock_began(unix_ns);
+        self.two.clock_began(unix_ns);
+    }
+
+    fn driver(&self) -> HttpDriver {
+        HttpDriver {
+            two: Some(Box::new(self.two.driver())),
+            one: self.one.driver(),
+        }
+    }
+
+    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+        Some(Box::new(EitherTracer {
+            chosen: None,
+            protocol: self.clone(),
+        }))
+    }
+}
+
+/// One connection: HTTP/2 where there is a driver of it, once TLS has agreed.
+#[derive(Debug)]
+pub struct HttpDriver {
+    two: Option<Box<Http2Driver>>,
+    one: Http1Driver,
+}
+
+/// Asks the driver of the version that is spoken.
+macro_rules! either {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match &$self.two {
+            Some(two) => two.$method($($argument),*),
+            None => $self.one.$method($($argument),*),
+        }
+    };
+    (mut $self:ident.$method:ident($($argument:expr),*)) => {
+        match &mut $self.two {
+            Some(two) => two.$method($($argument),*),
+            None => $self.one.$method($($argument),*),
+        }
+    };
+}
+
+impl Driver for HttpDriver {
+    fn agreed(&mut self, alpn: Option<&[u8]>) {
+        if alpn != Some(H2) {
+            self.two = None;
+        }
+    }
+
+    fn open(&mut self, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.open(now, out));
+    }
+
+    fn receives_lightly(&self) -> bool {
+        either!(self.receives_lightly())
+    }
+
+    fn is_ready(&self) -> bool {
+        either!(self.is_ready())
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        either!(self.capacity())
+    }
+
+    fn is_draining(&self) -> bool {
+        either!(self.is_draining())
+    }
+
+    #[inline]
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.start(call, number, now, out));
+    }
+
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        either!(mut self.start_waited(call, number, waited, now, out));
+    }
+
+    fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.cancel(call, now, out));
+    }
+
+    fn exchanged(&self, call: CallId) -> Exchanged {
+        either!(self.exchanged(call))
+    }
+
+    fn still_to_come(&self) -> u64 {
+        either!(self.still_to_come())
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        either!(mut self.receive(bytes, now, out, events))
+    }
+
+    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        either!(mut self.receive_end(now, events))
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        either!(self.deadline())
+    }
+
+    fn carried(&self) -> u64 {
+        either!(self.carried())
+    }
+
+    fn is_held_back(&self) -> bool {
+        either!(self.is_held_back())
+    }
+
+    fn go_on(&mut self, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.go_on(now, out));
+    }
+
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        either!(mut self.expire(now, out, events));
+    }
+
+    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
+        either!(mut self.abort(outcome, now, events));
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        either!(mut self.finish(out));
+    }
+}
+
+/// A client of HTTP/2 speaks first, and shows which version it is.
+struct EitherTracer {
+    chosen: Option<Box<dyn Tracer>>,
+    protocol: HttpProtocol,
+}
+
+impl Tracer for EitherTracer {
+    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+        let chosen = match &mut self.chosen {
+            Some(chosen) => Some(chosen),
+            none => {
+                *none = match bytes.starts_with(b"PRI * HTTP/2") {
+                    true => self.protocol.two.tracer(),
+                    false => self.protocol.one.tracer(),
+                };
+                none.as_mut()
+            }
+        };
+        if let Some(chosen) = chosen {
+            chosen.bytes(direction, bytes, lines);
+        }
+    }
+}
