@@ -35,7 +35,7 @@ build() { # TARGET
     cut="--remap-path-prefix=$home=/cargo --remap-path-prefix=$root=/plimsoll"
     # Its own folder: what tests and benchmarks build is not built again with these flags.
     RUSTFLAGS=$cut CFLAGS="-ffile-prefix-map=$home=/cargo" CARGO_TARGET_DIR=$root/target/packaging \
-        nice -n 15 cargo zigbuild --locked --profile "${profile/debug/dev}" -p plimsoll --target "$1" >&2
+        nice -n 15 cargo zigbuild --locked --profile "${profile/debug/dev}" -p plimsoll --target "$1" >&2 || return
     echo "$folder/$profile/plimsoll"
 }
 
