@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(whole.end(), split.end(), "a split changed what happened");
 });
 
-/// What was told, and how it ended.
+/// The events, and how the connection ended.
 type Ending = (Vec<Event>, Result<(), Outcome>);
 
 /// A driver, and what it is owed: known without asking it.

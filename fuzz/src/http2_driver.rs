@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// What was told, and how it ended.
+/// The events, and how the connection ended.
 type Ending = (Vec<Event>, Result<(), Outcome>);
 
 fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {

@@ -264,7 +264,7 @@ fn the_action_says_on_the_page_what_failed() {
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("::error title="), "{printed}");
     assert!(place.read("output").contains("exit-code=1\nresult=error\n"));
-    // A mistake in the inputs is told before anything is run.
+    // A mistake in the inputs is reported before anything is run.
     let (code, printed) = act(&place, &[]);
     assert_eq!(code, 2, "{printed}");
     assert!(printed.contains("::error title=No plan::"), "{printed}");

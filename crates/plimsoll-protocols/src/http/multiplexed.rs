@@ -137,7 +137,7 @@ pub struct HttpCalls {
     memo: Memo<Said, MEMO_BLOCK_LEN>,
     /// Of the block that was decoded last.
     fields: FieldList,
-    /// Of answers that are looked into, or whose head tells of a failure; streams point here.
+    /// Of answers that are looked into, or whose head shows a failure; streams point here.
     kept: Vec<Kept>,
     free: Vec<u32>,
     /// The body of the call that is being started, where each has its own.
@@ -150,7 +150,7 @@ pub struct HttpCalls {
 #[derive(Debug, Default)]
 struct Kept {
     content: Content,
-    /// What is told of a failure that the head shows.
+    /// The text of a failure that the head shows.
     text: Option<String>,
 }
 
@@ -223,7 +223,7 @@ impl FieldList {
 }
 
 impl HttpCalls {
-    /// Reads a whole header block. Where it tells of a failure, its fields are in `fields`.
+    /// Reads a whole header block. Where it shows a failure, its fields are in `fields`.
     #[inline]
     fn read(&mut self, block: &[u8]) -> Result<Said, HpackError> {
         match self.memo.get(block) {
@@ -269,7 +269,7 @@ impl HttpCalls {
         if decoded.changed_table {
             self.memo.clear();
         } else if said.outcome.is_ok() {
-            // Of others, the fields are told.
+            // Of others, the fields are part of the text.
             self.memo.put(block, said);
         }
         Ok(said)

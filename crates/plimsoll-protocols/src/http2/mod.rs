@@ -212,7 +212,7 @@ pub struct Connection<C: Calls> {
     last_reset: u32,
     /// DATA received and not yet given back to the server's window. Bytes.
     pub(crate) unacknowledged: u32,
-    /// Two bits an outcome: how many details were told.
+    /// How many texts of failures were reported, by outcome.
     details_told: DetailsTold,
     pub(crate) stage: Stage,
     /// What the call that is being started has waited since it was due.
