@@ -48,10 +48,14 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
         }
     }
     if end.is_ok() {
-        end = driver.receive_end(Time(2), &mut events).map_err(|error| error.outcome);
+        end = driver
+            .receive_end(Time(2), &mut events)
+            .map_err(|error| error.outcome);
     }
     driver.abort(Outcome::Reset, Time(3), &mut events);
-    let done = events.iter().filter(|event| matches!(event, Event::Done(_)));
+    let done = events
+        .iter()
+        .filter(|event| matches!(event, Event::Done(_)));
     assert_eq!(done.count(), 1, "{events:?}");
     // Where bytes came that nobody asked for, how much was read before depends on the split.
     events.retain(|event| !matches!(event, Event::Detail { .. }));
