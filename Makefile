@@ -40,7 +40,7 @@ golden: ## rewrite the golden files from what the code prints now; read the diff
 	SNAPSHOTS=overwrite TRYCMD=overwrite $(CARGO) test $(CARGO_FLAGS) --no-fail-fast --workspace
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds
+fuzz: ## every fuzz target for FUZZ_SECONDS (10) seconds, from where the last run ended
 	fuzz/run.sh $(FUZZ_SECONDS)
 
 .PHONY: bench

@@ -2,10 +2,12 @@
 # Fuzzes every target, or those named, for SECONDS each:
 #
 #   fuzz/run.sh 10 [TARGET…]
+#   SEED=1 fuzz/run.sh 10            the same inputs each time, so that a change is judged, not luck
 #
 # Plain stable Rust: the sanitizer-coverage pass is LLVM's own, and libFuzzer is linked in
 # by a crate. Inputs in regressions/ (what once crashed) are replayed first; those in
-# corpus/ are where a run begins; what it finds stays in target/corpus/ for the next one.
+# corpus/ are where a run begins; what it finds stays in target/corpus/ for the next one, which
+# with a SEED begins anew.
 # Ends with status 1 on a crash, and says which file holds the input.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -30,11 +32,15 @@ failed=
 for target; do
     binary=$CARGO_TARGET_DIR/$host/release/$target
     found=$CARGO_TARGET_DIR/corpus/$target
+    if [ -n "${SEED:-}" ]; then
+        found=$CARGO_TARGET_DIR/seeded/$target
+        rm -rf "$found"
+    fi
     mkdir -p "$found" "regressions/$target"
     echo "fuzz $target: $seconds s"
     artifacts=-artifact_prefix=$CARGO_TARGET_DIR/crash-$target-
     if ! "$binary" -runs=0 "$artifacts" "regressions/$target" "corpus/$target" >"$found.log" 2>&1 ||
-        ! "$binary" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+        ! "$binary" -max_total_time="$seconds" ${SEED:+-seed="$SEED"} -timeout=10 -rss_limit_mb=2048 \
             -print_final_stats=1 "$artifacts" "$found" "corpus/$target" >"$found.log" 2>&1; then
         tail -n 40 "$found.log" >&2
         echo "fuzz $target: crashed; keep the input named above in fuzz/regressions/$target" >&2

