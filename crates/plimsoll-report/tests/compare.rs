@@ -70,11 +70,11 @@ fn measure(group: &mut [Run], by: f64, shared: f64, random: &mut Random) {
     }
 }
 
-/// In how many of 1,000 comparisons any row differs.
-fn differ(shared: f64, runs: usize, random: &mut Random) -> u32 {
+/// In how many comparisons any row differs.
+fn differ(comparisons: u32, shared: f64, runs: usize, random: &mut Random) -> u32 {
     let (mut a, mut b) = (group("a", runs), group("b", runs));
     let mut differ = 0;
-    for _ in 0..1_000 {
+    for _ in 0..comparisons {
         measure(&mut a, 1.0, shared, random);
         measure(&mut b, 1.0, shared, random);
         let compared = compare(&a, &b).unwrap();
@@ -89,9 +89,15 @@ fn equal_runs_differ_in_at_most_one_comparison_of_twenty() {
     let mut random = Random::seeded();
     // Rows that go together, and rows that have nothing to do with each other.
     for (shared, runs) in [(0.03, 8), (0.0, 8), (0.0, 12)] {
-        let differ = differ(shared, runs, &mut random);
-        println!("any row differs in {differ} of 1,000 ({runs} a side, shared {shared})");
-        assert!(differ <= 65, "{differ} of 1,000");
+        let (mut all, mut differing) = (1_000, differ(1_000, shared, runs, &mut random));
+        // Chance takes one in twenty above 65 of 1,000 once in a hundred times, and above 325 of
+        // 5,000 once in a million times.
+        if differing > 65 {
+            all += 4_000;
+            differing += differ(4_000, shared, runs, &mut random);
+        }
+        println!("any row differs in {differing} of {all} ({runs} a side, shared {shared})");
+        assert!(differing <= all * 65 / 1_000, "{differing} of {all}");
     }
 }
 

@@ -473,6 +473,10 @@ fn garbage_instead_of_a_greeting() {
 
 // --- servers that fail in the middle -------------------------------------------------
 
+/// With an open loop, a machine that is late sends many calls at once, and all of them are in
+/// flight when a connection ends.
+const FEW_IN_FLIGHT: [&str; 4] = ["--clients", "2", "--calls", "200"];
+
 #[test]
 fn resets_after_some_calls() {
     let place = Place::new();
@@ -481,8 +485,7 @@ fn resets_after_some_calls() {
         // Closing without lingering resets the connection, with a call in flight.
         let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
     });
-    let flags = ["--rate", "200/s", "--duration", "1s"];
-    let run = counted(&place, 0, &score(&plaintext(port), &flags));
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
     assert_eq!(run["total"]["due"], 200);
     let errors = errors(&run);
     assert!(
@@ -500,8 +503,7 @@ fn a_server_that_stops_talking_but_listens_on() {
         let _ = stream.shutdown(Shutdown::Write);
         read_out(&stream);
     });
-    let flags = ["--rate", "200/s", "--duration", "1s"];
-    let run = counted(&place, 0, &score(&plaintext(port), &flags));
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
     assert_eq!(run["total"]["due"], 200);
     let errors = errors(&run);
     assert!(
@@ -520,8 +522,7 @@ fn garbage_between_answers() {
         let _ = stream.shutdown(Shutdown::Write);
         read_out(&stream);
     });
-    let flags = ["--rate", "200/s", "--duration", "1s"];
-    let run = counted(&place, 0, &score(&plaintext(port), &flags));
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
     assert!(run["total"]["ok"].as_u64() >= Some(100), "{run}");
     let errors = errors(&run);
     assert!(!errors.is_empty());
@@ -606,9 +607,9 @@ fn goaway_after_every_few_calls() {
         };
         grpc(&stream, options, |_, _, _| true);
     });
-    let run = counted(&place, 0, &score(&plaintext(port), &flags));
-    assert_eq!(run["total"]["due"], 1000, "{run}");
-    assert!(run["total"]["ok"].as_u64() > Some(500), "{run}");
+    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    assert_eq!(run["total"]["due"], 200, "{run}");
+    assert!(run["total"]["ok"].as_u64() > Some(100), "{run}");
     for (code, _) in errors(&run) {
         assert_eq!(code, "GOAWAY", "{run}");
     }

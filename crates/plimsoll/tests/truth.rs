@@ -174,12 +174,13 @@ fn what_waits_for_a_stream_waits_in_the_response_time_only() {
     };
     let run = frozen.run();
     check(&run, &[("p99", 405.0), ("max", 505.0)]);
-    let response = micros(&run, "response", "p99");
-    let service = micros(&run, "service", "p99");
-    aloud(format_args!("service p99: {:.1} ms", service / 1e3));
+    let mean = |times| micros(&run, times, "mean");
+    let service = mean("service");
+    aloud(format_args!("service mean: {:.1} ms", service / 1e3));
+    // However slow the machine is: of three means, one is the sum of the others.
     assert!(
-        service < response / 2.0,
-        "service p99 {service} µs counts the wait for a stream, which is not service"
+        (mean("response") - mean("lag") - service).abs() <= 0.005 * mean("response"),
+        "service mean {service} µs counts the wait for a stream, which is not service"
     );
     // The wait is lag, and lag that is the target's doing: the generator noticed in time.
     let lag = micros(&run, "lag", "p99");
@@ -377,7 +378,7 @@ fn a_generator_that_stood_still_condemns_its_own_run() {
     let server = Exact::start(MS, 0..0, None);
     let place = Place::new();
     let url = format!("grpc://127.0.0.1:{}", server.port);
-    let mut command = place.command(&["grpc", &url, "--rate", "500/s", "--duration", "2s"]);
+    let mut command = place.command(&["grpc", &url, "--rate", "500/s", "--duration", "4s"]);
     command
         .args(SCORE)
         .args(["--objective", "p99 < 1m", "--out", "run", "-q"])
@@ -403,14 +404,14 @@ fn a_generator_that_stood_still_condemns_its_own_run() {
     assert_eq!(run["state"], "invalid", "{run}");
     let kinds = run["health"]["problems"].as_array().expect("a list");
     assert!(kinds.iter().any(|p| p["kind"] == "pacing_late"), "{run}");
-    // 200 of 1,000 calls were due while it stood still, the first of them for 400 ms.
+    // 200 of 2,000 calls were due while it stood still, the first of them for 400 ms.
     let total = &run["total"];
-    assert_eq!(total["due"], 1000, "{total}");
-    let p90_us = |times: &str| total[times]["p90_us"].as_f64().unwrap_or(0.0);
+    assert_eq!(total["due"], 2000, "{total}");
     for times in ["pacing", "lag", "response"] {
-        assert!(p90_us(times) >= 190e3, "{times}: {total}");
+        assert!(micros(&run, times, "max") >= 390e3, "{times}: {total}");
     }
-    assert!(p90_us("service") < p90_us("response"), "{total}");
+    let mean = |times| micros(&run, times, "mean");
+    assert!(mean("response") - mean("service") >= 15e3, "{total}");
 }
 
 /// An answer that is read before the loop looks at its timers is late all the same.
@@ -458,5 +459,5 @@ fn slow_answers_do_not_lower_the_rate_after_a_warm_up() {
     assert_eq!((&total["due"], &total["ok"]), (&100.into(), &100.into()));
     let achieved = total["achieved_per_s"].as_f64().unwrap_or(0.0);
     // Counted by when they began they would be 50/s.
-    assert!((75.0..=100.0).contains(&achieved), "{total}");
+    assert!((55.0..=100.0).contains(&achieved), "{total}");
 }

@@ -122,7 +122,9 @@ fn claimed(machine: &Machine<'_>) -> usize {
         .count()
 }
 
-/// 5 of 100 are what is promised; more than 13 come about by chance once in 2,500 times.
+/// 5 of 100 are what is promised; more than 18 come about by chance once in two million times.
+const MOST_CLAIMED: usize = 18;
+
 #[test]
 fn equal_rungs_are_told_apart_in_few_ladders() {
     let machine = Machine {
@@ -132,7 +134,7 @@ fn equal_rungs_are_told_apart_in_few_ladders() {
         luck_us: 0.0,
     };
     let claimed = claimed(&machine);
-    assert!(claimed <= 13, "{claimed} of 100");
+    assert!(claimed <= MOST_CLAIMED, "{claimed} of 100");
 }
 
 #[test]
@@ -144,7 +146,7 @@ fn equal_rungs_that_fare_differently_for_many_rounds_are_told_apart_in_few_ladde
         luck_us: 60.0,
     };
     let claimed = claimed(&machine);
-    assert!(claimed <= 13, "{claimed} of 100");
+    assert!(claimed <= MOST_CLAIMED, "{claimed} of 100");
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn a_few_microseconds_are_found_on_a_restless_machine() {
     };
     let seed = fresh();
     let (mut found, mut held) = (0, 0);
-    for n in 0..20 {
+    for n in 0..40 {
         let record = machine.ladder(seed.wrapping_add(n));
         assert_eq!(record.rounds, 400);
         let d = record.difference(1, 0, Metric::P50).unwrap();
@@ -167,9 +169,10 @@ fn a_few_microseconds_are_found_on_a_restless_machine() {
         let cpu = record.difference(1, 0, Metric::ClientCpu).unwrap();
         assert!(cpu.low < 3.5 && cpu.high > 2.0, "{cpu:?}");
     }
+    // 95 % are what is promised; fewer than 29 come about by chance once in two million times.
     assert!(
-        found >= 18 && held >= 18,
-        "found {found}, held {held}, of 20"
+        found >= 29 && held >= 29,
+        "found {found}, held {held}, of 40"
     );
 }
 
@@ -177,7 +180,7 @@ fn a_few_microseconds_are_found_on_a_restless_machine() {
 fn what_only_the_slowest_calls_pay_is_in_the_p99_alone() {
     let seed = fresh();
     let mut found = 0;
-    for n in 0..10 {
+    for n in 0..20 {
         let machine = Machine {
             adds_us: &[0.0, 0.0],
             rounds: 400,
@@ -195,7 +198,7 @@ fn what_only_the_slowest_calls_pay_is_in_the_p99_alone() {
         let p50 = record.difference(1, 0, Metric::P50).unwrap();
         assert!(p50.shift < 3.0, "{p50:?}");
     }
-    assert!(found >= 9, "{found} of 10");
+    assert!(found >= 12, "{found} of 20");
 }
 
 #[test]
