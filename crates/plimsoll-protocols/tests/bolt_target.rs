@@ -50,7 +50,7 @@ impl Server {
     fn connect(&self) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
+            .set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
         Client {
             stream,

@@ -34,7 +34,7 @@ struct Peer {
 impl Peer {
     fn new(codec: &Codec, stream: TcpStream) -> Peer {
         stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
+            .set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
         stream.set_nodelay(true).unwrap();
         Peer {
@@ -346,7 +346,8 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
     for (n, wire) in nonsense.iter().enumerate() {
         assert_eq!(wire.len() as u64, all);
         let mut bad = TcpStream::connect(outside).unwrap();
-        bad.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        bad.set_read_timeout(Some(Duration::from_secs(120)))
+            .unwrap();
         // `encode` reads its claim where `decode` reads the result and the length.
         bad.write_all(wire).unwrap();
         let is_kept = n == nonsense.len() - 1;
@@ -354,7 +355,7 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
             // Length 60 in room for 124: believed, and passed on.
             let mut passed = Vec::new();
             let mut up = upstream.accept().unwrap().0;
-            up.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            up.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
             passed.resize(60, 1);
             up.read_exact(&mut passed).unwrap();
             assert_eq!(passed, vec![0; 60]);

@@ -11,9 +11,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use support::{Place, output, text};
+use support::{LONGEST, Place, output, text};
 
-const LONGEST: Duration = Duration::from_secs(90);
 const OURS: &str = env!("CARGO_BIN_EXE_plimsoll");
 
 /// Runs a benchmark's shortest form with the variables.

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Place, SCORE, signal, wait};
-
-const LONGEST: Duration = Duration::from_secs(60);
+use support::{LONGEST, Place, SCORE, signal, wait};
 
 /// A load that must meet `objective`, once its first second is written.
 fn loading(place: &Place, url: &str, objective: &str) -> Child {

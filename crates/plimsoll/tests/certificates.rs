@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use support::openssl::s_server;
 use support::peers::{peer, succeeds, tool};
-use support::{Place, SCORE, Server, output, text, told};
-
-const LONGEST: Duration = Duration::from_secs(90);
+use support::{LONGEST, Place, SCORE, Server, output, text, told};
 
 /// The command of the TLS workload, with the name that it asks for left as it is.
 const OWN: &str =

@@ -28,10 +28,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{Place, output, text};
-
-/// No command of a page takes longer, on whatever machine.
-const LONGEST: Duration = Duration::from_secs(300);
+use support::{LONGEST, Place, output, text};
 
 /// A page, and what its commands are in the test in place of what they are on the page.
 struct Page {

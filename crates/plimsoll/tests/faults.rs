@@ -15,12 +15,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{ORDER, Place, SCORE, Server, output, text, told};
+use support::{LONGEST, ORDER, Place, SCORE, Server, output, text, told};
 
 /// EX_SOFTWARE of sysexits.h.
 const DEFECT: i32 = 70;
-
-const LONGEST: Duration = Duration::from_secs(90);
 
 /// A command that has `fault` put in, in every process of it.
 fn faulty(place: &Place, fault: &str, arguments: &[&str]) -> Command {

@@ -14,10 +14,9 @@ use serde_json::Value;
 use support::nginx::Nginx;
 use support::openssl::{openssl, s_server};
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, told,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text,
+    told,
 };
-
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// A run of `fetch` with a trusted CA; it ends with `code`.
 #[track_caller]

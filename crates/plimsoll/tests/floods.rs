@@ -17,7 +17,7 @@ use std::time::Duration;
 use plimsoll_protocols::bolt::{Form, Frame};
 use plimsoll_wire::http2::{self, kind, write};
 use plimsoll_wire::websocket::{self, Opcode};
-use support::{Place, SCORE, Server, wait};
+use support::{LONGEST, Place, SCORE, Server, wait};
 
 /// Bytes of a flood, where everything is taken.
 const FLOOD: usize = 160 << 20;
@@ -25,9 +25,6 @@ const FLOOD: usize = 160 << 20;
 const ROOM: u64 = 64 << 10;
 /// A peer that takes nothing for so long has stopped reading.
 const STANDSTILL: Duration = Duration::from_secs(2);
-/// No answer takes longer.
-const LONGEST: Duration = Duration::from_secs(60);
-
 /// What is sent again and again, and how long the answer to it is.
 struct Flood {
     name: &'static str,

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::openssl::openssl;
-use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, SERVER_TLS, Server, told, wait};
-
-const LONGEST: Duration = Duration::from_secs(30);
+use support::{
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, told, wait,
+};
 
 /// A run of `hold`; it ends with `code`.
 #[track_caller]

@@ -23,11 +23,9 @@ use plimsoll_stack::certificates::{Options, Validity, make_certificates};
 use plimsoll_wire::http2::ErrorCode;
 use serde_json::Value;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output, text, told,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output, text,
+    told,
 };
-
-/// No command here has a reason to take longer.
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// Runs a command: it ends in time, by itself, and without a panic.
 #[track_caller]

@@ -18,13 +18,10 @@ use std::time::Duration;
 use plimsoll_model::Outcome;
 use plimsoll_protocols::hostile::{Behaviour, Wire, behaviours};
 use serde_json::Value;
-use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, output_watched, told};
+use support::{CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, output_watched, told};
 
 /// Runs at a time; most of each is waiting.
 const AT_ONCE: usize = 4;
-
-/// No load here has a reason to take longer, on a busy machine either.
-const LONGEST: Duration = Duration::from_secs(120);
 
 /// What a load may hold over an idle one of its protocol. Bytes.
 const ROOM: u64 = 64 << 20;

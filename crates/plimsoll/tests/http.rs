@@ -14,9 +14,9 @@ use plimsoll_model::ladder::LadderRecord;
 use serde_json::Value;
 use support::nginx::Nginx;
 use support::peers::{peer, python, tool};
-use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, SERVER_TLS, Server, output, text};
-
-const LONGEST: Duration = Duration::from_secs(30);
+use support::{
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, output, text,
+};
 
 /// 40 calls of four clients.
 const FORTY: [&str; 4] = ["--clients", "4", "--calls", "40"];

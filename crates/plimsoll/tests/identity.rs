@@ -12,9 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use support::openssl::{openssl, s_server};
 use support::peers::{go_tls, succeeds};
-use support::{CLIENT_TLS, Place, SERVER_MTLS, SERVER_TLS, Server, output, text, told};
-
-const LONGEST: Duration = Duration::from_secs(60);
+use support::{CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, output, text, told};
 
 /// Groups by our names, and by OpenSSL's.
 const GROUPS: [(&str, &str); 8] = [

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::nginx::Nginx;
-use support::{CLIENT_TLS, Place, SERVER_TLS, Server, output, signal, text, told, wait};
-
-const LONGEST: Duration = Duration::from_secs(60);
+use support::{CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, signal, text, told, wait};
 
 fn url(server: &Server, path: &str) -> String {
     format!("https://localhost:{}{path}", server.port)

@@ -16,9 +16,7 @@ use serde_json::Value;
 use support::nginx::Nginx;
 use support::openssl::{openssl, s_server};
 use support::peers::{go_tls, succeeds};
-use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, output, text};
-
-const LONGEST: Duration = Duration::from_secs(60);
+use support::{CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, output, text};
 
 /// Records of so many bytes: the least that OpenSSL makes.
 const SMALL: [&str; 4] = ["-max_send_frag", "512", "-split_send_frag", "512"];

@@ -18,10 +18,8 @@ use std::time::{Duration, Instant};
 use support::nginx;
 use support::peers::{python, succeeds, tool};
 use support::{
-    CLIENT_MTLS, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, signal, text, told, wait,
+    CLIENT_MTLS, LONGEST, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, signal, text, told, wait,
 };
-
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// A server on a socket, most often `s.sock` of the place; killed when dropped.
 struct Served(Child);

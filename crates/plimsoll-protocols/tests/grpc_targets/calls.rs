@@ -14,12 +14,11 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 
-use crate::peer::{channel, listen, orders_client, plaintext, scores, serve_orders, serve_score};
+use crate::peer::{
+    LONGEST, channel, listen, orders_client, plaintext, scores, serve_orders, serve_score,
+};
 
 const MS: Duration = Duration::from_millis(1);
-
-/// What a test waits for on the busiest machine, and less than calls that never end.
-const LONGEST: Duration = Duration::from_secs(30);
 
 fn vector(json: &str) -> JsonVector {
     JsonVector { json: json.into() }
@@ -205,7 +204,7 @@ async fn stopping_is_bounded_by_the_drain_time() {
         ..listen()
     };
     let options = ScoreOptions {
-        delay: Delay::Constant(Duration::from_secs(60)),
+        delay: Delay::Constant(5 * LONGEST),
         ..ScoreOptions::default()
     };
     let server = serve_score(&listen, options);

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::links::{mutual, tls};
-use crate::peer::{certificates, listen, plaintext, scores, secure, serve_fast};
+use crate::peer::{LONGEST, certificates, listen, plaintext, scores, secure, serve_fast};
 
 fn options(workers: usize) -> FastOptions {
     FastOptions {
@@ -75,9 +75,7 @@ async fn strangers_and_garbage_are_shown_out_and_counted() {
         .unwrap();
     let mut answer = Vec::new();
     let closed = stream.read_to_end(&mut answer);
-    let _ = tokio::time::timeout(Duration::from_secs(5), closed)
-        .await
-        .expect("closed");
+    let _ = tokio::time::timeout(LONGEST, closed).await.expect("closed");
     let stats = server.stop().await;
     assert_eq!(
         (stats.answered, stats.connections.broken),
@@ -127,7 +125,7 @@ async fn a_client_that_does_not_read_is_not_read_either() {
     // Other clients are served all the same.
     let mut client = scores(server.address, plaintext()).await;
     let answer = tokio::time::timeout(
-        Duration::from_secs(5),
+        LONGEST,
         client.get_score(JsonVector {
             json: String::new(),
         }),

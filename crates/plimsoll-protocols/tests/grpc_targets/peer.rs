@@ -20,6 +20,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
+/// What a test waits for on the busiest machine.
+pub(crate) const LONGEST: Duration = Duration::from_secs(120);
+
 /// A running server. Stopping it gives what it counted.
 pub(crate) struct Running<T> {
     pub(crate) address: SocketAddr,

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, put_masked};
 
 /// Nothing in these tests takes longer than this.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// Sends one request and reads the answer to its end: status, head and body.
 pub(crate) async fn http(to: SocketAddr, request: &str) -> (u16, String, String) {

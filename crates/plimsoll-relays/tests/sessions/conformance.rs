@@ -482,7 +482,7 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
             // The server closes first (RFC 6455 §7.1.1).
             let mut rest = [0; 4096];
             let goodbye = async { while matches!(stream.read(&mut rest).await, Ok(n) if n > 0) {} };
-            let _ = timeout(Duration::from_secs(5), goodbye).await;
+            let _ = timeout(LIMIT, goodbye).await;
             return last;
         }
         match timeout(LIMIT, stream.read_buf(&mut input)).await {

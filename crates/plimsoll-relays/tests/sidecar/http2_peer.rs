@@ -64,7 +64,7 @@ impl Http2Peer {
     /// Greets with `settings`.
     pub(crate) fn new(mut stream: TcpStream, client: bool, settings: &[(u16, u32)]) -> Http2Peer {
         stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
+            .set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
         let mut greeting = Vec::new();
         if client {

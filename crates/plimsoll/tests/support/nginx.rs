@@ -5,9 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Place;
-
-const LONGEST: Duration = Duration::from_secs(30);
+use super::{LONGEST, Place};
 
 /// nginx, wherever it is installed.
 pub(crate) fn command() -> Command {

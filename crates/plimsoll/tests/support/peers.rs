@@ -5,10 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use super::{Place, Server, output, text};
-
-/// No peer here has a reason to take longer.
-pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+use super::{LONGEST, Place, Server, output, text};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
