@@ -1,9 +1,11 @@
 //! What stands between a client and a service and carries its traffic, and the service
 //! simulator that feeds it.
 
+mod asker;
 pub mod bus;
 pub mod gateway;
 pub mod llm;
 pub mod metrics;
+mod refusals;
 pub mod sidecar;
 pub mod token;

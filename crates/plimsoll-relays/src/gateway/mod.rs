@@ -11,7 +11,6 @@ mod delivery;
 mod echo;
 mod mailbox;
 mod metrics;
-mod refusals;
 mod request;
 mod session;
 mod stream;
@@ -28,12 +27,13 @@ use plimsoll_wire::websocket::code;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 
+use crate::asker::Asker;
 use crate::bus::Bus;
+use crate::refusals::Refusals;
 use crate::token::Keys;
 use mailbox::Mailbox;
 pub use metrics::Metrics;
-use refusals::Refusals;
-use request::{Answer, Asker, Request};
+use request::{Answer, Request};
 use stream::Stream;
 
 /// Pause when the process has no descriptor left for another connection.

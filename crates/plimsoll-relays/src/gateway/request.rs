@@ -1,6 +1,5 @@
 //! The HTTP/1.1 request that opens a connection, and the answer that is not 101.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use plimsoll_protocols::serving::Peer;
@@ -8,28 +7,12 @@ use plimsoll_wire::http1::{FieldSpace, Framing, Http1Error, RequestHead, put_res
 use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
 
 use super::stream::Stream;
+use crate::asker::Asker;
 use crate::metrics::CONTENT_TYPE;
 
 const MOST_HEAD: usize = 16 * 1024;
 /// The subprotocol by which a browser hands its token over: `bearer, TOKEN`.
 const BEARER: &str = "bearer";
-
-/// Who is at the other end, for the log.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Asker {
-    Peer(Peer),
-    /// As a proxy says it.
-    For(IpAddr),
-}
-
-impl fmt::Display for Asker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Asker::Peer(peer) => peer.fmt(f),
-            Asker::For(address) => address.fmt(f),
-        }
-    }
-}
 
 /// A request's head.
 pub(super) struct Request {
@@ -189,31 +172,9 @@ impl Request {
         self.headers.iter().filter(|(n, _)| n == name).count()
     }
 
-    /// Who asks: where a trusted proxy does, whom it asks for (`X-Forwarded-For`, of which each
-    /// proxy adds to the end; what stands before an address that is not trusted anybody may
-    /// have written).
+    /// Who asks, for the log.
     pub(super) fn asker(&self, peer: Peer, trusted: &[IpAddr]) -> Asker {
-        let is_trusted = |address: &IpAddr| trusted.contains(&address.to_canonical());
-        let by_proxy = match peer.0 {
-            Some(address) => is_trusted(&address.ip()),
-            // Whoever may open the socket's file.
-            None => !trusted.is_empty(),
-        };
-        if !by_proxy {
-            return Asker::Peer(peer);
-        }
-        let named: Vec<&str> = self.list("x-forwarded-for").collect();
-        let mut asker = Asker::Peer(peer);
-        for name in named.into_iter().rev() {
-            let Ok(address) = name.parse::<IpAddr>() else {
-                break;
-            };
-            asker = Asker::For(address);
-            if !is_trusted(&address) {
-                break;
-            }
-        }
-        asker
+        Asker::of(peer, self.list("x-forwarded-for"), trusted)
     }
 
     fn has(&self, name: &str, token: &str) -> bool {
@@ -311,41 +272,5 @@ impl Request {
                 false => None,
             },
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_asks_is_whom_trusted_proxies_name() {
-        let trusted: [IpAddr; 2] = [[127, 0, 0, 1].into(), [10, 0, 0, 9].into()];
-        let asker = |from: [u8; 4], headers: &str| {
-            let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
-            let request = Request::parse(head.as_bytes()).ok().flatten().unwrap();
-            let peer = Peer(Some((from, 5).into()));
-            request.asker(peer, &trusted).to_string()
-        };
-        let (proxy, other) = ([127, 0, 0, 1], [192, 0, 2, 1]);
-        for (from, headers, expected) in [
-            (proxy, "", "127.0.0.1:5"),
-            (other, "X-Forwarded-For: 203.0.113.7\r\n", "192.0.2.1:5"),
-            (proxy, "X-Forwarded-For: 203.0.113.7\r\n", "203.0.113.7"),
-            (
-                proxy,
-                "X-Forwarded-For: 6.6.6.6, 203.0.113.7, 10.0.0.9\r\n",
-                "203.0.113.7",
-            ),
-            (
-                proxy,
-                "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: 2001:db8::7\r\n",
-                "2001:db8::7",
-            ),
-            (proxy, "X-Forwarded-For: <script>, 10.0.0.9\r\n", "10.0.0.9"),
-            (proxy, "X-Forwarded-For: unknown\r\n", "127.0.0.1:5"),
-        ] {
-            assert_eq!(asker(from, headers), expected, "{headers:?}");
-        }
     }
 }

@@ -24,9 +24,10 @@ use plimsoll_wire::websocket::{
 
 use super::delivery::{Delivery, Verdict};
 use super::mailbox::Mailbox;
-use super::request::{Answer, Asker, Request};
+use super::request::{Answer, Request};
 use super::stream::Stream;
 use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
+use crate::asker::Asker;
 use crate::bus::{Begun, HISTORY_PAGE, Listening, Stamp, Standing, Stopped, Way, new_epoch};
 use crate::llm::is_session_id;
 

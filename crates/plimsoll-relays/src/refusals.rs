@@ -13,14 +13,14 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 /// By class: how many that the log does not have yet. A class that was quiet for a while is
 /// told anew.
 #[derive(Default)]
-pub(super) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
+pub(crate) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
 
 impl Refusals {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, status: Option<u16>, reason: &'static str, peer: impl Display) {
+    pub(crate) fn add(&self, status: Option<u16>, reason: &'static str, peer: impl Display) {
         if self.is_first(reason) {
             tracing::warn!(%peer, status, reason, "refused");
         }
@@ -36,7 +36,7 @@ impl Refusals {
     }
 
     /// Tells what has come since the last time.
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         for (reason, refused) in self.take() {
             tracing::warn!(reason, "refused {refused} more");
         }
@@ -52,7 +52,7 @@ impl Refusals {
     }
 
     /// For as long as it is polled.
-    pub(super) async fn keep_telling(&self) {
+    pub(crate) async fn keep_telling(&self) {
         let mut ticks = interval(TELL_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

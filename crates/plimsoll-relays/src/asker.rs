@@ -1,0 +1,84 @@
+//! Who is at the other end of a connection or a request, for the log.
+//!
+//! Behind a balancer that is the client that it names, where the balancer is trusted: in a PROXY
+//! header, which makes it the connection's peer, or in each request's `X-Forwarded-For`.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use plimsoll_protocols::serving::Peer;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker {
+    Peer(Peer),
+    /// As a proxy says it.
+    For(IpAddr),
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Asker::Peer(peer) => peer.fmt(f),
+            Asker::For(address) => address.fmt(f),
+        }
+    }
+}
+
+impl Asker {
+    /// Who asks: where a trusted proxy does, whom it asks for. Of `forwarded`, the values of
+    /// `X-Forwarded-For`, each proxy adds to the end; what stands before an address that is not
+    /// trusted anybody may have written.
+    pub(crate) fn of<'a>(
+        peer: Peer,
+        forwarded: impl Iterator<Item = &'a str>,
+        trusted: &[IpAddr],
+    ) -> Asker {
+        let is_trusted = |address: &IpAddr| trusted.contains(&address.to_canonical());
+        let by_proxy = match peer.0 {
+            Some(address) => is_trusted(&address.ip()),
+            // Whoever may open the socket's file.
+            None => !trusted.is_empty(),
+        };
+        if !by_proxy {
+            return Asker::Peer(peer);
+        }
+        let named = forwarded.flat_map(|value| value.split(',')).map(str::trim);
+        let named: Vec<&str> = named.collect();
+        let mut asker = Asker::Peer(peer);
+        for name in named.into_iter().rev() {
+            let Ok(address) = name.parse::<IpAddr>() else {
+                break;
+            };
+            asker = Asker::For(address);
+            if !is_trusted(&address) {
+                break;
+            }
+        }
+        asker
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_is_whom_trusted_proxies_name() {
+        let trusted: [IpAddr; 2] = [[127, 0, 0, 1].into(), [10, 0, 0, 9].into()];
+        let (proxy, other) = ([127, 0, 0, 1], [192, 0, 2, 1]);
+        let cases: [(_, &[&str], _); 7] = [
+            (proxy, &[], "127.0.0.1:5"),
+            (other, &["203.0.113.7"], "192.0.2.1:5"),
+            (proxy, &["203.0.113.7"], "203.0.113.7"),
+            (proxy, &["6.6.6.6, 203.0.113.7, 10.0.0.9"], "203.0.113.7"),
+            (proxy, &["6.6.6.6", "2001:db8::7"], "2001:db8::7"),
+            (proxy, &["<script>, 10.0.0.9"], "10.0.0.9"),
+            (proxy, &["unknown"], "127.0.0.1:5"),
+        ];
+        for (from, forwarded, expected) in cases {
+            let peer = Peer(Some((from, 5).into()));
+            let asker = Asker::of(peer, forwarded.iter().copied(), &trusted);
+            assert_eq!(asker.to_string(), expected, "{forwarded:?}");
+        }
+    }
+}
