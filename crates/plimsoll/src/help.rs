@@ -48,7 +48,7 @@ const COMMON: [&str; 34] = [
 ];
 
 /// Flags of servers and relays that few lines need.
-const RARE: [&str; 22] = [
+const RARE: [&str; 23] = [
     "spin",
     "seed",
     "reuse_port",
@@ -62,6 +62,7 @@ const RARE: [&str; 22] = [
     "lame_duck",
     "request_timeout",
     "trusted_proxy",
+    "proxy_protocol",
     "max_queue",
     "queue",
     "compression",

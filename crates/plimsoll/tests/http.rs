@@ -5,13 +5,14 @@
 mod support;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plimsoll_model::ladder::LadderRecord;
 use serde_json::Value;
+use support::haproxy::{Haproxy, free_port};
 use support::nginx::Nginx;
 use support::peers::{peer, python, tool};
 use support::{
@@ -594,34 +595,13 @@ fn nginx_is_measured_with_keep_alive_and_its_refusals_are_counted() {
 fn haproxy_in_front_keeps_connections_and_says_when_nobody_is_behind_it() {
     let place = Place::new();
     let server = place.serve(&["http"]);
-    let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port();
     let config = format!(
-        "defaults\n mode http\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n\
-         frontend f\n bind 127.0.0.1:{port}\n bind unix@h2.sock proto h2\n use_backend nobody if {{ path /nobody }}\n default_backend b\n\
+        "frontend f\n bind 127.0.0.1:{port}\n bind unix@h2.sock proto h2\n use_backend nobody if {{ path /nobody }}\n default_backend b\n\
          backend b\n server s {}\nbackend nobody\n",
         server.address()
     );
-    fs::write(place.path("haproxy.cfg"), config).unwrap();
-    let haproxy = [
-        "/usr/sbin/haproxy",
-        "/usr/local/sbin/haproxy",
-        "/usr/bin/haproxy",
-    ];
-    let haproxy = haproxy.into_iter().find(|path| Path::new(path).exists());
-    let mut child = Command::new(haproxy.expect("haproxy is missing: run `make setup`"))
-        .args(["-db", "-f", "haproxy.cfg"])
-        .current_dir(place.path(""))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("haproxy starts");
-    let end = Instant::now() + LONGEST;
-    while TcpStream::connect(("127.0.0.1", port)).is_err() && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let haproxy = Haproxy::start(&place, "http", &config, port);
     let base = format!("http://127.0.0.1:{port}");
     let whole = http(&place, 0, &format!("{base}/bytes/3000"), &FORTY);
     let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
@@ -636,8 +616,7 @@ fn haproxy_in_front_keeps_connections_and_says_when_nobody_is_behind_it() {
     let whole_2 = http(&place, 0, "unix:h2.sock:/bytes/3000", &two);
     let streamed_2 = http(&place, 0, "unix:h2.sock:/sse/4", &[&two[..], &sse].concat());
     let nobody_2 = http(&place, 1, "unix:h2.sock:/nobody", &two);
-    let _ = child.kill();
-    let _ = child.wait();
+    drop(haproxy);
     for whole in [whole, whole_2] {
         assert_eq!(whole["total"]["bytes_received"], 40 * 3_000);
     }

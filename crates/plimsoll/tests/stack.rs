@@ -631,15 +631,6 @@ fn the_stack_in_containers_has_the_same_balancer() {
     let kubernetes = balancer(&|i| format!("backend-{i}.backends.{domain}:8000"), &|i| {
         format!("gateway-{i}.gateways.{domain}:4040")
     });
-    let haproxy = [
-        "/usr/sbin/haproxy",
-        "/usr/local/sbin/haproxy",
-        "/usr/bin/haproxy",
-    ];
-    let haproxy = haproxy
-        .iter()
-        .find(|path| fs::exists(path).unwrap_or(false));
-    let haproxy = haproxy.expect("haproxy is installed: tests/setup.sh tests");
     for (file, balancer) in [
         ("haproxy.cfg", &compose),
         ("kubernetes/haproxy.cfg", &kubernetes),
@@ -647,7 +638,7 @@ fn the_stack_in_containers_has_the_same_balancer() {
         let path = deploy.join(file);
         let text = fs::read_to_string(&path).expect("a file");
         assert_eq!(text, balancer.configuration(), "{file} is another one");
-        let checked = std::process::Command::new(haproxy)
+        let checked = support::haproxy::command()
             .args(["-c", "-f"])
             .arg(&path)
             .output()

@@ -23,7 +23,8 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::early::{EarlyStream, Link};
-use super::{Bound, ConnectionStats, Peer, ServeError};
+use super::proxied::OpeningError;
+use super::{Bound, ConnectionStats, Peer, Proxies, ServeError};
 
 /// From accept to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -72,6 +73,17 @@ pub trait Serve: Clone + Send + 'static {
         stopped: watch::Receiver<()>,
     ) -> impl Future<Output = io::Result<()>> + Send;
 
+    /// Who made the connection that is served next.
+    #[must_use]
+    fn of(self, _client: Peer) -> Self {
+        self
+    }
+
+    /// A connection is refused: what a proxy should have said of it can't be used.
+    fn refused(&self, peer: Peer, why: &OpeningError) {
+        tracing::warn!("{peer}: {why}");
+    }
+
     /// A TLS handshake was completed, or its client has sent early data.
     fn secured(&self, _session: &ServerConnection) {}
 }
@@ -87,7 +99,7 @@ pub async fn accept(
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError> {
     let acceptor = bound.tls.clone().map(TlsAcceptor::from);
-    let (drain, handshakes) = (bound.drain, bound.handshakes());
+    let (drain, handshakes, proxies) = (bound.drain, bound.handshakes(), bound.proxies());
     let listener = bound.into_listener()?;
     let mut stats = ConnectionStats::default();
     let mut not_accepted = NotAccepted::default();
@@ -102,8 +114,8 @@ pub async fn accept(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     stats.accepted += 1;
-                    connections.spawn(connection(
-                        stream, peer, acceptor.clone(), handshakes.clone(), server.clone(), stopped.clone(),
+                    connections.spawn(opened(
+                        stream, peer, proxies.clone(), acceptor.clone(), handshakes.clone(), server.clone(), stopped.clone(),
                     ));
                     stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
                 }
@@ -120,9 +132,10 @@ pub async fn accept(
     // New connections are refused from here on.
     let take = |stream, peer| {
         stats.accepted += 1;
-        connections.spawn(connection(
+        connections.spawn(opened(
             stream,
             peer,
+            proxies.clone(),
             acceptor.clone(),
             handshakes.clone(),
             server.clone(),
@@ -165,6 +178,40 @@ fn tally(stats: &mut ConnectionStats, ended: Result<Ended, JoinError>) {
         Ok(Ended::Well) => {}
         Ok(Ended::HandshakeFailed) => stats.handshakes_failed += 1,
         Ok(Ended::Broken) | Err(_) => stats.broken += 1,
+    }
+}
+
+/// A connection whose other end may be a proxy.
+async fn opened(
+    stream: TcpStream,
+    peer: Peer,
+    proxies: Proxies,
+    acceptor: Option<TlsAcceptor>,
+    handshakes: SharedTally,
+    server: impl Serve,
+    mut stopped: watch::Receiver<()>,
+) -> Ended {
+    if proxies == Proxies::default() {
+        let server = server.of(peer);
+        return connection(stream, peer, acceptor, handshakes, server, stopped).await;
+    }
+    let opening = Box::pin(proxies.client(&stream, peer));
+    let known = tokio::select! {
+        biased;
+        known = opening => known,
+        _ = stopped.changed() => return Ended::Well,
+    };
+    match known {
+        Ok(client) => {
+            let server = server.of(client);
+            connection(stream, client, acceptor, handshakes, server, stopped).await
+        }
+        Err(OpeningError::Socket(_)) => Ended::Well,
+        Err(why) => {
+            server.refused(peer, &why);
+            let _ = tokio::time::timeout(LINGER, linger(stream)).await;
+            Ended::HandshakeFailed
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
 use super::unix::{self, SocketFile};
-use super::{Renewal, ServeError, TicketSeed, Tls};
+use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
 
 /// What the system has taken for a listener by the time that it closes is there at once; who comes
 /// after that goes elsewhere.
@@ -38,6 +38,8 @@ pub struct Listen {
     pub tickets: Option<TicketSeed>,
     /// HTTP/2 streams a connection may have open (RFC 9113 §6.5.2); `None`: no limit.
     pub max_concurrent_streams: Option<u32>,
+    /// Those whose connections begin with whom they carry.
+    pub proxies: Proxies,
     /// How long calls in flight may take once the server was told to stop.
     pub drain: Duration,
 }
@@ -51,6 +53,7 @@ impl Default for Listen {
             tls: None,
             tickets: None,
             max_concurrent_streams: Some(1000),
+            proxies: Proxies::default(),
             drain: Duration::from_secs(10),
         }
     }
@@ -91,6 +94,7 @@ impl Listen {
             renewal,
             handshakes: SharedTally::default(),
             max_concurrent_streams: self.max_concurrent_streams,
+            proxies: self.proxies.clone(),
             drain: self.drain,
         })
     }
@@ -199,6 +203,7 @@ pub struct Bound {
     pub(crate) renewal: Option<Renewal>,
     pub(crate) handshakes: SharedTally,
     pub(crate) max_concurrent_streams: Option<u32>,
+    pub(crate) proxies: Proxies,
     pub(crate) drain: Duration,
 }
 
@@ -246,6 +251,11 @@ impl Bound {
     /// What handshakes agree on, counted while it serves.
     pub fn handshakes(&self) -> SharedTally {
         self.handshakes.clone()
+    }
+
+    /// Those whose connections begin with whom they carry.
+    pub fn proxies(&self) -> Proxies {
+        self.proxies.clone()
     }
 
     /// How long work in flight may take once the server was told to stop.

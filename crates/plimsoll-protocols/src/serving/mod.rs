@@ -12,6 +12,7 @@ pub(crate) mod http2;
 mod listener;
 mod names;
 mod outliving;
+pub mod proxied;
 mod renewal;
 mod tickets;
 mod tls;
@@ -24,6 +25,7 @@ use plimsoll_engine::Address;
 
 pub use early::Link;
 pub use listener::{Bound, Listen, Listener, Peer, Reserved};
+pub use proxied::Proxies;
 pub use renewal::Renewal;
 pub use tickets::TicketSeed;
 pub(crate) use tls::Resumption;

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_engine::fault;
-use plimsoll_protocols::serving::{Bound, Listener, Peer, ServeError};
+use plimsoll_protocols::serving::{Bound, Listener, Peer, Proxies, ServeError};
 use plimsoll_wire::websocket::code;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -153,7 +153,7 @@ impl Gateway {
         shutdown: impl Future<Output = ()>,
         left: impl Future<Output = Duration>,
     ) -> Result<Metrics, ServeError> {
-        let tls = bound.tls_for(b"http/1.1");
+        let (tls, proxies) = (bound.tls_for(b"http/1.1"), bound.proxies());
         let listener = bound.into_listener()?;
         let gateway = Arc::new(self);
         let leaving = async {
@@ -164,12 +164,18 @@ impl Gateway {
         let drain = tokio::select! {
             biased;
             drain = leaving => drain,
-            () = accept(&gateway, &listener, tls.clone()) => Duration::ZERO,
+            () = accept(&gateway, &listener, &proxies, tls.as_ref()) => Duration::ZERO,
             () = gateway.refusals.keep_telling() => Duration::ZERO,
         };
         let take = |stream, peer| {
             let (gateway, tls) = (Arc::clone(&gateway), tls.clone());
-            tokio::spawn(serve_connection(gateway, stream, tls, peer));
+            tokio::spawn(serve_connection(
+                gateway,
+                stream,
+                proxies.clone(),
+                tls,
+                peer,
+            ));
         };
         listener.close(take).await;
         gateway.stopping.store(true, Ordering::Release);
@@ -212,12 +218,23 @@ impl Gateway {
     }
 }
 
-async fn accept(gateway: &Arc<Gateway>, listener: &Listener, tls: Option<Arc<ServerConfig>>) {
+async fn accept(
+    gateway: &Arc<Gateway>,
+    listener: &Listener,
+    proxies: &Proxies,
+    tls: Option<&Arc<ServerConfig>>,
+) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let (gateway, tls) = (Arc::clone(gateway), tls.clone());
-                tokio::spawn(serve_connection(gateway, stream, tls, peer));
+                let (gateway, tls) = (Arc::clone(gateway), tls.cloned());
+                tokio::spawn(serve_connection(
+                    gateway,
+                    stream,
+                    proxies.clone(),
+                    tls,
+                    peer,
+                ));
             }
             Err(e) => {
                 tracing::warn!("accepting a connection: {e}");
@@ -230,11 +247,22 @@ async fn accept(gateway: &Arc<Gateway>, listener: &Listener, tls: Option<Arc<Ser
 async fn serve_connection(
     gateway: Arc<Gateway>,
     stream: TcpStream,
+    proxies: Proxies,
     tls: Option<Arc<ServerConfig>>,
     peer: Peer,
 ) {
     fault::point("gateway");
     let opening = async {
+        let peer = match proxies.client(&stream, peer).await {
+            Ok(client) => client,
+            Err(e) => {
+                tracing::debug!(%peer, "{e}");
+                if let Some(reason) = e.reason() {
+                    gateway.refused(None, reason, Asker::Peer(peer));
+                }
+                return None;
+            }
+        };
         let mut stream = match Stream::accept(stream, tls.as_ref()).await {
             Ok(stream) => stream,
             Err(e) => {
@@ -244,12 +272,12 @@ async fn serve_connection(
             }
         };
         let request = Request::read(&mut stream).await;
-        Some((stream, request))
+        Some((stream, peer, request))
     };
     // Boxed: what opening needs must not stay with the session for hours.
     let limit = gateway.options.request_timeout;
     let opened = tokio::time::timeout(limit, Box::pin(opening)).await;
-    let Ok(Some((mut stream, request))) = opened else {
+    let Ok(Some((mut stream, peer, request))) = opened else {
         return;
     };
     let request = match request {

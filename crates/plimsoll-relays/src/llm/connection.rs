@@ -15,12 +15,14 @@ use hyper::server::conn::http1::Builder;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use plimsoll_protocols::serving::Link;
 use plimsoll_protocols::serving::accepting::Serve;
+use plimsoll_protocols::serving::proxied::OpeningError;
+use plimsoll_protocols::serving::{Link, Peer};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{Llm, metrics};
+use super::{Llm, Reason, metrics};
+use crate::asker::Asker;
 
 /// From the end of one request to the end of the next one's head. Longer than balancers keep
 /// connections that they don't use.
@@ -36,6 +38,7 @@ pub(super) struct Connection {
     http: Builder,
     router: axum::Router,
     llm: Arc<Llm>,
+    client: Peer,
 }
 
 impl Connection {
@@ -48,23 +51,46 @@ impl Connection {
             http,
             router,
             llm: Arc::clone(llm),
+            client: Peer(None),
         }
     }
 }
 
 impl Serve for Connection {
+    fn of(self, client: Peer) -> Connection {
+        Connection { client, ..self }
+    }
+
+    fn refused(&self, peer: Peer, why: &OpeningError) {
+        if let Some(reason) = why.reason() {
+            self.llm.refusals.add(None, reason, peer);
+        }
+    }
+
     async fn serve<S: Link>(self, stream: S, mut stopped: watch::Receiver<()>) -> io::Result<()> {
         let asked = Arc::new(AtomicBool::new(false));
         let (noting, llm) = (Arc::clone(&asked), Arc::clone(&self.llm));
-        let router = TowerToHyperService::new(self.router);
+        let (router, client) = (TowerToHyperService::new(self.router), self.client);
         let service = service_fn(move |request: Request<Incoming>| {
             noting.store(true, Ordering::Relaxed);
             let (kind, began) = (metrics::kind(request.uri().path()), Instant::now());
+            let forwarded = request.headers().get_all("x-forwarded-for").iter();
+            let forwarded = forwarded.filter_map(|value| value.to_str().ok());
+            let asker = Asker::of(client, forwarded, &llm.options.trusted_proxies);
             let (answering, llm) = (router.call(request), Arc::clone(&llm));
             async move {
                 let mut answer = answering.await?;
                 let status = answer.status().as_u16();
                 llm.metrics.answered(kind, status, began.elapsed());
+                let reason = match (answer.extensions().get(), status) {
+                    (Some(Reason(reason)), _) => Some(*reason),
+                    (None, 404) => Some("path"),
+                    (None, 405) => Some("method"),
+                    _ => None,
+                };
+                if let Some(reason) = reason {
+                    llm.refusals.add(Some(status), reason, asker);
+                }
                 if llm.is_leaving() {
                     let close = HeaderValue::from_static("close");
                     answer.headers_mut().insert(header::CONNECTION, close);

@@ -11,6 +11,7 @@ mod frames;
 mod metrics;
 mod run;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,6 +30,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::{BeginError, Bus, BusError, new_epoch};
 use crate::metrics::{CONTENT_TYPE, Registry, text};
+use crate::refusals::Refusals;
 use crate::token::Keys;
 use connection::Connection;
 use frames::Text;
@@ -57,6 +59,8 @@ pub struct LlmOptions {
     /// From accept to the end of the first request's head, and from any head to the end of its
     /// body.
     pub request_timeout: Duration,
+    /// Proxies whose `X-Forwarded-For` is believed, for the log.
+    pub trusted_proxies: Vec<IpAddr>,
     /// After the signal to stop, the service serves on for this long, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
@@ -70,6 +74,7 @@ impl Default for LlmOptions {
             text: RESPONSE_TEXT.to_owned(),
             tokens: None,
             request_timeout: Duration::from_secs(10),
+            trusted_proxies: Vec::new(),
             lame_duck: Duration::ZERO,
         }
     }
@@ -96,6 +101,7 @@ pub struct Llm {
     options: LlmOptions,
     metrics: Metrics,
     shown: Registry,
+    refusals: Refusals,
     /// Runs that have begun; stopping waits for them.
     running: watch::Sender<usize>,
     /// True once runs are to end at once.
@@ -110,6 +116,7 @@ impl Llm {
         Llm {
             shown: metrics.registry(&running, &bus),
             metrics,
+            refusals: Refusals::default(),
             running,
             bus,
             keys,
@@ -157,7 +164,13 @@ impl Llm {
         };
         let connection = Connection::new(&llm, router);
         // What was asked is answered before the runs are counted: none is begun after that.
-        accept(bound.speaking(b"http/1.1"), connection, leaving).await?;
+        let serving = accept(bound.speaking(b"http/1.1"), connection, leaving);
+        let served = tokio::select! {
+            served = serving => served.map(drop),
+            () = llm.refusals.keep_telling() => Ok(()),
+        };
+        llm.refusals.tell();
+        served?;
         let mut running = llm.running.subscribe();
         let all_ended = |running: &usize| *running == 0;
         if timeout_at(end, running.wait_for(all_ended)).await.is_err() {
@@ -196,6 +209,7 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
             tracing::error!("signing a token: {e}");
             problem(
                 StatusCode::INTERNAL_SERVER_ERROR,
+                "token",
                 "the token could not be signed",
             )
         }
@@ -216,14 +230,18 @@ async fn start_run(
     body: Body,
 ) -> Response {
     if !is_session_id(&session) {
-        return problem(StatusCode::NOT_FOUND, "no such session");
+        return problem(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
     let body = match timeout(llm.options.request_timeout, to_bytes(body, MOST_BODY)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(e)) => return problem(StatusCode::BAD_REQUEST, &format!("the body: {e}")),
+        Ok(Err(e)) => return problem(StatusCode::BAD_REQUEST, "body", &format!("the body: {e}")),
         Err(_) => {
             let close = [(header::CONNECTION, "close")];
-            let late = problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+            let late = problem(
+                StatusCode::REQUEST_TIMEOUT,
+                "body_late",
+                "the body did not come in time",
+            );
             return (close, late).into_response();
         }
     };
@@ -231,7 +249,7 @@ async fn start_run(
         && let Err(e) = serde_json::from_slice::<Asked>(&body)
     {
         let text = format!("the body is not {{\"query\": TEXT}}: {e}");
-        return problem(StatusCode::UNPROCESSABLE_ENTITY, &text);
+        return problem(StatusCode::UNPROCESSABLE_ENTITY, "body", &text);
     }
     match run::begin(&llm, session).await {
         Ok(begun) => Json(json!({
@@ -240,19 +258,23 @@ async fn start_run(
             "epoch": begun.epoch,
         }))
         .into_response(),
-        Err(e @ BeginError::Unknown) => problem(StatusCode::NOT_FOUND, &e.to_string()),
-        Err(e @ BeginError::Busy) => problem(StatusCode::CONFLICT, &e.to_string()),
+        Err(e @ BeginError::Unknown) => {
+            problem(StatusCode::NOT_FOUND, "unknown_session", &e.to_string())
+        }
+        Err(e @ BeginError::Busy) => {
+            problem(StatusCode::CONFLICT, "run_in_progress", &e.to_string())
+        }
         Err(BeginError::Bus(e)) => unavailable(&e),
     }
 }
 
 async fn close(State(llm): State<Arc<Llm>>, Path(session): Path<String>) -> Response {
     if !is_session_id(&session) {
-        return problem(StatusCode::NOT_FOUND, "no such session");
+        return problem(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
     match llm.bus.close(&session).await {
         Ok(true) => Json(json!({ "closed": true })).into_response(),
-        Ok(false) => problem(StatusCode::NOT_FOUND, "no such session"),
+        Ok(false) => problem(StatusCode::NOT_FOUND, "unknown_session", "no such session"),
         Err(e) => unavailable(&e),
     }
 }
@@ -267,14 +289,20 @@ async fn health(State(llm): State<Arc<Llm>>) -> Response {
         return (StatusCode::SERVICE_UNAVAILABLE, stopping).into_response();
     }
     if !llm.bus.is_up() {
-        return problem(StatusCode::SERVICE_UNAVAILABLE, "the bus is not reachable");
+        let away = Json(json!({ "error": "the bus is not reachable" }));
+        return (StatusCode::SERVICE_UNAVAILABLE, away).into_response();
     }
     let running = *llm.running.borrow();
     Json(json!({ "status": "healthy", "runs": running })).into_response()
 }
 
-fn problem(status: StatusCode, message: &str) -> Response {
-    (status, Json(json!({ "error": message }))).into_response()
+/// Why a request is not answered as it wishes: its class, for the log. Never holds what the client sent.
+#[derive(Clone, Copy)]
+struct Reason(&'static str);
+
+fn problem(status: StatusCode, reason: &'static str, message: &str) -> Response {
+    let reason = axum::Extension(Reason(reason));
+    (status, reason, Json(json!({ "error": message }))).into_response()
 }
 
 fn unavailable(e: &BusError) -> Response {
@@ -282,7 +310,7 @@ fn unavailable(e: &BusError) -> Response {
     let retry = [(header::RETRY_AFTER, "1")];
     (
         retry,
-        problem(StatusCode::SERVICE_UNAVAILABLE, &e.to_string()),
+        problem(StatusCode::SERVICE_UNAVAILABLE, "bus", &e.to_string()),
     )
         .into_response()
 }

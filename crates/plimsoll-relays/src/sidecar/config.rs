@@ -1,7 +1,7 @@
 //! The sidecar's TOML file. Longer than others: each key stands with its default, its check and
 //! its description.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub struct Route {
     pub listen: Address,
     /// Where calls go; an address that can't be reached is left out for a while.
     pub upstream: Vec<Upstream>,
+    /// Addresses of proxies, whose connections begin with a PROXY header. Default: none.
+    pub proxy_protocol: Option<Vec<IpAddr>>,
     /// TLS towards those who connect.
     pub listen_tls: Option<TlsFiles>,
     /// TLS towards the upstream.
@@ -342,6 +344,12 @@ impl Config {
                     &format!(
                         "leads back into the route itself ({way}): name the service's address"
                     ),
+                );
+            }
+            if route.proxy_protocol.as_ref().is_some_and(Vec::is_empty) {
+                return wrong(
+                    key("proxy_protocol"),
+                    "empty: name the addresses that send PROXY headers, such as \"127.0.0.1\", or leave it out",
                 );
             }
             if route.upstream.is_empty() {

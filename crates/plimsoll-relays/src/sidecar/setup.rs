@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use plimsoll_engine::Address;
+use plimsoll_protocols::serving::Proxies;
 use plimsoll_protocols::serving::unix::{self, SocketFile};
 
 use super::SidecarError;
@@ -36,6 +37,7 @@ pub(super) struct RouteSetup {
     pub(super) codec: Option<Codec>,
     /// `None`: the one that the worker has.
     pub(super) listener: Option<Listener>,
+    pub(super) proxies: Proxies,
     pub(super) listen_tls: Option<Identity>,
     pub(super) upstream_tls: Option<Identity>,
     pub(super) upstreams: Arc<Upstreams>,
@@ -115,6 +117,7 @@ pub(super) fn prepare(
                 is_known: known.is_some(),
                 codec: codec.as_ref().map(|codec| codec.of_worker(route, watchdog)),
                 listener: None,
+                proxies: Proxies::new(route.proxy_protocol.as_deref().unwrap_or_default()),
                 listen_tls: listen_tls
                     .map(|files| Identity::server(name, files, alpn))
                     .transpose()?,

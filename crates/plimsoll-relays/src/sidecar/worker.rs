@@ -15,12 +15,14 @@ mod table;
 mod troubles;
 mod upstream;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
+use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
 
 use super::access_log::AccessLog;
 use super::calls::Calls;
@@ -35,6 +37,7 @@ use http2::Http2;
 pub(super) use routes::Mailbox;
 use routes::RouteState;
 pub(super) use sockets::{BACKLOG, listen};
+use troubles::Peer;
 
 const TICK: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
@@ -75,6 +78,10 @@ struct Connection {
     role: Role,
     began: Time,
     last_active: Time,
+    /// Its client may be another than the socket's: not known yet.
+    opening: Option<Box<Opening>>,
+    /// Who made it, as the socket or a proxy has said: a socket that is closed does not say it.
+    client: Option<SocketAddr>,
     /// Bytes that a pipe brought from here, and to here.
     came: u64,
     went: u64,
@@ -98,6 +105,8 @@ struct Connection {
     /// (heartbeats, PING, SETTINGS). Requests don't keep it from being read: it may not read
     /// them before its answers have gone.
     owed: usize,
+    /// Of a frame that is too long: so many bytes that come are left out.
+    skip: usize,
     /// Of a client: bytes of requests that wait on purpose.
     delayed: usize,
     /// The other side has sent all it will.
@@ -146,10 +155,27 @@ impl Connection {
         }
     }
 
+    /// Who made it; `None`: it came by a socket of this machine.
+    fn client(&self) -> Option<SocketAddr> {
+        self.client.or_else(|| self.link.socket.peer_addr().ok())
+    }
+
+    /// How many of `there` bytes are left out.
+    fn skip(&mut self, there: usize) -> usize {
+        let skipped = self.skip.min(there);
+        self.skip -= skipped;
+        skipped
+    }
+
+    /// Its proxy has not said whom it carries.
+    fn is_awaited(&self) -> bool {
+        self.opening.as_ref().is_some_and(|o| o.is_awaited())
+    }
+
     /// It can't carry a call yet.
     fn is_new(&self) -> bool {
         let untold = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
-        self.connecting || self.link.is_handshaking() || untold
+        self.connecting || self.is_awaited() || self.link.is_handshaking() || untold
     }
 }
 
@@ -173,6 +199,8 @@ pub(super) struct Worker {
     free: Vec<u32>,
     next_generation: u32,
     dirty: Vec<u64>,
+    /// Connections of which it has just become known who made them.
+    opened: Vec<u64>,
     buffer: Vec<u8>,
     drain: Duration,
     busy_poll: Duration,
@@ -200,6 +228,7 @@ impl Worker {
             free: Vec::new(),
             next_generation: 1,
             dirty: Vec::new(),
+            opened: Vec::new(),
             buffer: vec![0; READ_AT_ONCE],
             drain: Duration::ZERO,
             busy_poll: Duration::ZERO,
@@ -263,6 +292,7 @@ impl Worker {
         self.delayed = Delayed::default();
         self.free.clear();
         self.dirty.clear();
+        self.opened.clear();
         self.buffer = vec![0; READ_AT_ONCE];
     }
 
@@ -312,6 +342,7 @@ impl Worker {
                 fault::point("sidecar");
                 self.serve(event, now);
             }
+            self.begin_opened(now);
             self.release(now);
             self.flush_dirty(now);
             self.resume_held(now);
@@ -365,6 +396,16 @@ impl Worker {
                 continue;
             };
             let token = connection.token;
+            if connection.is_awaited() && now >= connection.began + HEADER_LIMIT {
+                self.turn_away(
+                    connection.route,
+                    Peer::of(connection),
+                    &OpeningError::Late,
+                    now,
+                );
+                self.close(token, now);
+                continue;
+            }
             let is_new = connection.is_new();
             if is_new && now >= connection.began + CONNECT_LIMIT {
                 let late = match (connection.connecting, connection.link.is_handshaking()) {

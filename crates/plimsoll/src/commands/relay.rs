@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use plimsoll_model::input;
 use plimsoll_model::units::{Period, Size};
-use plimsoll_protocols::serving::{Bound, Listen, runtime};
+use plimsoll_protocols::serving::{Bound, Listen, Proxies, runtime};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Config, Sidecar};
@@ -159,15 +159,6 @@ struct GatewayArguments {
     #[arg(long, env = "PLIMSOLL_COMPRESSION", value_parser = boolish())]
     compression: bool,
 
-    /// A proxy whose X-Forwarded-For says who connects, for the log; again for each.
-    #[arg(
-        long,
-        env = "PLIMSOLL_TRUSTED_PROXY",
-        value_name = "ADDRESS",
-        value_delimiter = ','
-    )]
-    trusted_proxy: Vec<IpAddr>,
-
     #[command(flatten)]
     service: ServiceFlags,
 
@@ -205,6 +196,30 @@ pub(super) struct ServiceFlags {
         default_value = "0s"
     )]
     pub(super) lame_duck: Period,
+
+    /// A proxy whose X-Forwarded-For says who connects, for the log; again for each.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TRUSTED_PROXY",
+        value_name = "ADDRESS",
+        value_delimiter = ','
+    )]
+    pub(super) trusted_proxy: Vec<IpAddr>,
+
+    /// Connections of trusted proxies begin with a PROXY header, version 1 or 2, that says who
+    /// connects.
+    #[arg(long, env = "PLIMSOLL_PROXY_PROTOCOL", value_parser = boolish(), requires = "trusted_proxy")]
+    proxy_protocol: bool,
+}
+
+impl ServiceFlags {
+    /// Those whose connections begin with whom they carry.
+    pub(super) fn proxies(&self) -> Proxies {
+        match self.proxy_protocol {
+            true => Proxies::new(&self.trusted_proxy),
+            false => Proxies::default(),
+        }
+    }
 }
 
 /// The secret that tokens are signed with.
@@ -502,6 +517,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         reuse_port: arguments.reuse_port,
         tls: arguments.tls.tls(),
         drain: arguments.drain.0,
+        proxies: arguments.service.proxies(),
         ..Listen::default()
     }
     .bind()
@@ -515,7 +531,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         max_queue: size(arguments.max_queue),
         request_timeout: arguments.service.request_timeout.0,
         compression: arguments.compression,
-        trusted_proxies: arguments.trusted_proxy.clone(),
+        trusted_proxies: arguments.service.trusted_proxy.clone(),
         lame_duck: arguments.service.lame_duck.0,
         echo: arguments.echo,
     };

@@ -10,6 +10,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
+pub(crate) mod haproxy;
 pub(crate) mod nginx;
 pub(crate) mod openssl;
 pub(crate) mod peers;

@@ -199,7 +199,7 @@ impl Worker {
         if self.logs() {
             let answer = &from.link.out[before..];
             let told = Told {
-                client: from.link.socket.peer_addr().ok(),
+                client: from.client(),
                 call: Some(seen.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar: true,
@@ -380,7 +380,7 @@ impl Worker {
         let told = codec.map(|codec| {
             let answer = &client.link.out[before..];
             Told {
-                client: client.link.socket.peer_addr().ok(),
+                client: client.client(),
                 endpoint,
                 call: Some(call.id.to_string()),
                 status: codec.status(answer),

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_model::Time;
+use plimsoll_protocols::serving::Proxies;
 use plimsoll_protocols::serving::unix::SocketFile;
 
 use super::super::codec::Codec;
@@ -49,6 +50,11 @@ pub(super) struct RouteState {
     /// Connections that carried what is not their protocol.
     pub(super) garbage: Troubles,
     pub(super) plugin_faults: Troubles,
+    /// Frames above `max_frame`.
+    pub(super) too_long: Troubles,
+    /// Connections whose PROXY header can't be used, or is nobody's to send.
+    pub(super) refusals: Troubles,
+    pub(super) proxies: Proxies,
     /// How long calls took.
     pub(super) took: Latencies,
     /// How upstreams answered.
@@ -85,6 +91,9 @@ impl RouteState {
             failures: Troubles::default(),
             garbage: Troubles::default(),
             plugin_faults: Troubles::default(),
+            too_long: Troubles::default(),
+            refusals: Troubles::default(),
+            proxies: setup.proxies,
             took: setup.took,
             statuses: Statuses::default(),
             presence: Presence::Here,
@@ -97,6 +106,7 @@ impl RouteState {
         let is_otherwise =
             old.upstream_tls != new.upstream_tls || old.connections() != new.connections();
         self.route = setup.route;
+        self.proxies = setup.proxies;
         if setup.listener.is_some() {
             (self.listener, self.file) = split(setup.listener);
         }

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use plimsoll_engine::tls::validity;
 use plimsoll_model::Time;
+use plimsoll_protocols::serving::proxied::{Opening, OpeningError};
 use plimsoll_protocols::serving::unix;
 use socket2::{Domain, Socket, Type};
 
@@ -79,6 +80,9 @@ impl Worker {
         if !event.readable || connection.connecting {
             return true;
         }
+        if connection.opening.is_some() {
+            return self.open(connection, now);
+        }
         if connection.ended {
             // Nothing is to be read: what is told is a failure, or the end of both ways.
             let fails = matches!(connection.role, Role::Down { .. });
@@ -122,6 +126,46 @@ impl Worker {
                 true
             }
             _ => self.through(connection, got),
+        }
+    }
+
+    /// Learns who made a connection; `false`: it is to be closed.
+    fn open(&mut self, connection: &mut Connection, now: Time) -> bool {
+        let Some(opening) = &mut connection.opening else {
+            return true;
+        };
+        match opening.read(&connection.link.socket) {
+            Ok(client) => {
+                if opening.is_awaited() {
+                    connection.client = client.0;
+                    self.opened.push(connection.token);
+                }
+                connection.opening = None;
+                true
+            }
+            Err(OpeningError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => true,
+            Err(why) => {
+                self.turn_away(connection.route, Peer::of(connection), &why, now);
+                false
+            }
+        }
+    }
+
+    /// Begins what had to wait until it was known who made a connection.
+    pub(super) fn begin_opened(&mut self, now: Time) {
+        for token in std::mem::take(&mut self.opened) {
+            if let Some(connection) = self.live(token) {
+                let route = connection.route;
+                self.begin(token, route, now);
+            }
+        }
+    }
+
+    fn begin(&mut self, token: u64, route: usize, now: Time) {
+        match self.routes[route].route.protocol {
+            Protocol::Bolt | Protocol::Plugin => {}
+            Protocol::Grpc => self.greet(token),
+            Protocol::Tcp => self.meet(token, route, now),
         }
     }
 
@@ -171,8 +215,8 @@ impl Worker {
             let Some(listener) = &state.listener else {
                 return;
             };
-            let socket = match unix::accept(listener) {
-                Ok((socket, _)) => socket,
+            let (socket, peer) = match unix::accept(listener) {
+                Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => {
                     tracing::warn!("accepting a connection: {e}");
@@ -190,6 +234,7 @@ impl Worker {
                 continue;
             };
             let protocol = state.route.protocol;
+            let opening = state.proxies.opening(peer).map(Box::new);
             let role = match protocol {
                 Protocol::Bolt | Protocol::Plugin => Role::Down { in_flight: 0 },
                 Protocol::Grpc => Role::Http2(Box::new(Http2::down())),
@@ -203,10 +248,12 @@ impl Worker {
             };
             count(&self.counters(route).accepted, 1);
             self.counters(route).open.inc();
-            match protocol {
-                Protocol::Bolt | Protocol::Plugin => {}
-                Protocol::Grpc => self.greet(token),
-                Protocol::Tcp => self.meet(token, route, now),
+            let is_awaited = opening.as_deref().is_some_and(Opening::is_awaited);
+            if let Some(connection) = self.live(token) {
+                (connection.opening, connection.client) = (opening, peer.0);
+            }
+            if !is_awaited {
+                self.begin(token, route, now);
             }
         }
     }

@@ -59,6 +59,8 @@ impl Worker {
             route,
             role,
             began: now,
+            opening: None,
+            client: None,
             last_active: now,
             came: 0,
             went: 0,
@@ -72,6 +74,7 @@ impl Worker {
             held: false,
             held_since: Time::NEVER,
             owed: 0,
+            skip: 0,
             delayed: 0,
             ended: false,
             finishing: false,
@@ -142,7 +145,7 @@ impl Worker {
                         self.counters(route).open.dec();
                         if self.logs() {
                             let told = Told {
-                                client: connection.link.socket.peer_addr().ok(),
+                                client: connection.client(),
                                 endpoint: self.live(peer).and_then(|other| other.endpoint()),
                                 bytes_up: connection.came,
                                 bytes_down: connection.went,

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_model::Time;
+use plimsoll_protocols::serving::proxied::OpeningError;
 
 use super::super::codec::{Blame, Broken};
 use super::super::count;
@@ -57,7 +58,7 @@ impl Peer {
     pub(super) fn of(connection: &Connection) -> Peer {
         Peer {
             is_upstream: connection.endpoint().is_some(),
-            address: connection.link.socket.peer_addr().ok(),
+            address: connection.client(),
         }
     }
 }
@@ -76,6 +77,19 @@ impl fmt::Display for Peer {
 }
 
 impl Worker {
+    /// What a proxy should have said of a connection can't be used.
+    pub(super) fn turn_away(&mut self, route: usize, peer: Peer, why: &OpeningError, now: Time) {
+        if why.reason().is_none() {
+            return;
+        }
+        count(&self.counters(route).malformed, 1);
+        let state = &mut self.routes[route];
+        if let Some(more) = state.refusals.tell(now) {
+            let name = &state.route.name;
+            tracing::warn!("route {name}: refused the {peer}: {why}{more}");
+        }
+    }
+
     /// What a connection carried can't be meant, or its plugin made nothing of it.
     pub(super) fn tell_broken(&mut self, route: usize, peer: Peer, broken: &Broken, now: Time) {
         let why = &broken.why;

@@ -364,7 +364,7 @@ impl Worker {
         let client = self.live(exchange.down.token);
         let path = exchange.request.find(b":path").unwrap_or_default();
         let told = Told {
-            client: client.and_then(|client| client.link.socket.peer_addr().ok()),
+            client: client.and_then(|client| client.client()),
             endpoint: exchange.endpoint,
             call: Some(String::from_utf8_lossy(path).into_owned()),
             status: exchange.status.clone(),

@@ -1,0 +1,219 @@
+//! Connections that a trusted proxy begins with whom it carries (PROXY protocol).
+//!
+//! A trusted address has to send the header; without it there is nothing that says who connects. One
+//! that is not trusted and sends one is refused, and its header is never believed. Exactly the
+//! header is taken from the socket: what follows, a TLS handshake for example, stays in it.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_wire::proxy::{self, MOST, ProxyError};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::Peer;
+
+/// From accept to the end of the header.
+pub const HEADER_LIMIT: Duration = Duration::from_secs(5);
+
+/// The addresses whose connections begin with a header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies(Arc<[IpAddr]>);
+
+impl Proxies {
+    /// None: no connection begins with a header.
+    pub fn new(addresses: &[IpAddr]) -> Proxies {
+        Proxies(addresses.iter().map(IpAddr::to_canonical).collect())
+    }
+
+    /// Whether a connection's other end is one of them. Who may open a Unix socket's file is
+    /// trusted.
+    pub fn has(&self, peer: Peer) -> bool {
+        match peer.0 {
+            Some(address) => self.0.contains(&address.ip().to_canonical()),
+            None => !self.0.is_empty(),
+        }
+    }
+
+    /// What a connection of `peer` has to be asked before anything else; `None`: nothing.
+    pub fn opening(&self, peer: Peer) -> Option<Opening> {
+        (!self.0.is_empty()).then(|| Opening {
+            peer,
+            is_trusted: self.has(peer),
+            header: Vec::new(),
+        })
+    }
+
+    /// Who made the connection that `peer` brings.
+    ///
+    /// # Errors
+    /// When that is not known, or `peer` says it without being trusted.
+    pub async fn client(&self, stream: &TcpStream, peer: Peer) -> Result<Peer, OpeningError> {
+        let Some(mut opening) = self.opening(peer) else {
+            return Ok(peer);
+        };
+        let reading = async {
+            loop {
+                stream.readable().await?;
+                let read = stream.try_io(Interest::READABLE, || match opening.read(stream) {
+                    Err(OpeningError::Socket(e)) => Err(e),
+                    other => Ok(other),
+                });
+                match read {
+                    Ok(read) => return read,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+        };
+        let read = tokio::time::timeout(HEADER_LIMIT, reading).await;
+        read.unwrap_or(Err(OpeningError::Late))
+    }
+}
+
+/// Why a connection is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum OpeningError {
+    #[error("a PROXY header from an address that is not trusted")]
+    Untrusted,
+    #[error("no PROXY header within {HEADER_LIMIT:?}")]
+    Late,
+    #[error(transparent)]
+    Header(#[from] ProxyError),
+    /// It closed, for example: there is nothing to refuse.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+}
+
+impl OpeningError {
+    /// Its class, for logs and metrics; `None`: the connection has ended by itself.
+    pub fn reason(&self) -> Option<&'static str> {
+        match self {
+            OpeningError::Untrusted => Some("proxy_not_trusted"),
+            OpeningError::Late => Some("proxy_header_late"),
+            OpeningError::Header(ProxyError::Missing) => Some("proxy_header_missing"),
+            OpeningError::Header(_) => Some("proxy_header"),
+            OpeningError::Socket(_) => None,
+        }
+    }
+}
+
+/// A connection whose header has not been read.
+#[derive(Debug)]
+pub struct Opening {
+    peer: Peer,
+    is_trusted: bool,
+    /// As far as it has come.
+    header: Vec<u8>,
+}
+
+impl Opening {
+    /// Nothing else can be done before the header has come. Of others it is known at their first
+    /// bytes that they send none.
+    pub fn is_awaited(&self) -> bool {
+        self.is_trusted
+    }
+
+    /// Takes what has come of the header from a socket that does not block, and says who made the
+    /// connection once that is known.
+    ///
+    /// # Errors
+    /// `WouldBlock`: more has to come. Others: the connection is not to be served.
+    pub fn read(&mut self, socket: impl AsFd) -> Result<Peer, OpeningError> {
+        let mut buffer = [0; MOST];
+        loop {
+            let room = &mut buffer[..MOST.saturating_sub(self.header.len())];
+            let (came, _) = recv(&socket, &mut *room, RecvFlags::PEEK).map_err(io::Error::from)?;
+            if came == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            let came = &room[..came];
+            if !self.is_trusted {
+                // Less than a header's beginning is not waited for: it is not believed anyway.
+                return match proxy::begins(came) {
+                    true => Err(OpeningError::Untrusted),
+                    false => Ok(self.peer),
+                };
+            }
+            let known = self.header.len();
+            self.header.extend_from_slice(came);
+            let header = proxy::parse(&self.header)?;
+            let end = header.map_or(self.header.len(), |header| header.size);
+            recv(&socket, &mut room[..end - known], RecvFlags::empty()).map_err(io::Error::from)?;
+            if let Some(header) = header {
+                return Ok(match header.client {
+                    Some(client) => Peer(Some(client)),
+                    None => self.peer,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        (client, server)
+    }
+
+    /// As often as more has to come.
+    fn read(opening: &mut Opening, server: &TcpStream) -> Result<Peer, OpeningError> {
+        loop {
+            match opening.read(server) {
+                Err(OpeningError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::yield_now();
+                }
+                read => return read,
+            }
+        }
+    }
+
+    #[test]
+    fn the_header_is_taken_byte_by_byte_and_nothing_after_it() {
+        let (mut client, mut server) = pair();
+        let peer = Peer(client.local_addr().ok());
+        let proxies = Proxies::new(&[[127, 0, 0, 1].into()]);
+        let mut opening = proxies.opening(peer).unwrap();
+        let wire = b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 80\r\n";
+        for byte in &wire[..wire.len() - 1] {
+            client.write_all(&[*byte]).unwrap();
+            let waits = opening.read(&server);
+            assert!(matches!(waits, Err(OpeningError::Socket(_))), "{waits:?}");
+        }
+        client.write_all(b"\nPROXY, and what follows").unwrap();
+        let known = read(&mut opening, &server).unwrap();
+        assert_eq!(known.to_string(), "203.0.113.7:5555");
+        drop(client);
+        server.set_nonblocking(false).unwrap();
+        let mut rest = String::new();
+        server.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "PROXY, and what follows");
+    }
+
+    #[test]
+    fn whoever_is_not_trusted_is_served_without_a_header_and_refused_with_one() {
+        let proxies = Proxies::new(&[[192, 0, 2, 1].into()]);
+        for (sent, refused) in [("PROXY TCP4 ", true), ("GET / HTTP/1.1\r\n", false)] {
+            let (mut client, server) = pair();
+            let peer = Peer(client.local_addr().ok());
+            let mut opening = proxies.opening(peer).unwrap();
+            assert!(!opening.is_awaited());
+            client.write_all(sent.as_bytes()).unwrap();
+            let read = read(&mut opening, &server);
+            assert_eq!(matches!(read, Err(OpeningError::Untrusted)), refused);
+        }
+        assert!(Proxies::default().opening(Peer(None)).is_none());
+    }
+}

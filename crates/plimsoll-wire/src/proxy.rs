@@ -1,0 +1,202 @@
+//! The PROXY protocol, versions 1 and 2: the header by which a proxy says, before a connection's
+//! first byte, whom it carries.
+//!
+//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Nothing is guessed: what does not
+//! begin like a header is an error, as is one that does not end where it must. Servers and the
+//! sidecar call this for peers that are known to send one.
+
+use std::net::SocketAddr;
+
+use ppp::v2::{self, Command};
+use ppp::{PartialResult, v1};
+
+/// How the text of version 1 begins.
+const TEXT: &[u8] = b"PROXY ";
+/// With CR LF (§2.1).
+const LONGEST_TEXT: usize = 107;
+/// What precedes the addresses of version 2 (§2.2).
+const FIXED: usize = 16;
+/// The longest header that is read, the extensions of version 2 included. Bytes.
+pub const MOST: usize = 4096;
+
+/// Why a connection does not begin with a header.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyError {
+    #[error("the connection does not begin with a PROXY header")]
+    Missing,
+    #[error("a PROXY header of more than {0} bytes")]
+    TooLong(usize),
+    #[error("a malformed PROXY header: {0}")]
+    Malformed(String),
+}
+
+/// What a proxy says of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Who made it; `None`: the proxy itself, such as its health check, or it does not say.
+    pub client: Option<SocketAddr>,
+    /// Of the header. Bytes.
+    pub size: usize,
+}
+
+/// Whether all of a connection's first bytes are those of a header.
+pub fn begins(bytes: &[u8]) -> bool {
+    let is_prefix = |of: &[u8]| bytes.starts_with(of);
+    is_prefix(TEXT) || is_prefix(v2::PROTOCOL_PREFIX)
+}
+
+/// Reads the header that `bytes` begin with; `None`: more has to come, and all of `bytes` are the
+/// header's.
+///
+/// # Errors
+/// When there is none, or it can't be used.
+pub fn parse(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
+    let shorter = |whole: &[u8]| whole.starts_with(&bytes[..bytes.len().min(whole.len())]);
+    if shorter(v2::PROTOCOL_PREFIX) {
+        binary(bytes)
+    } else if shorter(TEXT) {
+        text(bytes)
+    } else {
+        Err(ProxyError::Missing)
+    }
+}
+
+fn text(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
+    let first = &bytes[..bytes.len().min(LONGEST_TEXT)];
+    // The library may take a number that has not come as a whole for a wrong one.
+    let Some(end) = first.windows(2).position(|pair| pair == b"\r\n") else {
+        return match bytes.len() < LONGEST_TEXT {
+            true => Ok(None),
+            false => Err(ProxyError::TooLong(LONGEST_TEXT)),
+        };
+    };
+    let size = end + 2;
+    let header = v1::Header::try_from(&bytes[..size]).map_err(malformed)?;
+    let client = match header.addresses {
+        v1::Addresses::Tcp4(at) => Some((at.source_address, at.source_port).into()),
+        v1::Addresses::Tcp6(at) => Some((at.source_address, at.source_port).into()),
+        v1::Addresses::Unknown => None,
+    };
+    Ok(Some(Header { client, size }))
+}
+
+fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
+    if let Some(fixed) = bytes.first_chunk::<FIXED>() {
+        let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
+        if FIXED + rest > MOST {
+            return Err(ProxyError::TooLong(MOST));
+        }
+    }
+    let parsed = v2::Header::try_from(bytes);
+    if parsed.is_incomplete() {
+        return Ok(None);
+    }
+    let header = parsed.map_err(malformed)?;
+    let client = match (header.command, header.addresses) {
+        (Command::Proxy, v2::Addresses::IPv4(at)) => {
+            Some((at.source_address, at.source_port).into())
+        }
+        (Command::Proxy, v2::Addresses::IPv6(at)) => {
+            Some((at.source_address, at.source_port).into())
+        }
+        _ => None,
+    };
+    Ok(Some(Header {
+        client,
+        size: header.header.len(),
+    }))
+}
+
+fn malformed(error: impl std::error::Error) -> ProxyError {
+    let text = error.to_string();
+    ProxyError::Malformed(text.trim_end_matches('.').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Version 2: command, family with protocol, and what follows.
+    fn version_2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let length = (rest.len() as u16).to_be_bytes();
+        [
+            v2::PROTOCOL_PREFIX,
+            &[0x20 | command, family],
+            &length,
+            rest,
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn a_header_names_its_client_wherever_it_is_split() {
+        let four = [
+            &[203, 0, 113, 7, 10, 0, 0, 1, 0x15, 0xb3, 0, 80][..],
+            // An extension (§2.2.4).
+            &[0x04, 0, 2, 0, 0],
+        ]
+        .concat();
+        let mut six = [0; 36];
+        (six[15], six[32], six[33]) = (1, 0x15, 0xb3);
+        let cases: [(Vec<u8>, Option<&str>); 9] = [
+            (
+                b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 80\r\n".to_vec(),
+                Some("203.0.113.7:5555"),
+            ),
+            (
+                b"PROXY TCP6 2001:db8::7 ::1 5555 80\r\n".to_vec(),
+                Some("[2001:db8::7]:5555"),
+            ),
+            (b"PROXY UNKNOWN\r\n".to_vec(), None),
+            (
+                b"PROXY UNKNOWN ffff:: ffff:: 65535 65535\r\n".to_vec(),
+                None,
+            ),
+            (version_2(1, 0x11, &four), Some("203.0.113.7:5555")),
+            (version_2(1, 0x21, &six), Some("[::1]:5555")),
+            // The proxy's own: its health check.
+            (version_2(0, 0x11, &four), None),
+            (version_2(0, 0x00, &[]), None),
+            (version_2(1, 0x31, &[b'x'; 216]), None),
+        ];
+        for (wire, client) in cases {
+            let followed = [&wire[..], b"PROXY GET / HTTP/1.1\r\n"].concat();
+            for cut in 0..wire.len() {
+                assert_eq!(parse(&wire[..cut]), Ok(None), "{wire:?} cut at {cut}");
+            }
+            for bytes in [&wire, &followed] {
+                let header = parse(bytes).unwrap().unwrap();
+                assert_eq!(header.size, wire.len());
+                assert_eq!(header.client, client.map(|text| text.parse().unwrap()));
+                assert!(begins(bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_header_is_refused_and_none_is_endless() {
+        for other in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01", b"\r\n\r\nx"] {
+            assert_eq!(parse(other), Err(ProxyError::Missing));
+            assert!(!begins(other));
+        }
+        let endless = [TEXT, &[b'a'; LONGEST_TEXT]].concat();
+        assert_eq!(parse(&endless), Err(ProxyError::TooLong(LONGEST_TEXT)));
+        let long = version_2(1, 0x11, &[0; MOST]);
+        assert_eq!(parse(&long[..FIXED]), Err(ProxyError::TooLong(MOST)));
+        for wrong in [
+            b"PROXY TCP4 203.0.113.700 10.0.0.1 5555 80\r\n".to_vec(),
+            b"PROXY TCP4 203.0.113.7 10.0.0.1 5555\r\n".to_vec(),
+            b"PROXY UDP4 203.0.113.7 10.0.0.1 5555 80\r\n".to_vec(),
+            // Too short for its addresses; another version; another command.
+            version_2(1, 0x21, &[0; 12]),
+            [v2::PROTOCOL_PREFIX, &[0x31, 0x11, 0, 0]].concat(),
+            version_2(7, 0x11, &[0; 12]),
+        ] {
+            let refused = parse(&wrong);
+            assert!(
+                matches!(refused, Err(ProxyError::Malformed(_))),
+                "{wrong:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Who connects, as a real HAProxy says it in PROXY headers of either version: to the gateway, the
+//! simulator's API and sidecars. Clients come from 127.0.0.2, so that they are not HAProxy itself.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Instant;
+
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+use support::haproxy::{Haproxy, free_port};
+use support::{CLIENT_MTLS, LONGEST, ORDER, Place, Server};
+
+/// What is answered to `sent` from an address of this machine, until the end; and from which port
+/// it was asked.
+fn ask(from: [u8; 4], to: &str, sent: &str) -> (String, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let from = SocketAddr::from((from, 0));
+    socket.bind(&from.into()).expect("an address of loopback");
+    let to: SocketAddr = to.parse().expect("an address");
+    socket.connect(&to.into()).expect("somebody listens");
+    socket.set_read_timeout(Some(LONGEST)).expect("a socket");
+    let here = socket.local_addr().expect("an address");
+    (&socket).write_all(sent.as_bytes()).expect("a connection");
+    let mut answer = Vec::new();
+    // Refused, it may be reset.
+    let _ = (&socket).read_to_end(&mut answer);
+    let here = here.as_socket().expect("an address");
+    (support::text(&answer), here)
+}
+
+/// Waits for a line of the file that has all of `parts`.
+#[track_caller]
+fn line_with(place: &Place, file: &str, parts: &[&str]) -> String {
+    let end = Instant::now() + LONGEST;
+    loop {
+        let text = place.read(file);
+        let mut lines = text.lines();
+        if let Some(line) = lines.find(|line| parts.iter().all(|part| line.contains(part))) {
+            return line.to_owned();
+        }
+        assert!(Instant::now() < end, "no line with {parts:?} in {text}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// A frontend for each version of the header before one server; the first port is version 1's.
+fn balanced(place: &Place, server: &str) -> (Haproxy, [String; 2]) {
+    let ports = [free_port(), free_port()];
+    let sections = ["send-proxy", "send-proxy-v2"].iter().zip(ports);
+    let sections = sections.map(|(send, port)| {
+        format!(
+            "listen {send}\n bind 127.0.0.1:{port}\n \
+             server s {server} {send} check check-send-proxy inter 200ms\n"
+        )
+    });
+    let config: String = sections.collect();
+    let haproxy = Haproxy::start(place, "tcp", &config, ports[1]);
+    (haproxy, ports.map(|port| format!("127.0.0.1:{port}")))
+}
+
+const CLIENT: [u8; 4] = [127, 0, 0, 2];
+const PROXY: [u8; 4] = [127, 0, 0, 1];
+
+#[test]
+fn the_log_of_api_and_gateway_names_whom_haproxy_carries() {
+    let place = Place::new();
+    let log = File::create(place.path("log")).expect("a file");
+    let mut command = place.command(&["--log-format", "json", "serve", "llm"]);
+    command
+        .args(["--listen", "127.0.0.1:0", "--with-gateway", "127.0.0.1:0"])
+        .args(["--trusted-proxy", "127.0.0.1", "--proxy-protocol"])
+        .stderr(Stdio::from(log));
+    let mut server = Server::start(&mut command);
+    let (api, gateway) = (server.address(), server.next_address());
+    let post = |path: &str, body: &str| {
+        let length = body.len();
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let upgrade = |path: &str| {
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+    };
+    let create = post("/session/create", "");
+    // Each by a reason of its own: the first of a class is told at once.
+    let cases = [
+        (
+            &api,
+            [
+                (post("/session/a/run", ""), "404", "unknown_session"),
+                (post("/session/a/run", "x"), "422", "body"),
+            ],
+        ),
+        (
+            &gateway,
+            [
+                (upgrade("/a/ws/b"), "401", "no_token"),
+                (upgrade("/a/b"), "404", "path"),
+            ],
+        ),
+    ];
+    for (server, cases) in cases {
+        let (_haproxy, versions) = balanced(&place, server);
+        for (address, (request, status, reason)) in versions.iter().zip(cases) {
+            let (answer, client) = ask(CLIENT, address, &request);
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{answer}"
+            );
+            let reason = format!("\"reason\":\"{reason}\"");
+            let line = line_with(&place, "log", &[&reason]);
+            assert!(line.contains(&format!("\"{client}\"")), "{client}: {line}");
+        }
+        let (answer, _) = ask(CLIENT, &versions[1], &create.replace("POST", "PUT"));
+        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    // Who is not trusted is served, and refused where it names others.
+    let (answer, _) = ask(CLIENT, &api, &create);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let lying = format!("PROXY TCP4 203.0.113.7 127.0.0.1 5 80\r\n{create}");
+    for server in [&api, &gateway] {
+        let (answer, _) = ask(CLIENT, server, &lying);
+        assert_eq!(answer, "");
+    }
+    line_with(
+        &place,
+        "log",
+        &["\"reason\":\"proxy_not_trusted\"", "127.0.0.2"],
+    );
+    // Who is trusted, and does not say who connects, is refused.
+    let (answer, _) = ask(PROXY, &api, &create);
+    assert_eq!(answer, "");
+    line_with(&place, "log", &["\"reason\":\"proxy_header_missing\""]);
+    assert!(!place.read("log").contains("203.0.113.7"));
+    assert_eq!(server.stop().0, 0);
+}
+
+#[test]
+fn a_sidecar_learns_from_haproxy_who_connects() {
+    let place = Place::new();
+    place.certificates();
+    let (http, orders) = (place.serve(&["http"]), place.serve(&["orders"]));
+    let tls = "listen_tls = { ca = \"certs/ca.crt\", cert = \"certs/server.crt\", key = \"certs/server.key\" }";
+    let sidecar = |name: &str, protocol: &str, upstream: &Server, more: &str| {
+        let text = format!(
+            "access_log = \"{name}.log\"\n[[route]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\n\
+             listen = \"127.0.0.1:0\"\nupstream = [\"{}\"]\nproxy_protocol = [\"127.0.0.1\"]\n{more}\n",
+            upstream.address()
+        );
+        fs::write(place.path(name), text).expect("a file");
+        let log = File::create(place.path(&format!("{name}.err"))).expect("a file");
+        let mut command = place.command(&["relay", "sidecar", name]);
+        Server::start(command.stderr(Stdio::from(log)))
+    };
+    let plain = sidecar("plain", "tcp", &http, "");
+    let get = "GET /bytes/10 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let (haproxy, versions) = balanced(&place, &plain.address());
+    for address in &versions {
+        let (answer, client) = ask(CLIENT, address, get);
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        line_with(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
+    }
+    drop(haproxy);
+    let lying = format!("PROXY TCP4 203.0.113.7 127.0.0.1 5 80\r\n{get}");
+    assert_eq!(ask(CLIENT, &plain.address(), &lying).0, "");
+    line_with(
+        &place,
+        "plain.err",
+        &["refused the client 127.0.0.2", "not trusted"],
+    );
+    let (answer, client) = ask(CLIENT, &plain.address(), get);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    line_with(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
+    assert_eq!(plain.stop().0, 0);
+    // The header is outside of TLS, and before the first frame of HTTP/2.
+    let secured = sidecar("secured", "grpc", &orders, tls);
+    let (_haproxy, versions) = balanced(&place, &secured.address());
+    for (out, address) in ["one", "two"].iter().zip(&versions) {
+        let (_, port) = address.split_once(':').expect("a port");
+        let url = format!("grpcs://localhost:{port}");
+        let flags = ["grpc", &url, "-q", "--json", "--out", out, "--cold"];
+        let load = ["--rate", "100/s", "--calls", "50"];
+        let run: Value = place.expect_json(0, &[&flags[..], &CLIENT_MTLS, &ORDER, &load].concat());
+        assert_eq!(run["total"]["ok"], 50, "{run}");
+    }
+    assert_eq!(secured.stop().0, 0);
+}
