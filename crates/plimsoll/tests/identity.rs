@@ -12,7 +12,9 @@ use std::time::Duration;
 use serde_json::Value;
 use support::openssl::{openssl, s_server};
 use support::peers::{go_tls, succeeds};
-use support::{CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, output, text, told};
+use support::{
+    CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, told,
+};
 
 /// Groups by our names, and by OpenSSL's.
 const GROUPS: [(&str, &str); 8] = [
@@ -785,6 +787,66 @@ fn certificates_are_replaced_at_both_ends_while_the_load_goes_on() {
     let (code, said) = server.stop();
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains("handshakes failed"), "{said}");
+}
+
+#[test]
+fn a_client_ca_that_is_replaced_decides_who_comes_in() {
+    let place = place();
+    place.expect(0, &["certs", "others"]);
+    let until = |what: &str, is_so: &dyn Fn() -> bool| {
+        let end = std::time::Instant::now() + LONGEST;
+        while !is_so() {
+            assert!(std::time::Instant::now() < end, "{what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let load = ["--clients", "1", "--calls", "1", "-q", "--out", "run"];
+    for server in ["files", "score", "fast"] {
+        let replace = |whose: &str| {
+            let from = place.path(whose).join("ca.crt");
+            fs::copy(from, place.path("new.crt")).expect("a copy");
+            fs::rename(place.path("new.crt"), place.path("clients.crt")).expect("replaced");
+        };
+        replace("certs");
+        let demand = ["--tls-client-ca", "clients.crt"];
+        let running = place.serve(&[&[server], &SERVER_TLS[..], &demand].concat());
+        let call = match server {
+            "files" => vec![
+                "fetch".to_owned(),
+                format!("https://localhost:{}/bytes/10", running.port),
+            ],
+            _ => [&["grpc", &running.tls()], &SCORE[..]]
+                .concat()
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect(),
+        };
+        let comes_in = |whose: &str| {
+            let _ = fs::remove_dir_all(place.path("run"));
+            let (cert, key) = (format!("{whose}/client.crt"), format!("{whose}/client.key"));
+            let shown = ["--cert", &cert, "--key", &key];
+            let call: Vec<&str> = call.iter().map(String::as_str).collect();
+            place
+                .run(&[&call[..], &load, &CLIENT_TLS, &shown].concat())
+                .status
+                .success()
+        };
+        assert!(comes_in("certs") && !comes_in("others"), "{server}");
+        replace("others");
+        until("the other CA's client is never taken", &|| {
+            comes_in("others")
+        });
+        assert!(!comes_in("certs"), "{server}");
+        // Files that can't be used change nothing.
+        fs::write(place.path("clients.crt"), "no certificate").expect("a file");
+        std::thread::sleep(Duration::from_millis(1100));
+        assert!(comes_in("others") && !comes_in("certs"), "{server}");
+        replace("certs");
+        until("the first CA's client is never taken again", &|| {
+            comes_in("certs")
+        });
+        assert!(!comes_in("others"), "{server}");
+    }
 }
 
 #[test]

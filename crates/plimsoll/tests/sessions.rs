@@ -336,19 +336,24 @@ fn certificates_and_secrets_are_read_again_at_a_hangup() {
         "certs/server.crt",
         "--tls-key",
         "certs/server.key",
+        "--tls-client-ca",
+        "clients.crt",
     ];
+    fs::copy(place.path("certs/ca.crt"), place.path("clients.crt")).expect("a file");
     let stack = Stack::start_with(&place, &tls);
     let port = |address: &str| address.rsplit(':').next().expect("a port").to_owned();
     let api = format!("sessions://localhost:{}", port(&stack.api));
     let socket = format!("wss://localhost:{}", port(&stack.gateway));
     let runs = std::cell::Cell::new(0);
-    let load = |ca: &str| {
+    let load = |ca: &str, whose: &str| {
+        let (cert, key) = (format!("{whose}/client.crt"), format!("{whose}/client.key"));
+        let shown = ["--cert", &cert, "--key", &key];
         let out = format!("run-{}", runs.replace(runs.get() + 1));
         let to = ["session", &api, "--socket", &socket, "--clients", "1", "-q"];
-        let output = place.run(&[&to[..], &["--ca", ca, "--out", &out]].concat());
+        let output = place.run(&[&to[..], &shown, &["--ca", ca, "--out", &out]].concat());
         (output.status.code(), support::told(&output))
     };
-    let (code, told) = load("certs/ca.crt");
+    let (code, told) = load("certs/ca.crt", "certs");
     assert_eq!(code, Some(0), "{told}");
     place.expect(0, &["certs", "others"]);
     for name in ["server.crt", "server.key"] {
@@ -361,7 +366,7 @@ fn certificates_and_secrets_are_read_again_at_a_hangup() {
     // It is read again by itself as well, within a second.
     signal(&stack.child, rustix::process::Signal::HUP);
     until("another certificate", &|| {
-        load("others/ca.crt").0 == Some(0)
+        load("others/ca.crt", "certs").0 == Some(0)
     });
 }
 

@@ -1,27 +1,82 @@
-//! A certificate and its key that may be replaced on disk while connections go on.
+//! Files of TLS that may be replaced on disk while connections go on: a certificate with its key, and
+//! the CA that clients' certificates are held to.
 //!
-//! The files are looked at when a handshake asks for the certificate, once a second at most: there is
+//! The files are looked at when a handshake asks for what they hold, once a second at most: there is
 //! no thread for it, and connections that are open keep what they were opened with. Where the
 //! files can't be used, or do not belong together because one of them has just been written, what
-//! was read before stays in use. [`super::TlsClient`] and the servers have one each.
+//! was read before stays in use. [`super::TlsClient`] and the servers have one of each that they need.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use rustls::SignatureScheme;
+use aws_lc_rs::digest::{Context, SHA256};
 use rustls::client::ResolvesClientCert;
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use super::files::{self, FileError, Named};
+use super::trust::{Anchors, ClientCheck, Learned};
 use super::validity::{not_after, now};
 
 /// What changes when a file is replaced: its inode, its length, and when it was written.
 type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// When files were looked at, and what they were when they were last read.
+#[derive(Debug)]
+struct Looks<const N: usize> {
+    /// The last second in which they were looked at.
+    looked: AtomicU64,
+    seen: Mutex<[Stamp; N]>,
+}
+
+impl<const N: usize> Looks<N> {
+    /// Made before the files are read: a change while reading shows as a change afterwards.
+    fn new(paths: [&Path; N]) -> Looks<N> {
+        Looks {
+            looked: AtomicU64::new(now()),
+            seen: Mutex::new(paths.map(stamp)),
+        }
+    }
+
+    /// Reads the files again by `renew` where they have changed. The first is the one to name.
+    fn look(&self, paths: [(&str, &Path); N], renew: impl FnOnce() -> Result<(), FileError>) {
+        let second = now();
+        if self.looked.swap(second, Ordering::Relaxed) != second {
+            self.look_closely(paths, renew);
+        }
+    }
+
+    #[cold]
+    fn look_closely(
+        &self,
+        paths: [(&str, &Path); N],
+        renew: impl FnOnce() -> Result<(), FileError>,
+    ) {
+        let stamps = paths.map(|(_, path)| stamp(path));
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen == stamps {
+            return;
+        }
+        match renew() {
+            Ok(()) => {
+                *seen = stamps;
+                if let Some((what, path)) = paths.first() {
+                    tracing::info!("{what} {}: read again", path.display());
+                }
+            }
+            // One file of two may still be on its way: it is tried again.
+            Err(e) => tracing::warn!("{e}; the one from before stays in use"),
+        }
+    }
+}
 
 #[derive(Debug)]
 pub struct Rotating {
@@ -30,9 +85,7 @@ pub struct Rotating {
     key: (&'static str, PathBuf),
     provider: Arc<CryptoProvider>,
     shown: RwLock<Arc<CertifiedKey>>,
-    /// The last second in which the files were looked at.
-    looked: AtomicU64,
-    seen: Mutex<[Stamp; 2]>,
+    looks: Looks<2>,
     renewed: AtomicU64,
 }
 
@@ -44,15 +97,14 @@ impl Rotating {
         key: Named<'_>,
         provider: Arc<CryptoProvider>,
     ) -> Result<Rotating, FileError> {
-        let seen = [stamp(cert.1), stamp(key.1)];
+        let looks = Looks::new([cert.1, key.1]);
         let shown = files::identity(cert, key, &provider)?;
         Ok(Rotating {
             cert: (cert.0, cert.1.to_owned()),
             key: (key.0, key.1.to_owned()),
             provider,
             shown: RwLock::new(shown),
-            looked: AtomicU64::new(now()),
-            seen: Mutex::new(seen),
+            looks,
             renewed: AtomicU64::new(0),
         })
     }
@@ -84,28 +136,9 @@ impl Rotating {
     }
 
     fn current(&self) -> Arc<CertifiedKey> {
-        let second = now();
-        if self.looked.swap(second, Ordering::Relaxed) != second {
-            self.look();
-        }
+        let paths = [(self.cert.0, &*self.cert.1), (self.key.0, &*self.key.1)];
+        self.looks.look(paths, || self.renew());
         Arc::clone(&self.shown.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    #[cold]
-    fn look(&self) {
-        let stamps = [stamp(&self.cert.1), stamp(&self.key.1)];
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if *seen == stamps {
-            return;
-        }
-        match self.renew() {
-            Ok(()) => {
-                *seen = stamps;
-                tracing::info!("{} {}: read again", self.cert.0, self.cert.1.display());
-            }
-            // One file of the two may still be on its way: it is tried again.
-            Err(e) => tracing::warn!("{e}; the one from before stays in use"),
-        }
     }
 }
 
@@ -131,5 +164,155 @@ impl ResolvesClientCert for Rotating {
 
     fn has_certs(&self) -> bool {
         true
+    }
+}
+
+/// Which certificates a CA file held, in short.
+pub type Mark = [u8; 8];
+
+/// Judges clients' certificates by a CA file as it is.
+#[derive(Debug)]
+pub struct RotatingCheck {
+    /// What the file is to a person, and where it is.
+    file: (&'static str, PathBuf),
+    provider: Arc<CryptoProvider>,
+    learned: Arc<Learned>,
+    /// What the file held first. What is asked of the last is lent for as long as this is there, so
+    /// none is dropped: a CA is replaced once a year.
+    first: Held,
+    looks: Looks<1>,
+}
+
+/// What a CA file held, and what it held next.
+#[derive(Debug)]
+struct Held {
+    check: ClientCheck,
+    mark: Mark,
+    next: OnceLock<Box<Held>>,
+}
+
+impl Held {
+    fn read(
+        file: Named<'_>,
+        provider: &Arc<CryptoProvider>,
+        learned: &Arc<Learned>,
+    ) -> Result<Held, FileError> {
+        let anchors = Anchors::read(file)?;
+        let mut digest = Context::new(&SHA256);
+        for certificate in anchors.given() {
+            digest.update(certificate);
+        }
+        let mut mark = Mark::default();
+        mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<Mark>()]);
+        let check = ClientCheck::new(anchors, provider, Arc::clone(learned));
+        Ok(Held {
+            check: check.map_err(|e| file.bad(e.to_string()))?,
+            mark,
+            next: OnceLock::new(),
+        })
+    }
+}
+
+impl RotatingCheck {
+    /// # Errors
+    /// When the file is of no use.
+    pub fn read(
+        file: Named<'_>,
+        provider: Arc<CryptoProvider>,
+        learned: Arc<Learned>,
+    ) -> Result<RotatingCheck, FileError> {
+        let looks = Looks::new([file.1]);
+        Ok(RotatingCheck {
+            file: (file.0, file.1.to_owned()),
+            first: Held::read(file, &provider, &learned)?,
+            provider,
+            learned,
+            looks,
+        })
+    }
+
+    /// Reads the file again, whether or not it has changed.
+    ///
+    /// # Errors
+    /// When it can't be used; what was there before stays in use.
+    pub fn renew(&self) -> Result<(), FileError> {
+        let file = Named(self.file.0, &self.file.1);
+        let mut read = Box::new(Held::read(file, &self.provider, &self.learned)?);
+        loop {
+            let last = self.last();
+            if last.mark == read.mark {
+                return Ok(());
+            }
+            // Another thread may have been first: what it read is older.
+            match last.next.set(read) {
+                Ok(()) => return Ok(()),
+                Err(again) => read = again,
+            }
+        }
+    }
+
+    /// Of the clients' certificates.
+    pub fn learned(&self) -> &Arc<Learned> {
+        &self.learned
+    }
+
+    /// Which certificates are taken now. A session that was made when there were others is not to be
+    /// resumed: resuming checks no certificate.
+    pub fn mark(&self) -> Mark {
+        self.current().mark
+    }
+
+    fn last(&self) -> &Held {
+        let mut last = &self.first;
+        while let Some(next) = last.next.get() {
+            last = next;
+        }
+        last
+    }
+
+    fn current(&self) -> &Held {
+        self.looks
+            .look([(self.file.0, &*self.file.1)], || self.renew());
+        self.last()
+    }
+}
+
+impl ClientCertVerifier for RotatingCheck {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.current().check.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let check = &self.current().check;
+        check.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let check = &self.last().check;
+        check.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let check = &self.last().check;
+        check.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.last().check.supported_verify_schemes()
     }
 }

@@ -78,6 +78,11 @@ impl Anchors {
         })
     }
 
+    /// The certificates of the file; none are the system's.
+    pub(super) fn given(&self) -> &[CertificateDer<'static>] {
+        &self.given
+    }
+
     /// The system's trust store; `None` where it is empty.
     pub(super) fn of_system() -> Option<Anchors> {
         let mut roots = RootCertStore::empty();
@@ -89,7 +94,7 @@ impl Anchors {
     }
 
     /// Judges what is taken because of the file alone; `None`: nothing is, ask the library.
-    fn given<'a>(
+    fn taken<'a>(
         &self,
         end_entity: &'a CertificateDer<'_>,
         now: UnixTime,
@@ -359,7 +364,7 @@ impl ServerCheck {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), Error> {
-        match anchors.given(end_entity, now, &self.algorithms)? {
+        match anchors.taken(end_entity, now, &self.algorithms)? {
             Some(Given::Itself) => self.learned.take(CertificateTaken::InCaFile),
             Some(Given::Version1(certificate)) => {
                 anchors.check_common_name(&certificate, &[], name)?;
@@ -495,7 +500,7 @@ impl ClientCheck {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
-        match self.anchors.given(end_entity, now, &self.algorithms)? {
+        match self.anchors.taken(end_entity, now, &self.algorithms)? {
             Some(Given::Itself) => self.learned.take(CertificateTaken::InCaFile),
             Some(Given::Version1(_)) => self.learned.take(CertificateTaken::Version1),
             None => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll_engine::Address;
 use plimsoll_engine::tls::SharedTally;
-use plimsoll_engine::tls::trust::Learned;
+use plimsoll_engine::tls::rotation::RotatingCheck;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 
@@ -198,8 +198,8 @@ pub struct Bound {
     pub(crate) listener: TcpListener,
     pub(crate) address: Address,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    /// Of the clients' certificates; `None`: they show none.
-    pub(crate) clients: Option<Arc<Learned>>,
+    /// What judges the clients' certificates; `None`: they show none.
+    pub(crate) clients: Option<Arc<RotatingCheck>>,
     pub(crate) renewal: Option<Renewal>,
     pub(crate) handshakes: SharedTally,
     pub(crate) max_concurrent_streams: Option<u32>,

@@ -1,13 +1,15 @@
 //! Certificates by the name that a client asks for (server name indication, RFC 6066 §3).
 //!
-//! Each file is parsed once, however many connections present its certificate.
+//! Each file is parsed once, however many connections present its certificate, and again when it has
+//! changed. Names that are not there at the start are not looked for.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_engine::tls::files::{self, Named};
+use plimsoll_engine::tls::files::Named;
+use plimsoll_engine::tls::rotation::Rotating;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -17,7 +19,7 @@ use super::ServeError;
 /// The certificates of a folder, and who answers for all other names.
 #[derive(Debug)]
 pub(super) struct ByName {
-    known: HashMap<String, Arc<CertifiedKey>>,
+    known: HashMap<String, Rotating>,
     others: Arc<dyn ResolvesServerCert>,
 }
 
@@ -30,7 +32,7 @@ impl ByName {
     pub(super) fn read(
         folder: &Path,
         others: Arc<dyn ResolvesServerCert>,
-        provider: &CryptoProvider,
+        provider: &Arc<CryptoProvider>,
     ) -> Result<ByName, ServeError> {
         let bad = |path: &Path, problem: String| ServeError::File {
             what: "certificate folder",
@@ -51,7 +53,7 @@ impl ByName {
                 .to_ascii_lowercase();
             let key = path.with_extension("key");
             let file = |path| Named("certificate folder", path);
-            let certified = files::identity(file(&path), file(&key), provider)?;
+            let certified = Rotating::read(file(&path), file(&key), Arc::clone(provider))?;
             known.insert(name, certified);
         }
         if known.is_empty() {
@@ -67,7 +69,7 @@ impl ByName {
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         match hello.server_name().and_then(|name| self.known.get(name)) {
-            Some(certified) => Some(Arc::clone(certified)),
+            Some(certified) => certified.resolve(hello),
             None => self.others.resolve(hello),
         }
     }

@@ -2,10 +2,12 @@
 //!
 //! Resuming checks no certificate (RFC 8446 §2.2): the library takes a resumed client by the one
 //! that it once showed. So every session, kept here or sealed in a ticket, says until when it is
-//! good; after that the client has a full handshake, which checks.
+//! good, and by which CA file its client was judged; after that time, or with another CA, the client
+//! has a full handshake, which checks.
 
 use std::sync::Arc;
 
+use plimsoll_engine::tls::rotation::{Mark, RotatingCheck};
 use plimsoll_engine::tls::trust::Learned;
 use plimsoll_engine::tls::validity::now;
 use rustls::server::{ProducesTickets, StoresServerSessions};
@@ -14,16 +16,16 @@ use rustls::server::{ProducesTickets, StoresServerSessions};
 #[derive(Debug)]
 struct Until<T: ?Sized> {
     kept: Arc<T>,
-    learned: Arc<Learned>,
+    clients: Arc<RotatingCheck>,
 }
 
-/// `learned`: of the clients' certificates; `None`: they show none.
+/// `clients`: what judges their certificates; `None`: they show none.
 pub(super) fn tickets(
     kept: Arc<dyn ProducesTickets>,
-    learned: Option<&Arc<Learned>>,
+    clients: Option<&Arc<RotatingCheck>>,
 ) -> Arc<dyn ProducesTickets> {
-    match learned.cloned() {
-        Some(learned) => Arc::new(Until { kept, learned }),
+    match clients.cloned() {
+        Some(clients) => Arc::new(Until { kept, clients }),
         None => kept,
     }
 }
@@ -31,26 +33,35 @@ pub(super) fn tickets(
 /// As [`tickets`].
 pub(super) fn sessions(
     kept: Arc<dyn StoresServerSessions>,
-    learned: Option<&Arc<Learned>>,
+    clients: Option<&Arc<RotatingCheck>>,
 ) -> Arc<dyn StoresServerSessions> {
-    match learned.cloned() {
-        Some(learned) => Arc::new(Until { kept, learned }),
+    match clients.cloned() {
+        Some(clients) => Arc::new(Until { kept, clients }),
         None => kept,
     }
 }
 
 impl<T: ?Sized> Until<T> {
     fn dated(&self, session: &[u8]) -> Vec<u8> {
-        [&self.learned.until().to_be_bytes()[..], session].concat()
+        dated(session, self.clients.learned(), self.clients.mark())
     }
+
+    fn undated(&self, dated: &[u8]) -> Option<Vec<u8>> {
+        undated(dated, self.clients.learned(), self.clients.mark())
+    }
+}
+
+fn dated(session: &[u8], learned: &Learned, mark: Mark) -> Vec<u8> {
+    [&learned.until().to_be_bytes()[..], &mark, session].concat()
 }
 
 /// The session, where it is still good. What follows from it is no better than it is, in whichever
 /// process it began.
-fn undated(dated: &[u8], learned: &Learned) -> Option<Vec<u8>> {
+fn undated(dated: &[u8], learned: &Learned, mark: Mark) -> Option<Vec<u8>> {
     let (until, session) = dated.split_first_chunk()?;
+    let (known, session) = session.split_first_chunk::<{ size_of::<Mark>() }>()?;
     let until = u64::from_be_bytes(*until);
-    if until < now() {
+    if until < now() || *known != mark {
         return None;
     }
     learned.rests_until(until);
@@ -71,7 +82,7 @@ impl ProducesTickets for Until<dyn ProducesTickets> {
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        undated(&self.kept.decrypt(ticket)?, &self.learned)
+        self.undated(&self.kept.decrypt(ticket)?)
     }
 }
 
@@ -82,11 +93,11 @@ impl StoresServerSessions for Until<dyn StoresServerSessions> {
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        undated(&self.kept.get(key)?, &self.learned)
+        self.undated(&self.kept.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        undated(&self.kept.take(key)?, &self.learned)
+        self.undated(&self.kept.take(key)?)
     }
 
     fn can_cache(&self) -> bool {
@@ -99,13 +110,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_given_back_until_its_moment() {
-        let at = |until: u64| [&until.to_be_bytes()[..], b"session"].concat();
-        let learned = Learned::default();
+    fn a_session_is_given_back_until_its_moment_and_under_its_ca() {
+        let mark = Mark::from([7; 8]);
         let until = now() + 60;
-        assert_eq!(undated(&at(until), &learned), Some(b"session".to_vec()));
+        let begun = Learned::default();
+        begun.rests_until(until);
+        let session = dated(b"session", &begun, mark);
+        let learned = Learned::default();
+        assert_eq!(undated(&session, &learned, Mark::default()), None);
+        let back = undated(&session, &learned, mark);
+        assert_eq!(back, Some(b"session".to_vec()));
         assert_eq!(learned.until(), until);
-        assert_eq!(undated(&at(now() - 1), &learned), None);
-        assert_eq!(undated(&[0; 7], &learned), None);
+        let over = [&(now() - 1).to_be_bytes()[..], &mark, b"session"].concat();
+        assert_eq!(undated(&over, &learned, mark), None);
+        assert_eq!(undated(&session[..15], &learned, mark), None);
     }
 }

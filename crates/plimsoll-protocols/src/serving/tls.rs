@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_engine::tls::files::{FileError, Named};
-use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned};
+use plimsoll_engine::tls::rotation::RotatingCheck;
 use plimsoll_model::plan::{Group, Suite, TlsVersion};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::Ticketer;
@@ -23,8 +23,8 @@ use super::{Bound, ServeError, TicketSeed};
 /// A server's side of TLS, made of its files.
 pub(crate) struct Made {
     pub(crate) config: Arc<ServerConfig>,
-    /// Of the clients' certificates; `None`: they show none.
-    pub(crate) clients: Option<Arc<Learned>>,
+    /// What judges the clients' certificates; `None`: they show none.
+    pub(crate) clients: Option<Arc<RotatingCheck>>,
     pub(crate) renewal: Renewal,
 }
 
@@ -59,21 +59,19 @@ impl Tls {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&plimsoll_engine::tls::versions(&self.versions))
             .map_err(|e| ServeError::Tls(e.to_string()))?;
-        let clients = self.client_ca.is_some().then(Arc::<Learned>::default);
-        let builder = match &self.client_ca {
-            None => builder.with_no_client_auth(),
+        let clients = match &self.client_ca {
+            None => None,
             Some(path) => {
-                let file = Named("client CA", path);
-                let check = ClientCheck::new(
-                    Anchors::read(file)?,
-                    &provider,
-                    clients.clone().unwrap_or_default(),
-                )
-                .map_err(|e| file.bad(e.to_string()))?;
-                builder.with_client_cert_verifier(Arc::new(check))
+                let (file, provider) = (Named("client CA", path), Arc::clone(&provider));
+                let check = RotatingCheck::read(file, provider, Arc::default())?;
+                Some(Arc::new(check))
             }
         };
-        let renewal = Renewal::read(&self.cert, &self.key, provider)?;
+        let builder = match &clients {
+            None => builder.with_no_client_auth(),
+            Some(check) => builder.with_client_cert_verifier(Arc::clone(check) as _),
+        };
+        let renewal = Renewal::read(&self.cert, &self.key, provider, clients.clone())?;
         let mut config = builder.with_cert_resolver(renewal.resolver());
         config.alpn_protocols = vec![b"h2".to_vec()];
         if !self.compressed {
