@@ -61,13 +61,14 @@ static int32_t decode(const uint8_t *bytes, uint64_t length, uint32_t sender,
     frame->payload_at = head;
     frame->payload_length = be32(bytes + head - 4);
     frame->length = head + frame->payload_length;
-    if (length < frame->length) return PLIMSOLL_MORE;
-    tell("[out decode%s] payload: %.*s", is_request, bytes + head, frame->payload_length);
     frame->id = be32(bytes + 3);
     frame->heartbeat = bytes[1] == HEARTBEAT;
     frame->kind = bytes[1] == GOAWAY ? PLIMSOLL_GOAWAY
                   : is_request       ? PLIMSOLL_REQUEST
                                      : PLIMSOLL_RESPONSE;
+    /* What is set already says whose call it is, should the frame be too long. */
+    if (length < frame->length) return PLIMSOLL_MORE;
+    tell("[out decode%s] payload: %.*s", is_request, bytes + head, frame->payload_length);
     if (!is_request) frame->status = (uint32_t)bytes[7] << 8 | bytes[8];
     return PLIMSOLL_OK;
 }

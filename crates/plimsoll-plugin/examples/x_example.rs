@@ -64,19 +64,7 @@ impl Plugin for XExample {
         debug!("[in decode{name}]");
         let payload_length = be32(bytes, head - 4);
         let length = head as u64 + u64::from(payload_length);
-        if (bytes.len() as u64) < length {
-            return Decoded::More(length);
-        }
-        let payload = &bytes[head..length as usize];
-        debug!("[out decode{name}] payload: {}", text(payload));
-        if direction == 0
-            && PANIC_AT
-                .as_deref()
-                .is_some_and(|at| at.as_bytes() == payload)
-        {
-            panic!("asked to panic by X_EXAMPLE_PANIC");
-        }
-        Decoded::Frame(Frame {
+        let frame = Frame {
             length,
             id: be32(bytes, 3).into(),
             note: 0,
@@ -93,7 +81,21 @@ impl Plugin for XExample {
                 0 => 0,
                 _ => u32::from(bytes[7]) << 8 | u32::from(bytes[8]),
             },
-        })
+        };
+        if (bytes.len() as u64) < length {
+            // It says whose call it is, should the frame be too long.
+            return Decoded::Head(frame);
+        }
+        let payload = &bytes[head..length as usize];
+        debug!("[out decode{name}] payload: {}", text(payload));
+        if direction == 0
+            && PANIC_AT
+                .as_deref()
+                .is_some_and(|at| at.as_bytes() == payload)
+        {
+            panic!("asked to panic by X_EXAMPLE_PANIC");
+        }
+        Decoded::Frame(frame)
     }
 
     fn encode(frame: &[u8], _note: u64, id: u64, out: &mut Out<'_>) -> bool {

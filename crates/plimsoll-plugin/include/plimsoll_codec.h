@@ -57,7 +57,9 @@ extern "C" {
 /* What decode tells of a frame. It is all zeros when decode is called. */
 struct plimsoll_frame {
     /* Bytes of the whole frame, counted from the first one given; with PLIMSOLL_MORE how
-     * many are needed in all, or 0 where that is not known yet. */
+     * many are needed in all, or 0 where that is not known yet. Then id, note, kind and
+     * heartbeat may be set as well, once they are known: with an id that is not 0, a frame
+     * that is longer than allowed is answered and skipped; without, its connection ends. */
     uint64_t length;
     /* The id by which an answer finds its request. The ids that encode and make are asked
      * for are below 2^32, or were decoded before. */

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::abi::{self, kind, result};
+use crate::abi::{self, kind as kinds, result};
 use crate::codec::{Decoded, Frame, Kind, Match};
 
 /// Why the connection whose bytes were looked at can't go on.
@@ -16,7 +16,12 @@ pub enum Fault {
     #[error("the bytes are no frame")]
     Malformed,
     #[error("a frame of {length} bytes, over the limit of {limit}")]
-    TooLong { length: u64, limit: usize },
+    TooLong {
+        length: u64,
+        limit: usize,
+        /// What is known of it all the same.
+        head: Option<Head>,
+    },
 
     // The plugin's.
     #[error("the plugin failed (it panicked, or returned PLIMSOLL_FAILED)")]
@@ -49,6 +54,14 @@ pub enum Fault {
         needed: u64,
         room: usize,
     },
+}
+
+/// What the plugin says of a frame that is not there as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub id: u64,
+    pub note: u64,
+    pub kind: Kind,
 }
 
 impl Fault {
@@ -88,7 +101,7 @@ pub fn decoded(
 ) -> Result<Decoded, Fault> {
     match result {
         result::OK => whole(frame, given, limit).map(Decoded::Frame),
-        result::MORE => more(frame.length, given, limit),
+        result::MORE => more(frame, given, limit),
         result::MALFORMED => Err(Fault::Malformed),
         result::FAILED => Err(Fault::Failed),
         result => Err(Fault::Result {
@@ -98,10 +111,10 @@ pub fn decoded(
     }
 }
 
-fn more(needed: u64, given: usize, limit: usize) -> Result<Decoded, Fault> {
+fn more(frame: &abi::Frame, given: usize, limit: usize) -> Result<Decoded, Fault> {
+    let needed = frame.length;
     if needed > limit as u64 || given >= limit {
-        let length = needed.max(given as u64);
-        return Err(Fault::TooLong { length, limit });
+        return Err(too_long(frame, given, limit));
     }
     if needed == 0 {
         return Ok(Decoded::More(None));
@@ -125,10 +138,7 @@ fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault>
         });
     }
     if frame.length > limit as u64 {
-        return Err(Fault::TooLong {
-            length: frame.length,
-            limit,
-        });
+        return Err(too_long(frame, given, limit));
     }
     let payload_end = frame.payload_at.checked_add(frame.payload_length);
     if payload_end.is_none_or(|end| end > frame.length) {
@@ -138,32 +148,51 @@ fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault>
             frame: frame.length,
         });
     }
-    let heartbeat = match frame.heartbeat {
-        0 => false,
-        1 => true,
-        other => return Err(Fault::Heartbeat(other)),
-    };
-    let kind = match (frame.kind, heartbeat) {
-        (kind::REQUEST | kind::ONEWAY, true) => Kind::Heartbeat,
-        (kind::RESPONSE, true) => Kind::HeartbeatAck,
-        (kind::REQUEST, false) => Kind::Request {
-            timeout: (frame.timeout_ms > 0).then(|| Duration::from_millis(frame.timeout_ms.into())),
-        },
-        (kind::ONEWAY, false) => Kind::Oneway,
-        (kind::RESPONSE, false) => Kind::Response {
-            status: frame.status,
-        },
-        (kind::GOAWAY, _) => Kind::GoAway,
-        (other, _) => return Err(Fault::Kind(other)),
-    };
     // All of them are at most `given`, which is a usize.
     let payload_at = frame.payload_at as usize;
     Ok(Frame {
         length: frame.length as usize,
         id: frame.id,
         note: frame.note,
-        kind,
+        kind: kind(frame)?,
         payload: payload_at..payload_at + frame.payload_length as usize,
+    })
+}
+
+/// Its call can be answered where both its id and its length are known.
+fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> Fault {
+    let is_known = frame.id != 0 && frame.length >= given.min(limit) as u64;
+    let head = kind(frame).ok().filter(|_| is_known).map(|kind| Head {
+        id: frame.id,
+        note: frame.note,
+        kind,
+    });
+    Fault::TooLong {
+        length: frame.length.max(given as u64),
+        limit,
+        head,
+    }
+}
+
+#[inline]
+fn kind(frame: &abi::Frame) -> Result<Kind, Fault> {
+    let heartbeat = match frame.heartbeat {
+        0 => false,
+        1 => true,
+        other => return Err(Fault::Heartbeat(other)),
+    };
+    Ok(match (frame.kind, heartbeat) {
+        (kinds::REQUEST | kinds::ONEWAY, true) => Kind::Heartbeat,
+        (kinds::RESPONSE, true) => Kind::HeartbeatAck,
+        (kinds::REQUEST, false) => Kind::Request {
+            timeout: (frame.timeout_ms > 0).then(|| Duration::from_millis(frame.timeout_ms.into())),
+        },
+        (kinds::ONEWAY, false) => Kind::Oneway,
+        (kinds::RESPONSE, false) => Kind::Response {
+            status: frame.status,
+        },
+        (kinds::GOAWAY, _) => Kind::GoAway,
+        (other, _) => return Err(Fault::Kind(other)),
     })
 }
 
@@ -298,8 +327,22 @@ mod tests {
             fault,
             Fault::TooLong {
                 length: 90,
-                limit: 85
+                limit: 85,
+                head: None,
             }
+        );
+        // With its id there is a call to be answered.
+        let known = abi::Frame { id: 7, ..frame };
+        let Err(Fault::TooLong { head, .. }) = decoded(1, &known, 80, 85) else {
+            panic!("{fault}");
+        };
+        assert_eq!(head.map(|head| head.id), Some(7));
+        // Without its length there is no next frame.
+        let endless = abi::Frame { length: 0, ..known };
+        let fault = decoded(1, &endless, 90, 85).unwrap_err();
+        assert!(
+            matches!(fault, Fault::TooLong { head: None, .. }),
+            "{fault}"
         );
     }
 }

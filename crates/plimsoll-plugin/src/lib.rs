@@ -21,6 +21,6 @@ pub use boundary::guest;
 #[cfg(feature = "host")]
 pub use boundary::host::LoadError;
 #[cfg(feature = "host")]
-pub use check::Fault;
+pub use check::{Fault, Head};
 #[cfg(feature = "host")]
 pub use codec::{Codec, Decoded, Frame, Kind, MAX_FRAME, Make, Match, Sender};

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
-use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Make, Match, Sender};
+use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Head, Kind, MAX_FRAME, Make, Match, Sender};
 use proptest::prelude::*;
 
 fn load(path: &Path) -> Codec {
@@ -128,7 +128,17 @@ fn speaks_x_example(codec: &Codec) {
     let seen = codec.decode(huge, Sender::Client, MAX_FRAME);
     let length = u64::from(u32::MAX) + 11;
     let limit = MAX_FRAME;
-    assert_eq!(seen, Err(Fault::TooLong { length, limit }));
+    let head = Some(Head {
+        id: 7,
+        note: 0,
+        kind: Kind::Request { timeout: None },
+    });
+    let too_long = Fault::TooLong {
+        length,
+        limit,
+        head,
+    };
+    assert_eq!(seen, Err(too_long));
     // An id that does not fit the protocol.
     let mut out = Vec::new();
     let wide = codec.encode(hello, 0, 1 << 32, &mut out);

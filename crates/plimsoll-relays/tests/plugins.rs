@@ -289,8 +289,6 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
     for wire in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         b"x\x09\0",
-        // 4 GiB and a little.
-        b"x\x01\0\0\0\0\x01\xff\xff\xff\xff",
         // An answer, from a client.
         b"x\x01\x01\0\0\0\x01\0\0\0\0\0\0",
     ] {
@@ -298,9 +296,15 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
         bad.stream.write_all(wire).unwrap();
         assert!(bad.is_closed(), "{}", wire.escape_ascii());
     }
+    // 4 GiB and a little: its own call is refused, and what comes of it is skipped.
+    let mut long = Peer::connect(&codec, outside);
+    let wire = b"x\x01\0\0\0\0\x07\xff\xff\xff\xffand more";
+    long.stream.write_all(wire).unwrap();
+    assert_eq!(long.answer(), (UNREACHABLE, 7, Vec::new()));
     good.send(Make::Request, 1, b"still here");
     assert_eq!(good.answer().2, b"still here");
-    assert_eq!(relay.counter("r", "malformed_total"), Some(4));
+    assert_eq!(relay.counter("r", "malformed_total"), Some(3));
+    assert_eq!(relay.counter("r", "frames_too_long_total"), Some(1));
     assert_eq!(relay.counter("r", "plugin_faults_total"), Some(0));
     relay.stop();
 

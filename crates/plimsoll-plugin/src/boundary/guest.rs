@@ -42,6 +42,9 @@ pub enum Decoded {
     Frame(abi::Frame),
     /// So many bytes are needed in all; 0: not known yet.
     More(u64),
+    /// As many as its length; what else is set is known already. With an id that is not 0, a frame
+    /// that is longer than allowed is answered and skipped, where it would cost its connection.
+    Head(abi::Frame),
     Malformed,
 }
 
@@ -185,6 +188,7 @@ unsafe extern "C" fn decode<P: Plugin>(
             };
             (needed, abi::result::MORE)
         }
+        Ok(Decoded::Head(frame)) => (frame, abi::result::MORE),
         Ok(Decoded::Malformed) => return abi::result::MALFORMED,
         Err(_) => return abi::result::FAILED,
     };

@@ -133,6 +133,18 @@ pub struct Frame<'a> {
     pub content: &'a [u8],
 }
 
+/// What a frame's fixed header says, without anything of what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub form: Form,
+    pub kind: Kind,
+    pub command: Command,
+    pub id: u32,
+    pub codec: u8,
+    /// Of the whole frame, with its checksum. Bytes.
+    pub length: usize,
+}
+
 /// The bytes are no frame: there is no way to find the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
@@ -173,6 +185,20 @@ impl<'a> Frame<'a> {
     #[inline]
     pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
         Ok(Fixed::parse(bytes, limit)?.map(|fixed| fixed.end))
+    }
+
+    /// The head of a frame whose content may have any length; `None`: it is not whole, or the bytes
+    /// are no frame.
+    pub fn head(bytes: &[u8]) -> Option<Head> {
+        let fixed = Fixed::parse(bytes, usize::MAX).ok()??;
+        Some(Head {
+            form: fixed.form,
+            kind: fixed.kind,
+            command: fixed.command,
+            id: fixed.id,
+            codec: fixed.codec,
+            length: fixed.end,
+        })
     }
 
     /// The frame at the start of `bytes` and its length; `None`: more bytes are needed.

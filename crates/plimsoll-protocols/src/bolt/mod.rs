@@ -15,7 +15,7 @@ mod trace;
 pub mod typed;
 
 pub use driver::{BoltDriver, BoltProtocol};
-pub use frame::{Command, Form, Frame, FrameError, Kind};
+pub use frame::{Command, Form, Frame, FrameError, Head, Kind};
 pub use request::{BoltRequest, RequestError};
 pub use status::Status;
 pub use trace::FrameTracer;

@@ -78,6 +78,8 @@ pub(super) enum Why {
     Cut,
     /// The route's file asks for it.
     Fault,
+    /// The request, or its answer, is longer than the route's `max_frame`.
+    TooLong,
 }
 
 /// The bytes, or what was to be made of them, can't be meant: their connection is closed.
@@ -85,6 +87,8 @@ pub(super) enum Why {
 pub(super) struct Broken {
     pub(super) why: String,
     pub(super) by: Blame,
+    /// It is a frame that is only too long: its length is known, and whose call it is.
+    pub(super) too_long: Option<Seen>,
 }
 
 /// Whose fault it is.
@@ -102,6 +106,7 @@ impl Broken {
         Broken {
             why: why.into(),
             by: Blame::Peer,
+            too_long: None,
         }
     }
 }
@@ -242,8 +247,8 @@ impl Codec {
         out: &mut Vec<u8>,
     ) -> Result<(), Broken> {
         match (self, manner) {
-            (Codec::Bolt(_), Manner::Bolt { form, codec }) => {
-                bolt::refuse(form, codec, id, why, out)
+            (Codec::Bolt(limit), Manner::Bolt { form, codec }) => {
+                bolt::refuse(form, codec, id, why, *limit, out)
             }
             (Codec::Plugin(plugin), Manner::Plugin { note }) => {
                 return plugin::refuse(plugin, id, note, why, out);

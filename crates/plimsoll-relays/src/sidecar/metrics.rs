@@ -88,6 +88,7 @@ counted! {
         reset: Counter, "reset_by_upstream", "HTTP/2 requests that upstreams reset, or had not looked at";
         stray: Counter, "stray_answers", "Answers that nobody waited for";
         malformed: Counter, "malformed", "Connections that carried what is not their protocol";
+        too_long: Counter, "frames_too_long", "Frames above max_frame, which were left out";
         plugin_faults: Counter, "plugin_faults", "Times that the route's plugin failed, or returned nonsense";
         handshakes_failed: Counter, "handshakes_failed", "TLS handshakes that failed";
         bytes_down: Counter, "bytes_from_downstream", "Bytes from clients";

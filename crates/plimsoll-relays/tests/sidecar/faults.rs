@@ -4,8 +4,10 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use plimsoll_protocols::bolt::hessian::{self, Value};
+
 use super::http2_peer::Http2Peer;
-use super::{Client, Form, Frame, Status, echo_server, request, route, sidecar};
+use super::{Client, Form, Frame, Kind, Status, echo_server, request, route, sidecar};
 
 /// The time that `act` takes at least.
 #[allow(clippy::disallowed_methods, reason = "a lower bound")]
@@ -134,9 +136,65 @@ fn frames_pass_up_to_the_length_that_the_file_sets() {
     let mut good = Client::connect(outside);
     good.send(request(Form::V1, 1, &[7; 4096]));
     assert_eq!(good.answer().1, 1);
-    let mut bad = Client::connect(outside);
-    bad.send(request(Form::V1, 1, &[7; 4097]));
-    assert!(!matches!(bad.stream.read(&mut [0; 8]), Ok(1..)));
-    assert_eq!(relay.counter("r", "malformed_total"), Some(1));
+    relay.stop();
+}
+
+#[test]
+fn a_frame_above_the_limit_costs_its_own_call_and_no_other() {
+    let codec_exception = Status::CodecException.number();
+    let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
+    for form in [Form::V1, Form::V2, Form::V2_CRC] {
+        let mut client = Client::connect(outside);
+        client.send(request(form, 1, &[7; 100]));
+        // Longer than what is read at once, and than what may wait for a connection.
+        client.send(request(form, 2, &[7; 3_000_000]));
+        client.send(Frame {
+            kind: Kind::Oneway { timeout: -1 },
+            ..request(form, 3, &[7; 4097])
+        });
+        client.send(request(form, 4, &[7; 4097]));
+        client.send(request(form, 5, &[7; 4096]));
+        let mut answers: Vec<_> = (0..4).map(|_| client.answer()).collect();
+        answers.sort_by_key(|answer| answer.1);
+        let statuses: Vec<_> = answers.iter().map(|answer| (answer.1, answer.2)).collect();
+        let expected = [(1, 0), (2, codec_exception), (4, codec_exception), (5, 0)];
+        assert_eq!(statuses, expected);
+        for refused in [&answers[1], &answers[2]] {
+            let text = hessian::decode(&refused.3).unwrap();
+            let Value::String(text) = text else {
+                panic!("{text:?}");
+            };
+            assert!(text.contains("4096 bytes (max_frame)"), "{text}");
+        }
+        assert_eq!(answers[3].3, [7; 4096]);
+    }
+    assert_eq!(relay.counter("r", "frames_too_long_total"), Some(9));
+    assert_eq!(relay.counter("r", "malformed_total"), Some(0));
+    relay.stop();
+
+    // An answer that is too long is that of one call, too.
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (relay, outside) = sidecar(&route(
+        "bolt",
+        upstream.local_addr().unwrap(),
+        "max_frame = \"4KiB\"",
+    ));
+    let mut client = Client::connect(outside);
+    client.send(request(Form::V1, 1, &[7; 10]));
+    client.send(request(Form::V1, 2, &[7; 10]));
+    let mut server = Client {
+        stream: upstream.accept().unwrap().0,
+        bytes: Vec::new(),
+    };
+    let ids = [server.frame().2, server.frame().2];
+    for (id, length) in ids.into_iter().zip([1_000_000, 10]) {
+        server.send(Frame {
+            content: &vec![7; length],
+            ..Frame::bare_response(Form::V1, id, 1, Status::Success)
+        });
+    }
+    let answers = [client.answer(), client.answer()];
+    let statuses = answers.map(|answer| (answer.1, answer.2));
+    assert_eq!(statuses, [(1, codec_exception), (2, 0)]);
     relay.stop();
 }

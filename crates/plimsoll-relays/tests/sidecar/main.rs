@@ -68,15 +68,20 @@ impl Client {
 
     /// (layout, id, status, content)
     fn answer(&mut self) -> (Form, u32, u16, Vec<u8>) {
+        let (form, kind, id, content) = self.frame();
+        let Kind::Response { status } = kind else {
+            panic!("{kind:?}");
+        };
+        (form, id, status, content)
+    }
+
+    /// (layout, kind, id, content)
+    fn frame(&mut self) -> (Form, Kind, u32, Vec<u8>) {
         loop {
             if let Some((frame, length)) = Frame::parse(&self.bytes, MAX_CONTENT).unwrap() {
-                let status = match frame.kind {
-                    Kind::Response { status } => status,
-                    other => panic!("{other:?}"),
-                };
-                let answer = (frame.form, frame.id, status, frame.content.to_vec());
+                let seen = (frame.form, frame.kind, frame.id, frame.content.to_vec());
                 self.bytes.drain(..length);
-                return answer;
+                return seen;
             }
             let mut buffer = [0; 4096];
             let read = self.stream.read(&mut buffer).unwrap();
@@ -200,7 +205,6 @@ fn what_an_upstream_does_to_its_calls_is_answered_and_counted() {
 fn garbage_closes_its_own_connection_alone() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
     let mut good = Client::connect(outside);
-    let huge = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\x7f\xff\xff\xff";
     let negative = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\xff\xff\xff\xff";
     let mut wrong_crc = Vec::new();
     request(Form::V2_CRC, 1, b"\x01x").write(&mut wrong_crc);
@@ -208,7 +212,6 @@ fn garbage_closes_its_own_connection_alone() {
     for wire in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         b"\x02\x09",
-        huge,
         negative,
         &wrong_crc[..],
     ] {
@@ -220,7 +223,7 @@ fn garbage_closes_its_own_connection_alone() {
     }
     good.send(request(Form::V1, 1, b"\x01x"));
     assert_eq!(good.answer().3, b"\x01x");
-    assert_eq!(relay.counter("r", "malformed_total"), Some(5));
+    assert_eq!(relay.counter("r", "malformed_total"), Some(4));
     relay.stop();
 }
 

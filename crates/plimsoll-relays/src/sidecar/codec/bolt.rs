@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use plimsoll_protocols::bolt::{Command, Form, Frame, FrameError, Kind as BoltKind, Status};
+use plimsoll_protocols::bolt::frame::codec;
+use plimsoll_protocols::bolt::hessian::{self, Value};
+use plimsoll_protocols::bolt::{Command, Form, Frame, FrameError, Head, Kind as BoltKind, Status};
 
 use super::{Broken, Kind, Manner, Seen, Why};
 
@@ -21,19 +23,14 @@ pub(super) fn layout(form: Form) -> usize {
 
 #[inline]
 pub(super) fn read(bytes: &[u8], limit: usize) -> Result<Option<Seen>, Broken> {
-    let parsed = Frame::parse(bytes, limit).map_err(|e| {
-        Broken::new(match e {
-            FrameError::ContentTooLong { .. } => format!("{e} (max_frame)"),
-            _ => e.to_string(),
-        })
-    })?;
+    let parsed = Frame::parse(bytes, limit).map_err(|e| broken(e, bytes))?;
     let Some((frame, length)) = parsed else {
         return Ok(None);
     };
     Ok(Some(Seen {
         length,
         id: frame.id.into(),
-        kind: kind(&frame),
+        kind: kind(frame.kind, frame.command),
         manner: Manner::Bolt {
             form: frame.form,
             codec: frame.codec,
@@ -41,9 +38,29 @@ pub(super) fn read(bytes: &[u8], limit: usize) -> Result<Option<Seen>, Broken> {
     }))
 }
 
+#[cold]
+fn broken(error: FrameError, bytes: &[u8]) -> Broken {
+    let FrameError::ContentTooLong { .. } = error else {
+        return Broken::new(error.to_string());
+    };
+    let seen = |head: Head| Seen {
+        length: head.length,
+        id: head.id.into(),
+        kind: kind(head.kind, head.command),
+        manner: Manner::Bolt {
+            form: head.form,
+            codec: head.codec,
+        },
+    };
+    Broken {
+        too_long: Frame::head(bytes).map(seen),
+        ..Broken::new(format!("{error} (max_frame)"))
+    }
+}
+
 #[inline]
-fn kind(frame: &Frame<'_>) -> Kind {
-    match (frame.kind, frame.command) {
+fn kind(kind: BoltKind, command: Command) -> Kind {
+    match (kind, command) {
         (BoltKind::Response { .. }, Command::Heartbeat) => Kind::HeartbeatAck,
         (BoltKind::Response { status }, _) => Kind::Response {
             status: status.into(),
@@ -90,15 +107,29 @@ pub(super) fn heartbeat_ack(form: Form, id: u64, out: &mut Vec<u8>) {
     Frame::heartbeat_ack(form, narrow(id)).write(out);
 }
 
-pub(super) fn refuse(form: Form, codec: u8, id: u64, why: Why, out: &mut Vec<u8>) {
+/// `limit`: that of the content, in bytes.
+pub(super) fn refuse(form: Form, codec: u8, id: u64, why: Why, limit: usize, out: &mut Vec<u8>) {
     let status = match why {
         Why::Busy => Status::ServerThreadpoolBusy,
         Why::NoUpstream => Status::NoProcessor,
         Why::Timeout => Status::Timeout,
         Why::Cut => Status::ConnectionClosed,
         Why::Fault => Status::ServerException,
+        Why::TooLong => Status::CodecException,
     };
-    Frame::bare_response(form.without_switches(), narrow(id), codec, status).write(out);
+    let answer = Frame::bare_response(form.without_switches(), narrow(id), codec, status);
+    if why != Why::TooLong {
+        return answer.write(out);
+    }
+    // No status says it.
+    let text = format!("the content is over the sidecar's limit of {limit} bytes (max_frame)");
+    let answer = Frame {
+        codec: codec::HESSIAN2,
+        class: b"java.lang.String",
+        content: &hessian::encode(&Value::String(text)),
+        ..answer
+    };
+    answer.write(out);
 }
 
 pub(super) fn status(frame: &[u8]) -> Option<String> {

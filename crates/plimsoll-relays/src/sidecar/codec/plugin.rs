@@ -61,9 +61,23 @@ fn broken(codec: &Watched, fault: Fault) -> Broken {
         Fault::TooLong { .. } => " (max_frame)",
         _ => "",
     };
+    let too_long = match fault {
+        Fault::TooLong {
+            length,
+            head: Some(head),
+            ..
+        } => usize::try_from(length).ok().map(|length| Seen {
+            length,
+            id: head.id,
+            kind: kind(head.kind),
+            manner: Manner::Plugin { note: head.note },
+        }),
+        _ => None,
+    };
     Broken {
         why: format!("{}: {fault}{key}", codec.name()),
         by,
+        too_long,
     }
 }
 
@@ -101,16 +115,20 @@ pub(super) fn read(codec: &Watched, from: From, bytes: &[u8]) -> Result<Option<S
     Ok(Some(Seen {
         length: frame.length,
         id: frame.id,
-        kind: match frame.kind {
-            PluginKind::Request { timeout } => Kind::Request { timeout },
-            PluginKind::Oneway => Kind::Oneway,
-            PluginKind::Response { status } => Kind::Response { status },
-            PluginKind::Heartbeat => Kind::Heartbeat,
-            PluginKind::HeartbeatAck => Kind::HeartbeatAck,
-            PluginKind::GoAway => Kind::GoAway,
-        },
+        kind: kind(frame.kind),
         manner: Manner::Plugin { note: frame.note },
     }))
+}
+
+fn kind(kind: PluginKind) -> Kind {
+    match kind {
+        PluginKind::Request { timeout } => Kind::Request { timeout },
+        PluginKind::Oneway => Kind::Oneway,
+        PluginKind::Response { status } => Kind::Response { status },
+        PluginKind::Heartbeat => Kind::Heartbeat,
+        PluginKind::HeartbeatAck => Kind::HeartbeatAck,
+        PluginKind::GoAway => Kind::GoAway,
+    }
 }
 
 pub(super) fn renumber(
@@ -155,8 +173,8 @@ pub(super) fn refuse(
         Why::NoUpstream => Make::Unreachable,
         Why::Timeout => Make::Timeout,
         Why::Cut => Make::Closed,
-        // It has no word of its own.
-        Why::Fault => Make::Unreachable,
+        // These have no words of their own.
+        Why::Fault | Why::TooLong => Make::Unreachable,
     };
     answer(codec, what, id, note, out)
 }
@@ -193,6 +211,7 @@ fn answer(
                 codec.name()
             ),
             by: Blame::Nobody,
+            too_long: None,
         }),
         Err(fault) => Err(not_made(codec, fault)),
     }

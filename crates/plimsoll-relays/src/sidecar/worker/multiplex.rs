@@ -50,7 +50,7 @@ impl Worker {
         now: Time,
     ) -> bool {
         let input = std::mem::take(&mut connection.link.input);
-        let (mut at, mut fine) = (0, true);
+        let (mut at, mut fine) = (connection.skip(input.len()), true);
         loop {
             let seen = next(connection, codec, From::Client, &input[at..]);
             let taken = seen.and_then(|seen| {
@@ -76,6 +76,10 @@ impl Worker {
                 }
                 Ok(None) => break,
                 Err(broken) => {
+                    if self.answer_too_long(connection, codec, &broken, &input[at..], now) {
+                        at += connection.skip(input.len() - at);
+                        continue;
+                    }
                     self.tell_broken(connection.route, Peer::of(connection), &broken, now);
                     fine = false;
                     break;
@@ -87,6 +91,51 @@ impl Worker {
         connection.link.consume(at);
         connection.paused = connection.is_full();
         fine
+    }
+
+    /// A frame that is only too long costs its own call: it is answered, and skipped. `false`: the
+    /// frame is no call's.
+    fn answer_too_long(
+        &mut self,
+        connection: &mut Connection,
+        codec: &Codec,
+        broken: &Broken,
+        bytes: &[u8],
+        now: Time,
+    ) -> bool {
+        let Some(seen) = broken.too_long else {
+            return false;
+        };
+        let route = connection.route;
+        let answered = match (&mut connection.role, seen.kind) {
+            (Role::Down { .. }, Kind::Request { .. } | Kind::Oneway) => self
+                .answer_itself(connection, codec, seen, bytes, Why::TooLong, now)
+                .is_ok(),
+            (
+                Role::Up {
+                    calls, endpoint, ..
+                },
+                Kind::Response { .. },
+            ) => {
+                let endpoint = *endpoint;
+                match calls.take(seen.id) {
+                    Some(call) => {
+                        self.call_answered(route, endpoint);
+                        self.counters(route).in_flight.dec();
+                        self.refuse(route, &call, Some(endpoint), Why::TooLong);
+                    }
+                    None => count(&self.counters(route).stray, 1),
+                }
+                true
+            }
+            _ => false,
+        };
+        if answered {
+            connection.skip = seen.length;
+            count(&self.counters(route).too_long, 1);
+            self.tell_too_long(route, Peer::of(connection), &broken.why, now);
+        }
+        answered
     }
 
     fn request(
@@ -190,7 +239,7 @@ impl Worker {
             Why::NoUpstream => count(&counters.no_upstream, 1),
             Why::Timeout => count(&counters.timeouts, 1),
             Why::Busy | Why::Cut => count(&counters.busy, 1),
-            Why::Fault => {}
+            Why::Fault | Why::TooLong => {}
         }
         let before = from.link.out.len();
         if wants_answer {
@@ -260,7 +309,7 @@ impl Worker {
     ) -> bool {
         let input = std::mem::take(&mut connection.link.input);
         let before = connection.link.out.len();
-        let (mut at, mut fine) = (0, true);
+        let (mut at, mut fine) = (connection.skip(input.len()), true);
         loop {
             let seen = next(connection, codec, From::Server, &input[at..]);
             let taken = seen.and_then(|seen| {
@@ -275,6 +324,10 @@ impl Worker {
                 Ok(Some(length)) => at += length,
                 Ok(None) => break,
                 Err(broken) => {
+                    if self.answer_too_long(connection, codec, &broken, &input[at..], now) {
+                        at += connection.skip(input.len() - at);
+                        continue;
+                    }
                     self.tell_broken(connection.route, Peer::of(connection), &broken, now);
                     fine = false;
                     break;

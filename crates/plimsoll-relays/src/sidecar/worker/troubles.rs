@@ -108,6 +108,21 @@ impl Worker {
         }
     }
 
+    /// A frame is longer than the route's file allows.
+    pub(super) fn tell_too_long(
+        &mut self,
+        route: usize,
+        peer: Peer,
+        why: &dyn fmt::Display,
+        now: Time,
+    ) {
+        let state = &mut self.routes[route];
+        if let Some(more) = state.too_long.tell(now) {
+            let name = &state.route.name;
+            tracing::warn!("route {name}: left out a frame from {peer}: {why}{more}");
+        }
+    }
+
     /// What a connection carried is not its protocol.
     pub(super) fn tell_garbage(
         &mut self,
