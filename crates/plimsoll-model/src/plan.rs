@@ -567,6 +567,8 @@ pub struct SessionCall {
     pub reconnect_pause: Duration,
     /// The longest pause of all.
     pub reconnect_pause_most: Duration,
+    /// Offer to have the sockets' messages compressed.
+    pub compression: bool,
     pub goodput: Goodput,
 }
 

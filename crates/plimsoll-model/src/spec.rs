@@ -306,6 +306,8 @@ pub struct SessionSpec {
     pub reconnect_pause: Option<Period>,
     /// The longest pause of all. Default 30s.
     pub reconnect_pause_most: Option<Period>,
+    /// Offer to have the sockets' messages compressed (permessage-deflate). Default: no.
+    pub compression: Option<bool>,
     /// What a query has to meet to be counted as good, besides succeeding.
     pub goodput: Option<GoodputSpec>,
 }

@@ -447,6 +447,7 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         reconnects: 20,
         reconnect_pause: Duration::from_millis(number(12, 1, 300)),
         reconnect_pause_most: Duration::from_secs(1),
+        compression: false,
         goodput: Goodput::default(),
         seed,
     };

@@ -463,6 +463,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
         "call.session.reconnect_pause_most",
         "--reconnect-pause-most",
     ),
+    ("call.session.compression", "--compression"),
     ("call.session.reconnect_pause", "--reconnect-pause"),
     ("call.session.reconnects", "--reconnects"),
     ("call.session.expect_tokens", "--expect-tokens"),

@@ -197,6 +197,7 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
         reconnects: call.reconnects,
         reconnect_pause: call.reconnect_pause,
         reconnect_pause_most: call.reconnect_pause_most,
+        compression: call.compression,
         goodput: call.goodput,
         seed: plan.seed,
     })

@@ -7,6 +7,7 @@ use plimsoll_model::run::Run;
 use plimsoll_model::spec::{SessionSpec, Spec};
 use plimsoll_model::units::Period;
 
+use crate::arguments::boolish;
 use crate::commands::report;
 use crate::failure::Failure;
 use crate::row_flags::RowFlags;
@@ -72,6 +73,15 @@ pub(crate) struct SessionFlags {
     )]
     reconnect_pause_most: Option<Period>,
 
+    /// Offer to have the sockets' messages compressed (permessage-deflate); each costs CPU.
+    #[arg(
+        long,
+        env = "PLIMSOLL_COMPRESSION",
+        value_parser = boolish(),
+        help_heading = "Session"
+    )]
+    compression: bool,
+
     /// Write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json there, too.
     #[arg(
         long,
@@ -90,6 +100,7 @@ impl SessionFlags {
         session.reconnects = self.reconnects;
         session.reconnect_pause = self.reconnect_pause;
         session.reconnect_pause_most = self.reconnect_pause_most;
+        session.compression = self.compression.then_some(true);
     }
 
     /// Fills in what the flags say of the plan besides its call.

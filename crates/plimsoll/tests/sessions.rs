@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use support::{Place, signal, wait};
+use support::{Place, Server, signal, wait};
 
 /// `serve llm --with-gateway` on free ports.
 struct Stack {
@@ -368,6 +368,65 @@ fn certificates_and_secrets_are_read_again_at_a_hangup() {
     until("another certificate", &|| {
         load("others/ca.crt", "certs").0 == Some(0)
     });
+    // So is the CA of the clients, by gateway and API.
+    fs::copy(place.path("others/ca.crt"), place.path("clients.crt")).expect("a file");
+    signal(&stack.child, rustix::process::Signal::HUP);
+    until("another client", &|| {
+        load("others/ca.crt", "others").0 == Some(0)
+    });
+    assert_ne!(load("others/ca.crt", "certs").0, Some(0));
+}
+
+#[test]
+fn messages_are_compressed_where_both_ends_want_that() {
+    let place = Place::new();
+    // Words that repeat themselves; the frames of one token are short.
+    let text = "carries ".repeat(40).replace(' ', "-") + " end";
+    let text = ["--text", &text, "--tokens", "40"];
+    let stacks = [
+        Stack::start_with(&place, &text),
+        Stack::start_with(&place, &[&text[..], &["--compression"]].concat()),
+    ];
+    // What passed on the wire, as a relay in between counts it.
+    let received = |stack: &Stack, flags: &[&str]| {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let _ = fs::remove_file(place.path("relay.log"));
+        let route = format!(
+            "access_log = \"relay.log\"\n[[route]]\nname = \"r\"\nprotocol = \"tcp\"\n\
+             listen = \"127.0.0.1:0\"\nupstream = [\"{}\"]\n",
+            stack.gateway
+        );
+        fs::write(place.path("relay.toml"), route).expect("a file");
+        let relay = Server::start(&mut place.command(&["relay", "sidecar", "relay.toml"]));
+        let (api, socket) = (format!("session://{}", stack.api), relay.address());
+        let socket = format!("ws://{socket}");
+        let to = [
+            "session", &api, "--socket", &socket, "--json", "-q", "--out", "run",
+        ];
+        let load = ["--clients", "3", "--queries", "2"];
+        let run = place.expect_json(0, &[&to[..], &load, flags].concat());
+        assert_eq!(run["total"]["ok"], 6, "{run}");
+        let counts = &run["total"]["measures"]["counts"];
+        assert_eq!(counts["tokens_received"], 240, "{run}");
+        assert_eq!(relay.stop().0, 0);
+        let log = place.read("relay.log");
+        let lines = log.lines().map(serde_json::from_str::<serde_json::Value>);
+        let bytes = lines.map(|line| {
+            line.expect("JSON")["bytes_down"]
+                .as_u64()
+                .expect("a number")
+        });
+        bytes.sum::<u64>()
+    };
+    let offer = ["--compression"];
+    let [plain, deflating] = &stacks;
+    let whole = received(plain, &[]);
+    // An offer alone changes nothing, at either end.
+    let near = whole * 9 / 10..whole * 11 / 10;
+    assert!(near.contains(&received(plain, &offer)));
+    assert!(near.contains(&received(deflating, &[])));
+    let compressed = received(deflating, &offer);
+    assert!(compressed < whole / 2, "{compressed} of {whole}");
 }
 
 fn health(api: &str) -> String {

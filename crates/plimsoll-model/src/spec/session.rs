@@ -49,6 +49,7 @@ pub(super) fn filled_in(call: &SessionCall) -> SessionSpec {
         reconnects: Some(call.reconnects),
         reconnect_pause: Some(Period(call.reconnect_pause)),
         reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
+        compression: call.compression.then_some(true),
         goodput: (call.goodput != Goodput::default()).then(|| GoodputSpec {
             first_token: call.goodput.first_token.map(Period),
             time_per_token: call.goodput.time_per_token.map(Period),
@@ -189,6 +190,7 @@ impl Problems {
             reconnect_pause_most: session
                 .reconnect_pause_most
                 .map_or(RECONNECT_PAUSE_MOST, |p| p.0),
+            compression: session.compression.unwrap_or(false),
             goodput: Goodput {
                 first_token: goodput.first_token.map(|p| p.0),
                 time_per_token: goodput.time_per_token.map(|p| p.0),

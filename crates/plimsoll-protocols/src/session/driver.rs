@@ -58,6 +58,8 @@ pub struct SessionOptions {
     pub reconnects: u32,
     pub reconnect_pause: Duration,
     pub reconnect_pause_most: Duration,
+    /// Offer to have messages compressed (RFC 7692).
+    pub compression: bool,
     /// What a query has to meet to be counted as good.
     pub goodput: Goodput,
     pub seed: u64,

@@ -10,8 +10,8 @@ use std::time::Duration;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_wire::websocket::{
-    FrameHead, Message, Opcode, Reader, Role, UpgradeAnswer, accept_key, client_key, close_payload,
-    put_frame, put_masked,
+    Deflate, FrameHead, Message, Opcode, Reader, Role, UpgradeAnswer, accept_key, client_key,
+    close_payload, put_frame, put_masked,
 };
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -405,7 +405,7 @@ async fn the_gateway_meets_every_case() {
             while !head.ends_with(b"\r\n\r\n") {
                 assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
             }
-            let opened = UpgradeAnswer::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==");
+            let opened = UpgradeAnswer::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==", false);
             let opened = opened.unwrap().unwrap();
             assert_eq!((opened.size, opened.problem), (head.len(), None));
             check(&mut stream, case, piece, true).await;
@@ -428,37 +428,43 @@ pub(crate) fn echo_up_to(max_message: usize) -> GatewayProcess {
 }
 
 /// Opens a socket at `path` and sends back what comes, as the load's client reads and
-/// writes frames; the length of the message it got last.
+/// writes frames, compressed where the server agrees to that; the message it got last.
 pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let key = client_key(b"a nonce, 16 long");
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {to}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n"
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Extensions: {}\r\n\r\n",
+        Deflate::OFFER
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut input = Vec::new();
-    let head = loop {
-        if let Some(opened) = UpgradeAnswer::parse(&input, &key).unwrap() {
+    let (head, deflate) = loop {
+        if let Some(opened) = UpgradeAnswer::parse(&input, &key, true).unwrap() {
             assert_eq!(opened.problem, None);
-            break opened.size;
+            break (opened.size, opened.deflate);
         }
         assert_ne!(stream.read_buf(&mut input).await.unwrap(), 0, "{path}");
     };
     input.drain(..head);
     let most = MOST.max(16 << 20);
-    let mut reader = Reader::new(Role::Client, if path == "/case" { MOST } else { most });
+    let reader = Reader::new(Role::Client, if path == "/case" { MOST } else { most });
+    let mut reader = reader.with_deflate(deflate.is_some());
+    let put = |out: &mut Vec<u8>, opcode, payload: &[u8]| match deflate {
+        None => put_masked(out, opcode, MASK, payload),
+        Some(deflate) => deflate.put_masked(out, opcode, MASK, payload),
+    };
     let (mut out, mut last, mut ended) = (Vec::new(), Vec::new(), false);
     loop {
         let read = reader.read(&input, |message| {
             match message {
                 Message::Text(text) => {
                     last = text.as_bytes().to_vec();
-                    put_masked(&mut out, Opcode::Text, MASK, text.as_bytes());
+                    put(&mut out, Opcode::Text, text.as_bytes());
                 }
                 Message::Binary(bytes) => {
                     last = bytes.to_vec();
-                    put_masked(&mut out, Opcode::Binary, MASK, bytes);
+                    put(&mut out, Opcode::Binary, bytes);
                 }
                 Message::Ping(payload) => put_masked(&mut out, Opcode::Pong, MASK, payload),
                 Message::Pong(_) => {}

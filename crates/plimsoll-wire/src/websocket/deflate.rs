@@ -8,8 +8,8 @@ use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::frame::put_compressed;
-use super::{Opcode, Violation, code, put_frame};
+use super::frame::{put_compressed, put_masked_compressed};
+use super::{Opcode, Violation, code, put_frame, put_masked};
 
 const NAME: &str = "permessage-deflate";
 /// What ends a flush, and is not sent (§7.2.1).
@@ -25,12 +25,12 @@ thread_local! {
     static DECOMPRESS: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
-/// What a server has agreed to.
+/// What both ends have agreed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// Of what the server sends: 2 to this power bytes.
+    /// Of what this end sends: 2 to this power bytes.
     window_bits: u8,
-    /// The client has asked for it.
+    /// The other end has asked for it.
     bounded: bool,
 }
 
@@ -41,26 +41,41 @@ impl Deflate {
         offers.into_iter().find_map(Deflate::of_offer)
     }
 
-    fn of_offer(offer: &str) -> Option<Deflate> {
-        let mut parts = offer.split(';').map(str::trim);
-        if parts.next()? != NAME {
-            return None;
-        }
+    /// What a client offers.
+    pub const OFFER: &str = "permessage-deflate; server_no_context_takeover; \
+                             client_no_context_takeover; client_max_window_bits";
+
+    /// What a server has answered to [`Deflate::OFFER`] (`Sec-WebSocket-Extensions`); `None`: that is
+    /// no answer to it (§7.1.1.1, §7.1.2.1).
+    pub fn of_answer(answer: &str) -> Option<Deflate> {
         let mut deflate = Deflate {
             window_bits: WIDEST,
             bounded: false,
         };
-        let mut seen = Vec::new();
-        for parameter in parts {
-            let (name, value) = match parameter.split_once('=') {
-                None => (parameter, None),
-                Some((name, value)) => (name.trim(), Some(value.trim().trim_matches('"'))),
-            };
-            // Twice the same is no offer (§7.1).
-            if seen.contains(&name) {
-                return None;
+        let mut keeps_nothing = false;
+        for (name, value) in parameters(answer)? {
+            match (name, value) {
+                ("server_no_context_takeover", None) => keeps_nothing = true,
+                ("client_no_context_takeover", None) => {}
+                ("server_max_window_bits", Some(bits)) => {
+                    window_bits(bits)?;
+                }
+                ("client_max_window_bits", Some(bits)) => {
+                    deflate.window_bits = window_bits(bits)?;
+                    deflate.bounded = true;
+                }
+                _ => return None,
             }
-            seen.push(name);
+        }
+        keeps_nothing.then_some(deflate)
+    }
+
+    fn of_offer(offer: &str) -> Option<Deflate> {
+        let mut deflate = Deflate {
+            window_bits: WIDEST,
+            bounded: false,
+        };
+        for (name, value) in parameters(offer)? {
             match (name, value) {
                 ("server_no_context_takeover" | "client_no_context_takeover", None)
                 | ("client_max_window_bits", None) => {}
@@ -94,6 +109,14 @@ impl Deflate {
         }
     }
 
+    /// The same, masked: what a client sends.
+    pub fn put_masked(&self, out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
+        match self.compressed(payload) {
+            Some(compressed) => put_masked_compressed(out, opcode, mask, &compressed),
+            None => put_masked(out, opcode, mask, payload),
+        }
+    }
+
     fn compressed(&self, payload: &[u8]) -> Option<Vec<u8>> {
         if payload.len() < LEAST {
             return None;
@@ -123,6 +146,27 @@ impl Deflate {
         out.truncate(length);
         Some(out)
     }
+}
+
+/// The parameters of an offer or an answer; `None`: it is of another extension, or has one twice,
+/// and so is none (§7.1).
+fn parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
+    let mut parts = extension.split(';').map(str::trim);
+    if parts.next()? != NAME {
+        return None;
+    }
+    let mut seen: Vec<(&str, Option<&str>)> = Vec::new();
+    for parameter in parts {
+        let (name, value) = match parameter.split_once('=') {
+            None => (parameter, None),
+            Some((name, value)) => (name.trim(), Some(value.trim().trim_matches('"'))),
+        };
+        if seen.iter().any(|(known, _)| *known == name) {
+            return None;
+        }
+        seen.push((name, value));
+    }
+    Some(seen)
 }
 
 /// §7.1.2: 8 to 15, without a leading zero.
@@ -212,6 +256,31 @@ mod tests {
         ] {
             assert_eq!(agreed(offers).as_deref(), answer, "{offers}");
         }
+    }
+
+    #[test]
+    fn an_answer_is_one_to_what_was_offered() {
+        let plain = "permessage-deflate; server_no_context_takeover";
+        let bits = |answer: &str| Deflate::of_answer(answer).map(|agreed| agreed.window_bits);
+        for (more, expected) in [
+            ("", Some(15)),
+            ("; client_no_context_takeover", Some(15)),
+            ("; client_max_window_bits=9", Some(9)),
+            ("; server_max_window_bits=\"9\"", Some(15)),
+            ("; client_max_window_bits", None),
+            ("; client_max_window_bits=16", None),
+            ("; server_no_context_takeover", None),
+            ("; unheard_of", None),
+        ] {
+            assert_eq!(bits(&format!("{plain}{more}")), expected, "{more}");
+        }
+        // Its messages would need those before them.
+        assert_eq!(bits("permessage-deflate"), None);
+        assert_eq!(bits("x-webkit-deflate-frame"), None);
+        assert_eq!(
+            agreed(Deflate::OFFER).as_deref(),
+            Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover")
+        );
     }
 
     /// RFC 7692 §7.2.3.1 to §7.2.3.4.

@@ -158,6 +158,18 @@ pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u
     apply_mask(&mut out[begin..], mask);
 }
 
+/// The same of a message that is compressed.
+pub(super) fn put_masked_compressed(
+    out: &mut Vec<u8>,
+    opcode: Opcode,
+    mask: [u8; 4],
+    payload: &[u8],
+) {
+    put(out, opcode, true, Some(mask), payload);
+    let begin = out.len() - payload.len();
+    apply_mask(&mut out[begin..], mask);
+}
+
 #[inline]
 fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, payload: &[u8]) {
     out.reserve(MOST_HEAD + payload.len());

@@ -4,6 +4,7 @@ use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::Deflate;
 use crate::http1::{FieldSpace, Http1Error, ResponseHead};
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -38,27 +39,53 @@ pub struct UpgradeAnswer {
     pub size: usize,
     /// Why it opens no WebSocket.
     pub problem: Option<String>,
+    /// Messages may be compressed.
+    pub deflate: Option<Deflate>,
 }
 
 impl UpgradeAnswer {
     /// The answer at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
-    /// `None` until its head is whole.
+    /// `None` until its head is whole. `compression`: [`Deflate::OFFER`] was offered.
     ///
     /// # Errors
     /// What is not an HTTP/1.1 answer.
-    pub fn parse(bytes: &[u8], key: &str) -> Result<Option<UpgradeAnswer>, Http1Error> {
+    pub fn parse(
+        bytes: &[u8],
+        key: &str,
+        compression: bool,
+    ) -> Result<Option<UpgradeAnswer>, Http1Error> {
         let mut space = FieldSpace::new();
         let head = ResponseHead::parse_final(bytes, &mut space)?;
-        Ok(head.map(|head| UpgradeAnswer {
-            status: head.status,
-            size: head.size,
-            problem: problem(&head, key),
+        Ok(head.map(|head| {
+            let deflate = agreed(&head, compression);
+            UpgradeAnswer {
+                status: head.status,
+                size: head.size,
+                problem: problem(&head, key, deflate.is_err()),
+                deflate: deflate.unwrap_or(None),
+            }
         }))
     }
 }
 
-/// RFC 6455 §4.1. No extension and no subprotocol is ever offered.
-fn problem(head: &ResponseHead<'_, '_>, key: &str) -> Option<String> {
+/// Something that was not offered, or not so.
+struct NotOffered;
+
+fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Deflate>, NotOffered> {
+    let mut extensions = head.fields.values("sec-websocket-extensions");
+    let Some(extension) = extensions.next() else {
+        return Ok(None);
+    };
+    let known = std::str::from_utf8(extension).ok();
+    let known = known.filter(|_| compression && extensions.next().is_none());
+    known
+        .and_then(Deflate::of_answer)
+        .map(Some)
+        .ok_or(NotOffered)
+}
+
+/// RFC 6455 §4.1. No subprotocol is ever offered. `extends`: by what was not offered.
+fn problem(head: &ResponseHead<'_, '_>, key: &str, extends: bool) -> Option<String> {
     if head.status != 101 {
         return Some(format!("the answer to the upgrade was {}", head.status));
     }
@@ -73,7 +100,7 @@ fn problem(head: &ResponseHead<'_, '_>, key: &str) -> Option<String> {
         match (accepts.next(), accepts.next()) {
             (None, _) => "no Sec-WebSocket-Accept",
             (Some(accept), None) if accept == accept_key(key.as_bytes()).as_bytes() => {
-                if offered("sec-websocket-extensions") {
+                if extends {
                     "a Sec-WebSocket-Extensions that was not offered"
                 } else if offered("sec-websocket-protocol") {
                     "a Sec-WebSocket-Protocol that was not offered"
@@ -106,10 +133,12 @@ mod tests {
                 .collect();
             let text = format!("HTTP/1.1 103 Y\r\n\r\nHTTP/1.1 {status} X\r\n{lines}\r\n");
             for end in 0..text.len() {
-                let part = UpgradeAnswer::parse(&text.as_bytes()[..end], KEY);
+                let part = UpgradeAnswer::parse(&text.as_bytes()[..end], KEY, false);
                 assert_eq!(part, Ok(None));
             }
-            let answer = UpgradeAnswer::parse(text.as_bytes(), KEY).unwrap().unwrap();
+            let answer = UpgradeAnswer::parse(text.as_bytes(), KEY, false)
+                .unwrap()
+                .unwrap();
             assert_eq!((answer.status, answer.size), (status, text.len()));
             answer.problem
         };
@@ -133,6 +162,27 @@ mod tests {
         let mut wrong = whole;
         wrong[2].1 = "s3pPLMBiTxaQ9kYGzzhZRbK+xOp=";
         assert!(problem(101, &wrong).unwrap().contains("wrong"));
+    }
+
+    #[test]
+    fn compression_is_agreed_where_it_was_offered_and_answered_so() {
+        let answer = |extensions: &str, compression: bool| {
+            let text = format!(
+                "HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                 Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n{extensions}\r\n"
+            );
+            let key = "dGhlIHNhbXBsZSBub25jZQ==";
+            let answer = UpgradeAnswer::parse(text.as_bytes(), key, compression);
+            let answer = answer.unwrap().unwrap();
+            (answer.problem.is_none(), answer.deflate.is_some())
+        };
+        let agreed = "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n";
+        assert_eq!(answer(agreed, true), (true, true));
+        assert_eq!(answer(agreed, false), (false, false));
+        assert_eq!(answer("", true), (true, false));
+        assert_eq!(answer(&agreed.repeat(2), true), (false, false));
+        let other = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
+        assert_eq!(answer(other, true), (false, false));
     }
 
     #[test]

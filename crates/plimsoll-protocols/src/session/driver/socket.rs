@@ -7,11 +7,11 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::put_request;
 use plimsoll_wire::websocket::{
-    Message, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key, close_payload, code,
-    put_masked,
+    Deflate, Message, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key, close_payload,
+    code, put_masked,
 };
 
-use super::{Request, SOCKET, Session, Socket};
+use super::{MOST_FRAME, Request, SOCKET, Session, Socket};
 
 impl Session {
     pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {
@@ -36,20 +36,25 @@ impl Session {
         let key = client_key(&self.nonce);
         let options = &self.options;
         let target = format!("/{}/ws/{}{query}", options.agent, self.session);
-        let fields = [
+        let authorization = format!("Bearer {}", self.token);
+        let mut fields = vec![
             ("Host", &*options.socket_host),
             ("Upgrade", "websocket"),
             ("Connection", "Upgrade"),
             ("Sec-WebSocket-Version", "13"),
             ("Sec-WebSocket-Key", &key),
-            ("Authorization", &format!("Bearer {}", self.token)),
+            ("Authorization", &authorization),
         ];
+        if options.compression {
+            fields.push(("Sec-WebSocket-Extensions", Deflate::OFFER));
+        }
         put_request(out, "GET", &target, &fields);
     }
 
     pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
         self.upgrade.extend_from_slice(bytes);
-        let answer = match UpgradeAnswer::parse(&self.upgrade, &client_key(&self.nonce)) {
+        let (key, compression) = (client_key(&self.nonce), self.options.compression);
+        let answer = match UpgradeAnswer::parse(&self.upgrade, &key, compression) {
             Ok(None) => return,
             Ok(Some(answer)) => answer,
             Err(e) => {
@@ -79,6 +84,9 @@ impl Session {
             return self.socket_lost(outcome, now, turn);
         }
         self.socket = Socket::Open;
+        if answer.deflate.is_some() {
+            self.reader = Reader::new(Role::Client, MOST_FRAME).with_deflate(true);
+        }
         turn.time(TimeMeasure::SocketOpen, now.since(self.began));
         if self.opened_ns == 0 {
             self.opened_ns = now.since(self.began);
