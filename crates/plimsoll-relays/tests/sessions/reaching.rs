@@ -61,29 +61,61 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Certificates of servers that demand one of their clients, and of each other.
+struct Secured {
+    set: CertificateSet,
+    _folder: tempfile::TempDir,
+}
+
+impl Secured {
+    fn new() -> Secured {
+        let folder = tempfile::tempdir().unwrap();
+        Secured {
+            set: make_certificates(folder.path(), &Options::default()).unwrap(),
+            _folder: folder,
+        }
+    }
+
+    /// A server's lines of configuration.
+    fn lines(&self) -> String {
+        let set = &self.set;
+        format!(
+            "tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\n\
+             tls-client-cert-file {}\ntls-client-key-file {}",
+            set.server_cert.display(),
+            set.server_key.display(),
+            set.ca_cert.display(),
+            set.client_cert.display(),
+            set.client_key.display(),
+        )
+    }
+
+    fn authority(&self) -> Vec<u8> {
+        std::fs::read(&self.set.ca_cert).unwrap()
+    }
+
+    /// With what such servers are to be trusted by, and shown.
+    fn reach(&self, url: &str) -> RedisAddress {
+        let read = |path: &std::path::Path| std::fs::read(path).unwrap();
+        let client = (read(&self.set.client_cert), read(&self.set.client_key));
+        let authority = Some(self.authority());
+        let reached = address(url).with_certificates(authority, Some(client));
+        reached.unwrap()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn over_tls_with_certificates_of_both_sides() {
-    let folder = tempfile::tempdir().unwrap();
-    let set = make_certificates(folder.path(), &Options::default()).unwrap();
-    let CertificateSet {
-        ca_cert,
-        server_cert,
-        server_key,
-        client_cert,
-        client_key,
-        ..
-    } = &set;
-    let server = Server::configured(&format!(
-        "port 0\ntls-port PORT\ntls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}",
-        server_cert.display(),
-        server_key.display(),
-        ca_cert.display()
-    ));
-    let read = |path: &std::path::Path| std::fs::read(path).unwrap();
-    let client = (read(client_cert), read(client_key));
-    let plain = address(&format!("rediss://127.0.0.1:{}", server.port));
-    let trusting = |client| plain.clone().with_certificates(Some(read(ca_cert)), client);
-    carries_sessions(&trusting(Some(client)).unwrap()).await;
+    let secured = Secured::new();
+    let lines = secured.lines();
+    let server = Server::configured(&format!("port 0\ntls-port PORT\n{lines}"));
+    let url = format!("rediss://127.0.0.1:{}", server.port);
+    let plain = address(&url);
+    let trusting = |client| {
+        let authority = Some(secured.authority());
+        plain.clone().with_certificates(authority, client)
+    };
+    carries_sessions(&secured.reach(&url)).await;
     // A server that nobody vouches for, and one that wants to know who comes.
     let said = refusal(&plain).await;
     assert!(said.contains("UnknownIssuer"), "{said}");
@@ -152,25 +184,47 @@ fn slow() -> LlmOptions {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_follow_the_master_that_sentinel_names() {
-    let mut servers = vec![Server::start()];
-    let first = servers[0].port;
-    servers.push(Server::configured(&format!("replicaof 127.0.0.1 {first}")));
-    let sentinel = Server::configured(&format!(
+    failing_over(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_follow_the_master_over_tls() {
+    failing_over(Some(&Secured::new())).await;
+}
+
+/// `secured`: all connections are, but those of the test itself, which go to other ports.
+async fn failing_over(secured: Option<&Secured>) {
+    let start = |lines: &str| {
+        let Some(secured) = secured else {
+            let server = Server::configured(lines);
+            let port = server.port;
+            return (server, port);
+        };
+        let (port, tls) = (free_port(), secured.lines());
+        let lines = format!("tls-port {port}\n{tls}\ntls-replication yes\n{lines}");
+        (Server::configured(&lines), port)
+    };
+    let (server, first) = start("");
+    let mut servers = vec![(server, first)];
+    servers.push(start(&format!("replicaof 127.0.0.1 {first}")));
+    let (sentinel, sentinel_port) = start(&format!(
         "sentinel monitor main 127.0.0.1 {first} 1\n\
          sentinel down-after-milliseconds main 1000\n\
          sentinel failover-timeout main 6000"
     ));
     let follows = |server: &Server| server.ask("ROLE").contains("connected");
-    until("it does not follow", || follows(&servers[1]));
+    until("it does not follow", || follows(&servers[1].0));
     until("sentinel knows no replica", || {
         sentinel
             .ask("SENTINEL REPLICAS main")
             .contains("slave-priority")
     });
-    let by_sentinel = address(&format!(
-        "redis-sentinel://127.0.0.1:{}/main",
-        sentinel.port
-    ));
+    let by_sentinel = match secured {
+        None => address(&format!("redis-sentinel://127.0.0.1:{sentinel_port}/main")),
+        Some(secured) => {
+            secured.reach(&format!("rediss-sentinel://127.0.0.1:{sentinel_port}/main"))
+        }
+    };
     let stack = Stack::on(ready(&by_sentinel).await, slow(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&ready(&by_sentinel).await, GatewayOptions::default());
     let master = || {
@@ -187,7 +241,8 @@ async fn sessions_follow_the_master_that_sentinel_names() {
         let losing = async {
             gateway.until("frames_total", frames).await;
             if killed {
-                servers.iter_mut().find(|s| s.port == old).unwrap().kill();
+                let mut all = servers.iter_mut();
+                all.find(|(_, port)| *port == old).unwrap().0.kill();
             } else {
                 assert!(sentinel.ask("SENTINEL FAILOVER main").starts_with("+OK"));
             }
@@ -196,7 +251,7 @@ async fn sessions_follow_the_master_that_sentinel_names() {
         whole(&record, 60);
         until("no failover", || master() != old);
         if !killed {
-            let old = servers.iter().find(|s| s.port == old).unwrap();
+            let (old, _) = servers.iter().find(|(_, port)| *port == old).unwrap();
             until("the old master does not follow", || follows(old));
             until("sentinel still fails over", || {
                 let known = sentinel.ask("SENTINEL REPLICAS main");
@@ -206,19 +261,11 @@ async fn sessions_follow_the_master_that_sentinel_names() {
     }
 }
 
-/// Three masters, without replicas.
-fn cluster() -> Vec<Server> {
-    let nodes: Vec<Server> = (0..3)
-        .map(|_| {
-            Server::configured(&format!(
-                "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-port {}",
-                free_port()
-            ))
-        })
-        .collect();
+/// A command of the client that administers clusters.
+fn redis_cli(arguments: &[String]) {
     let made = Command::new("redis-cli")
-        .args(["--cluster-yes", "--cluster", "create"])
-        .args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)))
+        .args(["--cluster-yes", "--cluster"])
+        .args(arguments)
         .stdin(Stdio::null())
         .output()
         .expect("redis-cli is installed: tests/setup.sh tests");
@@ -226,6 +273,25 @@ fn cluster() -> Vec<Server> {
         made.status.success(),
         "{}",
         String::from_utf8_lossy(&made.stdout)
+    );
+}
+
+/// Three masters, without replicas; with more lines of configuration.
+fn cluster(more: impl Fn() -> String) -> Vec<Server> {
+    let nodes: Vec<Server> = (0..3)
+        .map(|_| {
+            Server::configured(&format!(
+                "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-port {}\n{}",
+                free_port(),
+                more()
+            ))
+        })
+        .collect();
+    let places = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
+    redis_cli(
+        &std::iter::once("create".to_owned())
+            .chain(places)
+            .collect::<Vec<_>>(),
     );
     for node in &nodes {
         until("no cluster", || {
@@ -245,7 +311,7 @@ fn to_all(nodes: &[Server]) -> RedisAddress {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_has_sessions_on_all_of_its_nodes() {
-    let mut nodes = cluster();
+    let mut nodes = cluster(String::new);
     let address = to_all(&nodes);
     let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&ready(&address).await, GatewayOptions::default());
@@ -307,5 +373,68 @@ async fn a_cluster_has_sessions_on_all_of_its_nodes() {
             .await
             .expect("tokens");
         assert_eq!(numbers(&said), (20..=38).collect::<Vec<u64>>());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_over_tls() {
+    let secured = Secured::new();
+    let ports = std::cell::RefCell::new(Vec::new());
+    let _nodes = cluster(|| {
+        ports.borrow_mut().push(free_port());
+        let (port, lines) = (ports.borrow().last().copied().unwrap(), secured.lines());
+        format!("tls-port {port}\n{lines}\ntls-cluster yes\ntls-replication yes")
+    });
+    let hosts: Vec<String> = ports
+        .take()
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    carries_sessions(&secured.reach(&format!("rediss-cluster://{}", hosts.join(",")))).await;
+}
+
+/// Each node's slots go to the next one, a third of them at a time, while clients read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_that_move_while_sessions_run_cost_no_token() {
+    let nodes = cluster(String::new);
+    let address = to_all(&nodes);
+    let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
+    let gateway = GatewayProcess::start(&ready(&address).await, GatewayOptions::default());
+    let ids: Vec<String> = nodes
+        .iter()
+        .map(|node| {
+            let answer = node.ask("CLUSTER MYID");
+            answer.lines().nth(1).unwrap().trim().to_owned()
+        })
+        .collect();
+    let first = format!("127.0.0.1:{}", nodes[0].port);
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        let loading = Loading::closed(40, 4)
+            .within(PATIENCE)
+            .carry_out(stack.api, gateway.address);
+        let before = gateway.counter("frames_total").await;
+        let arguments = [
+            "reshard",
+            &first,
+            "--cluster-from",
+            &ids[from],
+            "--cluster-to",
+            &ids[to],
+            "--cluster-slots",
+            "1800",
+        ];
+        let arguments = arguments.map(str::to_owned);
+        let moving = async {
+            gateway.until("frames_total", before + 100).await;
+            let moved = tokio::task::spawn_blocking(move || redis_cli(&arguments));
+            moved.await.unwrap();
+        };
+        let (record, ()) = tokio::join!(loading, moving);
+        whole(&record, 160);
+    }
+    for node in &nodes {
+        until("slots are still moving", || {
+            node.ask("CLUSTER INFO").contains("cluster_state:ok")
+        });
     }
 }

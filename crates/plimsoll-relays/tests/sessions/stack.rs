@@ -66,15 +66,20 @@ impl GatewayProcess {
         self.stop.take();
     }
 
+    /// One of the gateway's counters or gauges.
+    pub(crate) async fn counter(&self, counter: &str) -> u64 {
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let (_, _, page) = http(self.address, request).await;
+        let line = format!("\nplimsoll_gateway_{counter} ");
+        let rest = page.split(&line).nth(1).expect("a counter").lines().next();
+        rest.and_then(|n| n.trim().parse().ok()).expect("a number")
+    }
+
     /// Waits until one of the gateway's counters or gauges is `least` or more.
     pub(crate) async fn until(&self, counter: &str, least: u64) {
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         let began = Instant::now();
         loop {
-            let (_, _, page) = http(self.address, request).await;
-            let line = format!("\nplimsoll_gateway_{counter} ");
-            let rest = page.split(&line).nth(1).expect("a counter").lines().next();
-            let value: u64 = rest.and_then(|n| n.trim().parse().ok()).expect("a number");
+            let value = self.counter(counter).await;
             if value >= least {
                 return;
             }
