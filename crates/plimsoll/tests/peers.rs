@@ -9,9 +9,10 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::peers::{LONGEST, peer, python, succeeds, tool};
+use support::peers::{peer, python, succeeds, tool};
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output,
+    text,
 };
 
 /// How a link is secured: its name in `run.json`, the server's flags and the client's.
