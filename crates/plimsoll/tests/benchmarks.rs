@@ -9,7 +9,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
 use support::{LONGEST, Place, output, text};
 

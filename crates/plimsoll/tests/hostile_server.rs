@@ -13,7 +13,6 @@ use std::process::{Child, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use plimsoll_model::Outcome;
 use plimsoll_protocols::hostile::{Behaviour, Wire, behaviours};

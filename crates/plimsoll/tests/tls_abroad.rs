@@ -10,7 +10,6 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Stdio;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use serde_json::Value;
 use support::nginx::Nginx;
