@@ -64,42 +64,66 @@ impl Calls {
         self.slots.len() - self.free.len()
     }
 
-    #[inline]
-    pub(crate) fn insert(&mut self, mut call: Call) -> CallId {
-        let mut after = self.newest;
-        while after != NONE && self.slots[after as usize].arrival > call.arrival {
-            after = self.slots[after as usize].previous;
-        }
-        call.previous = after;
-        call.next = match after {
-            NONE => self.oldest,
-            after => self.slots[after as usize].next,
-        };
-        let (previous, next) = (call.previous, call.next);
+    /// The slot is written in place: a call that is made elsewhere and copied here costs more than
+    /// all the rest.
+    #[inline(always)]
+    pub(crate) fn insert(&mut self, call: Call) -> CallId {
+        let newest = self.newest;
         let id = match self.free.pop() {
-            Some(id) => {
-                self.slots[id as usize] = call;
-                id
-            }
-            None => {
-                self.slots.push(call);
-                (self.slots.len() - 1) as u32
-            }
+            Some(id) => id,
+            None => self.grow(),
         };
-        match previous {
-            NONE => self.oldest = id,
-            previous => self.slots[previous as usize].next = id,
-        }
-        match next {
-            NONE => self.newest = id,
-            next => self.slots[next as usize].previous = id,
+        self.slots[id as usize] = Call {
+            previous: newest,
+            next: NONE,
+            ..call
+        };
+        self.newest = id;
+        match self.slots.get_mut(newest as usize) {
+            None => self.oldest = id,
+            Some(before) => {
+                before.next = id;
+                if before.arrival > call.arrival {
+                    self.move_back(id);
+                }
+            }
         }
         CallId(id)
     }
 
-    #[inline]
-    pub(crate) fn remove(&mut self, id: CallId) -> Call {
-        let call = self.slots[id.0 as usize];
+    /// A new slot, which is nobody's yet.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> u32 {
+        self.slots.push(Call::new(0, Time(0), Time(0), 0, 0));
+        (self.slots.len() - 1) as u32
+    }
+
+    /// Moves the newest call to where it belongs: it was due before others.
+    #[cold]
+    #[inline(never)]
+    fn move_back(&mut self, id: u32) {
+        let call = self.slots[id as usize];
+        let mut next = call.previous;
+        self.unlink(&call);
+        let previous = loop {
+            let previous = self.slots[next as usize].previous;
+            if previous == NONE || self.slots[previous as usize].arrival <= call.arrival {
+                break previous;
+            }
+            next = previous;
+        };
+        let moved = &mut self.slots[id as usize];
+        (moved.previous, moved.next) = (previous, next);
+        self.slots[next as usize].previous = id;
+        match previous {
+            NONE => self.oldest = id,
+            previous => self.slots[previous as usize].next = id,
+        }
+    }
+
+    #[inline(always)]
+    fn unlink(&mut self, call: &Call) {
         match call.previous {
             NONE => self.oldest = call.next,
             previous => self.slots[previous as usize].next = call.next,
@@ -108,6 +132,12 @@ impl Calls {
             NONE => self.newest = call.previous,
             next => self.slots[next as usize].previous = call.previous,
         }
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, id: CallId) -> Call {
+        let call = self.slots[id.0 as usize];
+        self.unlink(&call);
         self.free.push(id.0);
         call
     }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use plimsoll_model::plan::{Part, Shapes};
 
 use super::message::{MessageError, MessageReader, PREFIX_LEN, Sink};
+use crate::http2::are_same;
 
 /// Levels of nesting that are walked; what is deeper is taken as it is, but for groups.
 const MOST_LEVELS: usize = 100;
@@ -304,7 +305,7 @@ impl Decodable {
     /// Whether a whole message is one. Most often it is the one before.
     #[inline(always)]
     pub(super) fn is_good(&mut self, shapes: Option<&Shapes>, message: &[u8]) -> bool {
-        message == &self.known[..] || self.walk(shapes, message).is_ok()
+        are_same(message, &self.known) || self.walk(shapes, message).is_ok()
     }
 
     #[inline(never)]
@@ -334,7 +335,7 @@ impl Decodable {
             && let [0, a, b, c, d, message @ ..] = data
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
         {
-            if message == &self.known[..] {
+            if are_same(message, &self.known) {
                 return Ok(());
             }
             return self.walk(Some(shapes), message);

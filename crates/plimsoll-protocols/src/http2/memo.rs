@@ -31,18 +31,32 @@ impl<T, const LEN: usize> Default for Memo<T, LEN> {
     }
 }
 
+/// Whether two pieces are the same. What comes again and again is a few bytes long: less than a
+/// call to compare them.
+#[inline(always)]
+pub(crate) fn are_same(a: &[u8], b: &[u8]) -> bool {
+    #[inline(always)]
+    fn ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
+        a.first_chunk::<N>() == b.first_chunk() && a.last_chunk::<N>() == b.last_chunk()
+    }
+    if a.len() != b.len() {
+        return false;
+    }
+    match a.len() {
+        0..4 => a.iter().eq(b),
+        4..8 => ends::<4>(a, b),
+        8..=16 => ends::<8>(a, b),
+        _ => a == b,
+    }
+}
+
 impl<T: Copy, const LEN: usize> Memo<T, LEN> {
     #[inline(always)]
     pub(crate) fn get(&self, block: &[u8]) -> Option<&T> {
         let memo = self.0.as_deref()?;
         let is_it = |it: &&Remembered<T, LEN>| {
             let known = it.block.get(..it.length as usize).unwrap_or_default();
-            // In a steady connection a block is a few bytes: less than a call to compare them.
-            let same = || match LEN {
-                ..64 => known.iter().eq(block),
-                _ => known == block,
-            };
-            known.len() == block.len() && same()
+            are_same(known, block)
         };
         let found = memo.blocks.iter().take(memo.count).find(is_it)?;
         Some(&found.says)
@@ -78,5 +92,24 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |_| size_of::<Blocks<T, LEN>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_that_differ_in_one_byte_are_not_the_same() {
+        for length in 0..40 {
+            let bytes: Vec<u8> = (0..length).collect();
+            assert!(are_same(&bytes, &bytes.clone()));
+            for place in 0..bytes.len() {
+                let mut other = bytes.clone();
+                other[place] ^= 0x80;
+                assert!(!are_same(&bytes, &other), "{place} of {length}");
+                assert!(!are_same(&bytes, &bytes[..place]), "{place} of {length}");
+            }
+        }
     }
 }

@@ -35,7 +35,7 @@ use plimsoll_wire::http2::{
 
 pub(crate) use self::control::{closed, not_http2};
 pub(crate) use self::fields::VaryingFields;
-pub(crate) use self::memo::Memo;
+pub(crate) use self::memo::{Memo, are_same};
 use self::receiving::DetailsTold;
 pub(crate) use self::receiving::lost_compression;
 pub(crate) use self::request::{Bodies, Request, stream_id_places};
