@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 /// At most so many are printed: a defect that every connection meets must not fill a disk.
-const MOST_TOLD: u64 = 10;
+const MAX_REPORTED: u64 = 10;
 
 /// Before a loop that panicked begins anew: it may panic at once again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ impl fmt::Display for Defect {
 pub fn watch(tell: fn(&str)) {
     panic::set_hook(Box::new(move |info| {
         let text = text(info);
-        let told = SEEN.fetch_add(1, Ordering::Relaxed) < MOST_TOLD;
+        let told = SEEN.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
         if told {
             let trace = Backtrace::capture();
             match trace.status() {

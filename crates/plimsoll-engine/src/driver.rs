@@ -11,7 +11,7 @@ use plimsoll_model::{Outcome, Time};
 
 /// Bytes of a connection that may wait for its socket before no more of calls' requests is
 /// put behind them: a peer that does not read shows as waiting calls and not as memory.
-pub const MOST_UNSENT: usize = 1 << 20;
+pub const MAX_UNSENT: usize = 1 << 20;
 
 /// A call in flight, as the worker numbers it. A driver hands it back unchanged.
 /// Numbers are small and used again once a call has ended.
@@ -161,7 +161,7 @@ pub trait Driver {
     }
 
     /// Messages may go out as far as the peer is concerned, and wait because
-    /// [`MOST_UNSENT`] bytes are in the outbox.
+    /// [`MAX_UNSENT`] bytes are in the outbox.
     fn is_held_back(&self) -> bool {
         false
     }

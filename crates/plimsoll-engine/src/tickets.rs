@@ -17,7 +17,7 @@ use crate::tls::trust::Learned;
 use crate::tls::validity::now;
 
 /// A server may send several tickets a connection, so the oldest have to go.
-const MOST_TICKETS: usize = 32_768;
+const MAX_TICKETS: usize = 32_768;
 
 /// Tickets for one server: all connections of a run go to the same.
 pub(crate) struct Tickets {
@@ -130,7 +130,7 @@ impl ClientSessionStore for Tickets {
 
     fn insert_tls13_ticket(&self, _server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
         self.with(|kept| {
-            if kept.len() >= MOST_TICKETS {
+            if kept.len() >= MAX_TICKETS {
                 kept.pop_front();
             }
             kept.push_back((ticket, self.learned.until()));

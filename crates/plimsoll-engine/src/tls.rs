@@ -591,7 +591,7 @@ impl TlsSession {
     pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.link {
             // The library doesn't tell how much of a record it holds: at most all of one.
-            Link::Library(_) => plaintext.saturating_sub(record::MOST_RECORD as u64),
+            Link::Library(_) => plaintext.saturating_sub(record::MAX_RECORD as u64),
             Link::Own(session) => session.fewest_to_come(plaintext),
             // It is held, not hurried: every byte wakes.
             Link::Lean(_) => 0,
@@ -603,7 +603,7 @@ impl TlsSession {
     pub(crate) fn has_room(&self) -> bool {
         match &self.link {
             Link::Library(connection) => !connection.wants_write(),
-            Link::Own(session) => session.outgoing().len() < record::MOST_PLAINTEXT,
+            Link::Own(session) => session.outgoing().len() < record::MAX_PLAINTEXT,
             Link::Lean(session) => session.outgoing().is_empty(),
         }
     }

@@ -36,7 +36,7 @@ mod lifecycle;
 
 use calls::Calls;
 use connection::Connection;
-pub(crate) use connection::MOST_OWED;
+pub(crate) use connection::MAX_OWED;
 pub(crate) use connection::SocketWriter;
 pub use connection::classify_connect;
 pub use control::{Control, StopLevel, WorkerInterval};
@@ -46,7 +46,7 @@ use issue::Backlog;
 
 /// Connections that may be coming up at once, over all workers of a run: fewer than any
 /// listen backlog holds, since a dropped SYN costs a second.
-const MOST_CONNECTING: usize = 256;
+const MAX_CONNECTING: usize = 256;
 
 /// So many of them are a worker's own at least.
 const FEWEST_CONNECTING: usize = 8;
@@ -75,7 +75,7 @@ pub struct Share {
 impl Share {
     /// Connections of this worker that may be coming up at once.
     pub(crate) fn most_connecting(&self) -> usize {
-        (MOST_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)
+        (MAX_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)
     }
 }
 

@@ -26,7 +26,7 @@ const NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "
 const USE: &str = "use seq, uuid, random LOW HIGH, now, client, message, row.NAME or row; two plain braces are written {{{{";
 
 /// Digits behind the point of a random number, at most.
-const MOST_DIGITS: usize = 9;
+const MAX_DIGITS: usize = 9;
 
 /// What stands for a part of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -326,8 +326,8 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
 fn random(low: &str, high: &str) -> Result<Source, String> {
     let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = digits_of(low).max(digits_of(high));
-    if digits > MOST_DIGITS {
-        return Err(format!("at most {MOST_DIGITS} digits behind the point"));
+    if digits > MAX_DIGITS {
+        return Err(format!("at most {MAX_DIGITS} digits behind the point"));
     }
     let scaled = |text: &str| {
         let bad = || format!("`{text}` is not a number such as 7, -3 or 0.25");

@@ -14,7 +14,7 @@ use crate::check::{self, Fault, Written};
 pub const MAX_FRAME: usize = 16 << 20;
 
 /// Bytes that a frame may be longer than what it is made of.
-const MOST_ADDED: usize = 64 << 10;
+const MAX_ADDED: usize = 64 << 10;
 
 /// Bytes that most frames are not longer than what they are made of.
 const USUALLY_ADDED: usize = 64;
@@ -209,7 +209,7 @@ fn append(
     write: impl Fn(&mut [u8]) -> (i32, u64),
 ) -> Result<bool, Fault> {
     let start = out.len();
-    let most = from + MOST_ADDED;
+    let most = from + MAX_ADDED;
     let mut room = from + USUALLY_ADDED;
     // With the room that it asked for the plugin has to be content.
     for _ in 0..2 {

@@ -7,7 +7,7 @@ use plimsoll_model::Time;
 const WAIT: u64 = 1_000_000_000;
 
 /// Unanswered heartbeats after which the connection is given up.
-pub(crate) const MOST_MISSED: u8 = 3;
+pub(crate) const MAX_MISSED: u8 = 3;
 
 /// One connection's heartbeats.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum Due {
     Nothing,
     /// Send one.
     Beat,
-    /// [`MOST_MISSED`] were not answered.
+    /// [`MAX_MISSED`] were not answered.
     GiveUp,
 }
 
@@ -83,7 +83,7 @@ impl Heartbeats {
             Some(_) => {
                 self.beat = None;
                 self.missed += 1;
-                if self.missed >= MOST_MISSED {
+                if self.missed >= MAX_MISSED {
                     Due::GiveUp
                 } else {
                     Due::Beat

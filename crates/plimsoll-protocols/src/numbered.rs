@@ -8,10 +8,10 @@ use plimsoll_engine::driver::{CallId, Done, Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 
 use crate::calls::{Calls, Found};
-use crate::heartbeats::{Due, Heartbeats, MOST_MISSED};
+use crate::heartbeats::{Due, Heartbeats, MAX_MISSED};
 
 /// Texts of failures told on one connection.
-const MOST_DETAILS: u8 = 5;
+const MAX_DETAILS: u8 = 5;
 
 /// Characters of a failure's text.
 const DETAIL_LENGTH: usize = 300;
@@ -197,7 +197,7 @@ impl Numbered {
         text: impl FnOnce() -> Option<String>,
         events: &mut Vec<Event>,
     ) {
-        if self.details_told < MOST_DETAILS
+        if self.details_told < MAX_DETAILS
             && let Some(text) = text()
         {
             self.details_told += 1;
@@ -249,7 +249,7 @@ impl Numbered {
                 self.drain();
                 let text = || {
                     Some(format!(
-                        "{MOST_MISSED} heartbeats in a row were not answered"
+                        "{MAX_MISSED} heartbeats in a row were not answered"
                     ))
                 };
                 self.tell(Outcome::NoAnswer, text, events);

@@ -7,7 +7,7 @@ use plimsoll_model::run::{Run, ShardFigures, ShardState};
 use crate::quantity::count;
 
 /// Of more shards the most remarkable are shown.
-const MOST_ROWS: usize = 32;
+const MAX_ROWS: usize = 32;
 
 pub(crate) const HEAD: [&str; 9] = [
     "shard", "calls", "errors", "rate", "p99", "lag p99", "CPU", "clock", "health",
@@ -16,13 +16,13 @@ pub(crate) const HEAD: [&str; 9] = [
 /// The rows below [`HEAD`]. Empty where there were no shards.
 pub(crate) fn rows(run: &Run) -> Vec<[String; 9]> {
     let mut shards: Vec<&ShardFigures> = run.header.shards.iter().collect();
-    if shards.len() > MOST_ROWS {
+    if shards.len() > MAX_ROWS {
         shards.sort_by_key(|s| {
             let fine = s.state == ShardState::Complete && s.limits.is_empty();
             let lag = s.lag_p99_us.map_or(0, |us| us as u64);
             (fine, Reverse(lag), s.shard)
         });
-        shards.truncate(MOST_ROWS);
+        shards.truncate(MAX_ROWS);
     }
     shards.into_iter().map(row).collect()
 }
@@ -30,9 +30,9 @@ pub(crate) fn rows(run: &Run) -> Vec<[String; 9]> {
 /// What the rows do not show.
 pub(crate) fn note(run: &Run) -> Option<String> {
     let of = run.header.shards.len();
-    (of > MOST_ROWS).then(|| {
+    (of > MAX_ROWS).then(|| {
         format!(
-            "{MOST_ROWS} of {} shards: those that did not do their part, and those with the longest lag",
+            "{MAX_ROWS} of {} shards: those that did not do their part, and those with the longest lag",
             count(of as u64)
         )
     })

@@ -88,8 +88,8 @@ impl FromStr for Leaf {
 }
 
 /// More makes a certificate that no TLS library takes: handshake messages beyond 64 KiB.
-const MOST_NAMES: u32 = 2_000;
-const MOST_INTERMEDIATES: u32 = 20;
+const MAX_NAMES: u32 = 2_000;
+const MAX_INTERMEDIATES: u32 = 20;
 
 /// When certificates are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,11 +387,11 @@ fn io_error(doing: &'static str, path: &Path, source: io::Error) -> CertificateE
 /// The files in the order of [`CertificateSet::files`].
 fn contents(options: &Options) -> Result<Vec<String>, CertificateError> {
     for (what, asked, most) in [
-        ("names", options.more_names, MOST_NAMES),
+        ("names", options.more_names, MAX_NAMES),
         (
             "intermediate certificates",
             options.intermediates,
-            MOST_INTERMEDIATES,
+            MAX_INTERMEDIATES,
         ),
     ] {
         if asked > most {

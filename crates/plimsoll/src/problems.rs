@@ -78,15 +78,15 @@ pub(crate) enum Source<'a> {
 pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
     let n = problems.len();
     let kinds = kinds(problems);
-    let left_out = kinds.len().saturating_sub(MOST_SHOWN);
+    let left_out = kinds.len().saturating_sub(MAX_SHOWN);
     let mut shown: Vec<Shown> = kinds
         .into_iter()
-        .take(MOST_SHOWN)
+        .take(MAX_SHOWN)
         .map(|(problem, alike)| show(problem, alike, source))
         .collect();
     let more = match left_out {
         0 => String::new(),
-        n => format!("; the first {MOST_SHOWN} kinds of them, and not {n} more"),
+        n => format!("; the first {MAX_SHOWN} kinds of them, and not {n} more"),
     };
     let report = match (shown.len(), source) {
         (1, _) => Report::new(shown.remove(0)),
@@ -103,10 +103,10 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
 }
 
 /// More kinds of problems than these are not shown: whoever generated them mends the first ones.
-const MOST_SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 /// A place that is longer is not shown whole.
-const MOST_LINES: usize = 8;
+const MAX_LINES: usize = 8;
 
 /// The first problem of each kind, with how many others differ from it in numbers only.
 fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
@@ -163,7 +163,7 @@ fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
 fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
     let place = text.get(span.clone()).unwrap_or_default();
     match place.split_once('\n') {
-        Some((line, _)) if place.lines().count() > MOST_LINES => {
+        Some((line, _)) if place.lines().count() > MAX_LINES => {
             span.start..span.start + line.len().max(1)
         }
         _ => span,

@@ -171,7 +171,7 @@ pub struct SimulatedNetwork<S> {
 
 /// A loop that turns so often for nothing burns a core. Calls that are cancelled at once on a
 /// connection that takes no bytes come to many turns, too, before as much as may wait there.
-const MOST_IDLE_TURNS: u32 = 20_000;
+const MAX_IDLE_TURNS: u32 = 20_000;
 
 impl<S: Server> SimulatedNetwork<S> {
     pub fn new(server: S, weather: Weather) -> SimulatedNetwork<S> {
@@ -548,7 +548,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
                 true => self.idle_turns + 1,
                 false => 0,
             };
-            if self.idle_turns > MOST_IDLE_TURNS {
+            if self.idle_turns > MAX_IDLE_TURNS {
                 return Err(io::Error::other("the loop turns and never waits"));
             }
             self.now = self.now.max(until);

@@ -19,7 +19,7 @@ use super::record::{Cipher, Key, RecordError};
 
 /// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
 /// small records make more of them.
-pub(super) const MOST_HANDSHAKE: usize = 256 * 1024;
+pub(super) const MAX_HANDSHAKE: usize = 256 * 1024;
 const FIRST_OUTPUT: usize = 1024;
 /// Type, version, length (RFC 8446 §5.1).
 const HEADER: usize = 5;
@@ -122,7 +122,7 @@ impl<E: End> Handshake<E> {
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, rustls::Error> {
         self.input.extend_from_slice(bytes);
         let over = self.advance()?;
-        if !over && self.input.len() > MOST_HANDSHAKE {
+        if !over && self.input.len() > MAX_HANDSHAKE {
             return Err(general("the peer's handshake has no end"));
         }
         Ok(over)

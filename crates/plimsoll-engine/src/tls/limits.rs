@@ -21,7 +21,7 @@ const STRETCHES: usize = 5;
 /// CPU time of a stretch.
 const STRETCH_NS: u64 = 15_000_000;
 /// A full-size record: plaintext with its type, and the tag.
-const RECORD: usize = super::record::MOST_PLAINTEXT + 1 + 16;
+const RECORD: usize = super::record::MAX_PLAINTEXT + 1 + 16;
 
 /// CPU time of this thread, nanoseconds.
 fn cpu_ns() -> u64 {
@@ -61,7 +61,7 @@ pub fn measure(suites: &[Suite], groups: &[Group]) -> Result<Limits, TlsSetupErr
     let mut limits = Limits::default();
     for suite in suites {
         let cost = open_ns(*suite).map_err(refused)?;
-        let speed = super::record::MOST_PLAINTEXT as f64 / cost * 1e9;
+        let speed = super::record::MAX_PLAINTEXT as f64 / cost * 1e9;
         limits
             .open_bytes_per_s
             .insert(suite.name().to_owned(), speed);

@@ -16,23 +16,23 @@ pub use rest::{AtRest, Rekey};
 /// Type, version, length (RFC 8446 §5.1).
 const HEADER: usize = 5;
 /// The most a record may hold of the protocol's bytes (§5.1).
-pub const MOST_PLAINTEXT: usize = 1 << 14;
+pub const MAX_PLAINTEXT: usize = 1 << 14;
 /// …and encrypted, with padding, type and tag (§5.2).
-const MOST_CIPHERTEXT: usize = MOST_PLAINTEXT + 256;
+const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
 /// The largest record as it arrives, header included.
-pub(super) const MOST_RECORD: usize = HEADER + MOST_CIPHERTEXT;
+pub(super) const MAX_RECORD: usize = HEADER + MAX_CIPHERTEXT;
 const TAG: usize = 16;
 /// The longest message after the handshake, as the TLS library has it.
-const MOST_HANDSHAKE: usize = 0xffff;
+const MAX_HANDSHAKE: usize = 0xffff;
 /// What costs the peer little and brings nothing is bounded as the TLS library bounds it:
 /// records without content in a row,
-const MOST_EMPTY: u8 = 32;
+const MAX_EMPTY: u8 = 32;
 /// key updates without data between them,
-const MOST_KEY_UPDATES: u8 = 32;
+const MAX_KEY_UPDATES: u8 = 32;
 /// and `user_canceled` without the close_notify that is to follow it.
-const MOST_WARNINGS: u8 = 4;
+const MAX_WARNINGS: u8 = 4;
 /// Full-size records under one AES-GCM key: 2^24.5 keep the safety margin (§5.5).
-const MOST_AES_RECORDS: u64 = 1 << 24;
+const MAX_AES_RECORDS: u64 = 1 << 24;
 
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const ALERT: u8 = 21;
@@ -70,11 +70,11 @@ pub enum RecordError {
     KeyUpdateValue(u8),
     #[error("a key update with more behind it in its record")]
     KeyUpdateNotLast,
-    #[error("more than {MOST_KEY_UPDATES} key updates without data between them")]
+    #[error("more than {MAX_KEY_UPDATES} key updates without data between them")]
     KeyUpdates,
-    #[error("more than {MOST_EMPTY} empty records in a row")]
+    #[error("more than {MAX_EMPTY} empty records in a row")]
     Empty,
-    #[error("more than {MOST_WARNINGS} warnings")]
+    #[error("more than {MAX_WARNINGS} warnings")]
     Warnings,
     #[error("a malformed alert")]
     Alert,
@@ -180,8 +180,8 @@ impl Key {
     /// `None` where key and cipher don't fit.
     pub fn new(cipher: Cipher, key: &[u8], iv: [u8; 12], sequence: u64) -> Option<Key> {
         let (algorithm, most) = match cipher {
-            Cipher::Aes128Gcm => (&aead::AES_128_GCM, MOST_AES_RECORDS),
-            Cipher::Aes256Gcm => (&aead::AES_256_GCM, MOST_AES_RECORDS),
+            Cipher::Aes128Gcm => (&aead::AES_128_GCM, MAX_AES_RECORDS),
+            Cipher::Aes256Gcm => (&aead::AES_256_GCM, MAX_AES_RECORDS),
             Cipher::Chacha20Poly1305 => (&aead::CHACHA20_POLY1305, u64::MAX),
         };
         Some(Key {
@@ -376,7 +376,7 @@ impl<K: KeySchedule> Records<K> {
             .rposition(|byte| *byte != 0)
             .ok_or(RecordError::OnlyPadding)?;
         let (kind, content) = (inner[end], &inner[..end]);
-        if inner.len() > MOST_PLAINTEXT + 1 {
+        if inner.len() > MAX_PLAINTEXT + 1 {
             return Err(RecordError::TooLong(inner.len()).into());
         }
         if kind != HANDSHAKE && !self.handshake.is_empty() {
@@ -401,7 +401,7 @@ impl<K: KeySchedule> Records<K> {
     /// A record without content.
     #[cold]
     fn empty(&mut self) -> Result<(), RecordError> {
-        if self.idle.empty == MOST_EMPTY {
+        if self.idle.empty == MAX_EMPTY {
             return Err(RecordError::Empty);
         }
         self.idle.empty += 1;
@@ -417,7 +417,7 @@ impl<K: KeySchedule> Records<K> {
             }
             // A close_notify follows (§6.1).
             [_, USER_CANCELED] => {
-                if self.warnings == MOST_WARNINGS {
+                if self.warnings == MAX_WARNINGS {
                     return Err(RecordError::Warnings);
                 }
                 self.warnings += 1;
@@ -444,7 +444,7 @@ impl<K: KeySchedule> Records<K> {
                 NEW_SESSION_TICKET | KEY_UPDATE => {}
                 other => return Err(RecordError::Unexpected(other)),
             }
-            if length > MOST_HANDSHAKE {
+            if length > MAX_HANDSHAKE {
                 return Err(RecordError::Handshake);
             }
             let Some((payload, next)) = after.split_at_checked(length) else {
@@ -471,7 +471,7 @@ impl<K: KeySchedule> Records<K> {
         if !is_last {
             return Err(RecordError::KeyUpdateNotLast);
         }
-        if self.idle.key_updates == MOST_KEY_UPDATES {
+        if self.idle.key_updates == MAX_KEY_UPDATES {
             return Err(RecordError::KeyUpdates);
         }
         self.idle.key_updates += 1;
@@ -493,7 +493,7 @@ impl<K: KeySchedule> Records<K> {
         if update && !plaintext.is_empty() {
             self.update_sending()?;
         }
-        for piece in plaintext.chunks(MOST_PLAINTEXT) {
+        for piece in plaintext.chunks(MAX_PLAINTEXT) {
             if self.sending.sequence >= self.sending.most {
                 self.update_sending()?;
             }
@@ -539,7 +539,7 @@ impl<K: KeySchedule> Records<K> {
     /// The fewest bytes that can still arrive before `plaintext` more bytes of the
     /// protocol have: with the largest records there are, less what is here in part.
     pub fn fewest_to_come(&self, plaintext: u64) -> u64 {
-        let records = plaintext.div_ceil(MOST_PLAINTEXT as u64);
+        let records = plaintext.div_ceil(MAX_PLAINTEXT as u64);
         let wire = plaintext + records * (HEADER + 1 + TAG) as u64;
         wire.saturating_sub(self.partial.len() as u64)
     }
@@ -569,7 +569,7 @@ fn length_of(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     if kind != APPLICATION_DATA {
         return Err(RecordError::Unprotected(kind));
     }
-    if length > MOST_CIPHERTEXT {
+    if length > MAX_CIPHERTEXT {
         return Err(RecordError::TooLong(length));
     }
     if length < TAG + 1 {

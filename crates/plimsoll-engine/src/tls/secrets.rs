@@ -19,10 +19,10 @@ const OF_CLIENT: &str = "CLIENT_TRAFFIC_SECRET_0";
 const OF_SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
 
 /// The longest hash of a TLS 1.3 suite: SHA-384.
-const MOST_SECRET: usize = 48;
-const MOST_KEY: usize = 32;
+const MAX_SECRET: usize = 48;
+const MAX_KEY: usize = 32;
 
-type Secret = [u8; MOST_SECRET];
+type Secret = [u8; MAX_SECRET];
 
 /// Which end of a connection is ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Heard {
 
 impl KeyLog for Heard {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        let mut padded = [0; MOST_SECRET];
+        let mut padded = [0; MAX_SECRET];
         let Some(room) = padded.get_mut(..secret.len()) else {
             return;
         };
@@ -116,7 +116,7 @@ impl TrafficSecrets {
     /// A single secret, in use both ways.
     #[cfg(any(test, fuzzing))]
     pub(super) fn single(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
-        let mut padded = [0; MOST_SECRET];
+        let mut padded = [0; MAX_SECRET];
         padded[..secret.len()].copy_from_slice(secret);
         TrafficSecrets {
             cipher,
@@ -132,7 +132,7 @@ impl TrafficSecrets {
         theirs: &ConnectionTrafficSecrets,
     ) -> Result<bool, RecordError> {
         let (cipher, key, iv) = parts(theirs)?;
-        let mut ours = [0; MOST_KEY];
+        let mut ours = [0; MAX_KEY];
         let ours = self.derive_key(secret, &mut ours)?;
         Ok(cipher == self.cipher && ours == key && self.derive_iv(secret)? == iv)
     }
@@ -146,7 +146,7 @@ impl TrafficSecrets {
 
     fn expand(&self, secret: &Secret, label: &[u8], into: &mut [u8]) -> Result<(), RecordError> {
         let hash = self.hash();
-        let secret = &secret[..hash.len().min(MOST_SECRET)];
+        let secret = &secret[..hash.len().min(MAX_SECRET)];
         expand_label(hash, secret, label, into)
             .ok_or_else(|| RecordError::Library("a key could not be derived".to_owned()))
     }
@@ -154,7 +154,7 @@ impl TrafficSecrets {
     fn derive_key<'a>(
         &self,
         secret: &Secret,
-        into: &'a mut [u8; MOST_KEY],
+        into: &'a mut [u8; MAX_KEY],
     ) -> Result<&'a [u8], RecordError> {
         let key = &mut into[..self.cipher.key_length()];
         self.expand(secret, b"key", key)?;
@@ -169,7 +169,7 @@ impl TrafficSecrets {
 
     /// The key for records from number `sequence` on (RFC 8446 §7.3).
     fn key(&self, secret: &Secret, sequence: u64) -> Result<Key, RecordError> {
-        let mut room = [0; MOST_KEY];
+        let mut room = [0; MAX_KEY];
         let key = self.derive_key(secret, &mut room)?;
         Key::new(self.cipher, key, self.derive_iv(secret)?, sequence)
             .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
@@ -177,7 +177,7 @@ impl TrafficSecrets {
 
     /// The secret after `secret` (RFC 8446 §7.2).
     fn next(&self, secret: &Secret) -> Result<Secret, RecordError> {
-        let mut next = [0; MOST_SECRET];
+        let mut next = [0; MAX_SECRET];
         let length = self.hash().len();
         self.expand(secret, b"traffic upd", &mut next[..length])?;
         Ok(next)
@@ -277,7 +277,7 @@ mod tests {
             ),
         ] {
             let secrets = secrets(Cipher::Aes128Gcm, secret);
-            let mut room = [0; MOST_KEY];
+            let mut room = [0; MAX_KEY];
             assert_eq!(
                 secrets.derive_key(&secrets.sending, &mut room).unwrap(),
                 bytes(key)
@@ -293,7 +293,7 @@ mod tests {
             Cipher::Aes256Gcm,
             Cipher::Chacha20Poly1305,
         ] {
-            let mut secrets = secrets(cipher, &"ab".repeat(MOST_SECRET));
+            let mut secrets = secrets(cipher, &"ab".repeat(MAX_SECRET));
             let before = secrets.sending;
             secrets.next_sending().unwrap();
             let once = secrets.sending;
@@ -327,10 +327,10 @@ mod tests {
     fn keys_are_those_of_a_secret_only_if_cipher_key_and_iv_are() {
         use rustls::crypto::cipher::{AeadKey, Iv};
         let secrets = secrets(Cipher::Chacha20Poly1305, &"ab".repeat(32));
-        let mut key = [0; MOST_KEY];
+        let mut key = [0; MAX_KEY];
         secrets.derive_key(&secrets.sending, &mut key).unwrap();
         let iv = secrets.derive_iv(&secrets.sending).unwrap();
-        let gives = |cipher: Cipher, key: [u8; MOST_KEY], iv: [u8; 12]| {
+        let gives = |cipher: Cipher, key: [u8; MAX_KEY], iv: [u8; 12]| {
             let (key, iv) = (AeadKey::from(key), Iv::from(iv));
             let theirs = match cipher {
                 Cipher::Aes256Gcm => ConnectionTrafficSecrets::Aes256Gcm { key, iv },

@@ -3,7 +3,7 @@
 //!
 //! Buffers belong to the worker; a connection keeps only what it could not write, and an
 //! idle one keeps nothing. What it owes to a peer that does not read is bounded: beyond
-//! [`MOST_OWED`] the socket is not read until that has gone.
+//! [`MAX_OWED`] the socket is not read until that has gone.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use plimsoll_model::{ConnectPhases, Outcome, Time};
 use rustix::io::Errno;
 
 use crate::addresses::NOWHERE;
-use crate::driver::{Direction, Driver, Event, MOST_UNSENT, ProtocolError, Tracer};
+use crate::driver::{Direction, Driver, Event, MAX_UNSENT, ProtocolError, Tracer};
 use crate::network::Network;
 use crate::tls::{CLOSED_IN_HANDSHAKE, TlsSession, UNINVITED};
 
 /// Bytes of answers to what a peer sent (acknowledgements of PING and SETTINGS, answers to
 /// heartbeats) that may wait for the socket. What one more read brings about comes on top.
-pub(crate) const MOST_OWED: u32 = 64 << 10;
+pub(crate) const MAX_OWED: u32 = 64 << 10;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,7 +323,7 @@ impl<D: Driver, S> Connection<D, S> {
     /// Calls that may start now; none while much is waiting to be written.
     #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        if self.state != State::Open || self.out.len() > MOST_UNSENT || self.write_failed {
+        if self.state != State::Open || self.out.len() > MAX_UNSENT || self.write_failed {
             return 0;
         }
         self.driver
@@ -346,7 +346,7 @@ impl<D: Driver, S> Connection<D, S> {
     /// What was owed has gone, or most of it: there may be something to read that nobody
     /// reports again. True once.
     pub(crate) fn is_relieved(&mut self) -> bool {
-        self.choked && self.owed <= MOST_OWED / 2 && std::mem::take(&mut self.choked)
+        self.choked && self.owed <= MAX_OWED / 2 && std::mem::take(&mut self.choked)
     }
 
     /// Read what the socket has, up to a bound for fairness, and hand it to the driver.
@@ -382,9 +382,9 @@ impl<D: Driver, S> Connection<D, S> {
         events: &mut Vec<Event>,
         read: &mut Reads,
     ) -> Result<Received, Loss> {
-        const MOST_READS: usize = 8;
-        for _ in 0..MOST_READS {
-            if self.owed > MOST_OWED {
+        const MAX_READS: usize = 8;
+        for _ in 0..MAX_READS {
+            if self.owed > MAX_OWED {
                 self.choked = true;
                 return Ok(Received::Drained);
             }

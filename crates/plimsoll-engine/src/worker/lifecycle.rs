@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Bytes that don't reach a socket's mark are looked at after once to twice as long. A bulk
 /// transfer reaches it a hundred times in that, so that looking costs it nothing.
 const MARK_TIME: Duration = Duration::from_millis(10);
-const MOST_SPARE_OUTBOXES: usize = 64;
+const MAX_SPARE_OUTBOXES: usize = 64;
 /// Outboxes that have grown beyond this are kept as long as there are few. Bytes.
 const LARGE_OUTBOX: usize = 256 << 10;
 const FEW_SPARE_OUTBOXES: usize = 4;
@@ -479,7 +479,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.unfinished.push(token(index, connection.generation));
         }
         let most_spare = match connection.out.capacity() {
-            0..=LARGE_OUTBOX => MOST_SPARE_OUTBOXES,
+            0..=LARGE_OUTBOX => MAX_SPARE_OUTBOXES,
             _ => FEW_SPARE_OUTBOXES,
         };
         if connection.out.is_empty()

@@ -31,7 +31,7 @@ pub const CALLS: u32 = 20;
 pub const LEFT_OUT: u32 = 2;
 
 /// The signed-rank interval of more pairs takes long, and is no better.
-const MOST_PAIRS: usize = 400;
+const MAX_PAIRS: usize = 400;
 
 /// Fewer blocks would make intervals that hold together far wider by themselves.
 const FEWEST_BLOCKS: usize = 20;
@@ -284,7 +284,7 @@ fn p50(upper: &Measured, lower: &Measured, rounds: &[usize], alpha: f64) -> Opti
 /// The interval of differences that may be alike when they are near each other: the widest of those
 /// by blocks of one, two, four and more of them. Each block stands for itself with its median.
 fn blocked(differences: &[f64], alpha: f64) -> Option<Paired> {
-    let mut block = differences.len().div_ceil(MOST_PAIRS).max(1);
+    let mut block = differences.len().div_ceil(MAX_PAIRS).max(1);
     let mut widest: Option<Paired> = None;
     loop {
         let medians: Vec<f64> = differences

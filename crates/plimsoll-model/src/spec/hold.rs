@@ -15,7 +15,7 @@ const CONNECTIONS: u32 = 1_000;
 const GREETING: Size = Size(16);
 const MESSAGE: Size = Size(1);
 /// What one TLS record holds (RFC 8446 §5.1): a connection at rest is about few bytes.
-const MOST_BYTES: u64 = 1 << 14;
+const MAX_BYTES: u64 = 1 << 14;
 /// Connections a second that are tried out at the end: no great load for either end.
 const TRIES_PER_S: u64 = 5_000;
 
@@ -65,7 +65,7 @@ impl Problems {
     }
 
     fn few(&mut self, key: &str, size: Size) -> Option<usize> {
-        if !(1..=MOST_BYTES).contains(&size.0) {
+        if !(1..=MAX_BYTES).contains(&size.0) {
             self.add(
                 format!("call.hold.{key}"),
                 format!("{size} out of range: use 1B to 16KiB"),

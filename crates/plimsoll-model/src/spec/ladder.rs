@@ -93,7 +93,7 @@ pub struct RungSpec {
 }
 
 /// More would take hours, and nobody could read them.
-const MOST_RUNGS: usize = 64;
+const MAX_RUNGS: usize = 64;
 const AXES: [&str; 9] = [
     "tls",
     "connection",
@@ -107,7 +107,7 @@ const AXES: [&str; 9] = [
 ];
 /// Of an axis of sizes: clients are so few that their bodies together are no larger, since a
 /// server that sends sixteen of 512 MiB at once ends none of them in time.
-const MOST_IN_FLIGHT: u64 = 64 << 20;
+const MAX_IN_FLIGHT: u64 = 64 << 20;
 
 impl Spec {
     /// The rungs of the plan's ladder, the last axis changing fastest.
@@ -164,11 +164,11 @@ impl Spec {
                     .retain(|metric, _| !metric.trim_start().starts_with("resumed"));
             }
         }
-        if !(2..=MOST_RUNGS).contains(&rungs.len()) {
+        if !(2..=MAX_RUNGS).contains(&rungs.len()) {
             return Err(Problem::new(
                 "ladder",
                 format!(
-                    "the axes make {} rungs: a ladder has 2 to {MOST_RUNGS}",
+                    "the axes make {} rungs: a ladder has 2 to {MAX_RUNGS}",
                     rungs.len()
                 ),
             )
@@ -384,7 +384,7 @@ impl Spec {
         {
             target.truncate(target.len() - path);
         }
-        let most = u32::try_from(MOST_IN_FLIGHT / size.0.max(1))
+        let most = u32::try_from(MAX_IN_FLIGHT / size.0.max(1))
             .unwrap_or(u32::MAX)
             .max(1);
         self.load.clients = self.load.clients.map(|clients| clients.min(most));

@@ -14,10 +14,10 @@ pub struct LaneSpec {
 }
 
 /// So that a round of the deal stays short.
-const MOST_WEIGHT: u32 = 10_000;
+const MAX_WEIGHT: u32 = 10_000;
 
 /// Each lane has a thread, and connections of its own.
-const MOST_LANES: usize = 16;
+const MAX_LANES: usize = 16;
 
 /// What all lanes have in common, since they share one schedule.
 const SHARED: [&str; 9] = [
@@ -41,10 +41,10 @@ impl Spec {
         if self.lanes.is_empty() {
             return Ok(Vec::new());
         }
-        if !(2..=MOST_LANES).contains(&self.lanes.len()) {
+        if !(2..=MAX_LANES).contains(&self.lanes.len()) {
             return Err(Problem::new(
                 "lanes",
-                format!("{} lanes: a plan has 2 to {MOST_LANES}", self.lanes.len()),
+                format!("{} lanes: a plan has 2 to {MAX_LANES}", self.lanes.len()),
             ));
         }
         if self.load.rate.is_none() && self.load.steps.is_none() {
@@ -68,10 +68,10 @@ impl Spec {
             .map(|(name, own)| lane(&plan, name, own))
             .collect::<Result<_, _>>()?;
         let all = lanes.iter().map(|lane| u64::from(lane.weight)).sum::<u64>();
-        if all > u64::from(MOST_WEIGHT) {
+        if all > u64::from(MAX_WEIGHT) {
             return Err(Problem::new(
                 "lanes",
-                format!("the weights add up to {all}: at most {MOST_WEIGHT}, such as 9 and 1"),
+                format!("the weights add up to {all}: at most {MAX_WEIGHT}, such as 9 and 1"),
             ));
         }
         Ok(lanes)
@@ -95,13 +95,13 @@ fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
     let mut own = own.clone();
     let weight = match own.remove("weight") {
         None => 1,
-        Some(Value::Integer(weight)) if (1..=i64::from(MOST_WEIGHT)).contains(&weight) => {
+        Some(Value::Integer(weight)) if (1..=i64::from(MAX_WEIGHT)).contains(&weight) => {
             weight as u32
         }
         Some(other) => {
             return Err(Problem::new(
                 format!("{key}.weight"),
-                format!("`{other}` is no weight: a whole number from 1 to {MOST_WEIGHT}"),
+                format!("`{other}` is no weight: a whole number from 1 to {MAX_WEIGHT}"),
             ));
         }
     };

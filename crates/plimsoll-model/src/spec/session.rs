@@ -17,7 +17,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
 /// Backends refuse a run without a query.
 const QUERY: &str = "What does the load line show?";
-const MOST_QUERIES: u32 = 1_000_000;
+const MAX_QUERIES: u32 = 1_000_000;
 
 /// The spec of a session plan with the load that it means: each client has one session
 /// unless a duration or a number of queries is given, and a session has two connections.
@@ -132,10 +132,10 @@ impl Problems {
             );
         }
         let queries = session.queries.unwrap_or(1);
-        if !(1..=MOST_QUERIES).contains(&queries) {
+        if !(1..=MAX_QUERIES).contains(&queries) {
             self.add(
                 "call.session.queries",
-                format!("{queries} queries in a session: use 1 to {MOST_QUERIES}"),
+                format!("{queries} queries in a session: use 1 to {MAX_QUERIES}"),
             );
         }
         if spec.load.clients.is_none() && spec.load.think.is_some() && queries == 1 {

@@ -15,9 +15,9 @@ use super::message::{MessageError, MessageReader, PREFIX_LEN, Sink};
 use crate::http2::are_same;
 
 /// Levels of nesting that are walked; what is deeper is taken as it is, but for groups.
-const MOST_LEVELS: usize = 100;
+const MAX_LEVELS: usize = 100;
 /// A message larger than this is not kept to be recognised. Bytes.
-const MOST_KNOWN: usize = 1024;
+const MAX_KNOWN: usize = 1024;
 /// The shape of what is not known.
 const OPAQUE: usize = usize::MAX;
 
@@ -169,7 +169,7 @@ impl Walk {
                     1 => self.bytes(level, 8)?,
                     2 => Next::Length(part()),
                     3 => {
-                        if self.levels.len() >= MOST_LEVELS {
+                        if self.levels.len() >= MAX_LEVELS {
                             return Err("groups nested too deep");
                         }
                         let shape = match part() {
@@ -197,7 +197,7 @@ impl Walk {
                     return Ok(());
                 };
                 match part {
-                    Some(Part::Message(shape)) if self.levels.len() < MOST_LEVELS => {
+                    Some(Part::Message(shape)) if self.levels.len() < MAX_LEVELS => {
                         self.levels.push(Level {
                             shape,
                             end: self.at + length,
@@ -315,7 +315,7 @@ impl Decodable {
         walk.restart();
         let walked = walk.feed(shapes, message).and_then(|()| walk.finish());
         walked.map_err(MessageError::Undecodable)?;
-        if message.len() <= MOST_KNOWN {
+        if message.len() <= MAX_KNOWN {
             self.known.clear();
             self.known.extend_from_slice(message);
         }

@@ -18,9 +18,9 @@ use super::client::{Connection, outcome_of};
 use super::schema::{Descriptor, Schema, assemble};
 
 /// Files that a server's services may be described in.
-const MOST_FILES: usize = 5_000;
+const MAX_FILES: usize = 5_000;
 /// Bytes of all of them.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// For the answer to one question.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -35,7 +35,7 @@ pub enum ReflectionError {
     Refused { what: String, status: Box<Status> },
     #[error("asking the server for {what}: {problem}")]
     Answer { what: String, problem: String },
-    #[error("the server's services are described in more than {MOST_FILES} files, or {} MiB of them", MOST_BYTES >> 20)]
+    #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_BYTES >> 20)]
     TooMany,
 }
 
@@ -295,7 +295,7 @@ impl Gathered {
             self.bytes += file.size();
             self.files.insert(file.name().to_owned(), file);
         }
-        if self.files.len() > MOST_FILES || self.bytes > MOST_BYTES {
+        if self.files.len() > MAX_FILES || self.bytes > MAX_BYTES {
             return Err(ReflectionError::TooMany);
         }
         Ok(())
@@ -311,7 +311,7 @@ impl Gathered {
             if self.files.contains_key(&name) || !asked.insert(name.clone()) {
                 continue;
             }
-            if asked.len() + self.files.len() > MOST_FILES {
+            if asked.len() + self.files.len() > MAX_FILES {
                 return Err(ReflectionError::TooMany);
             }
             let found = match known.get_file_by_name(&name) {

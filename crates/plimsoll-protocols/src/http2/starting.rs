@@ -3,7 +3,7 @@
 //! Where requests vary, their body is made where it goes out, and so are the header fields of
 //! their own; the lengths of frames are put in afterwards.
 
-use plimsoll_engine::driver::{CallId, MOST_UNSENT};
+use plimsoll_engine::driver::{CallId, MAX_UNSENT};
 use plimsoll_model::Time;
 use plimsoll_wire::hpack::BlockChoice;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind, write};
@@ -36,7 +36,7 @@ impl<C: Calls> Connection<C> {
             self.carried += send_body(body, stream, &mut self.connection_window, out);
             if stream.unsent > 0 {
                 self.blocked.push(id);
-                self.held_back |= out.len() >= MOST_UNSENT;
+                self.held_back |= out.len() >= MAX_UNSENT;
             }
         }
     }
@@ -98,7 +98,7 @@ impl<C: Calls> Connection<C> {
         if let Some(stream) = self.streams.find(id) {
             self.carried += send_body(&body, stream, &mut self.connection_window, out);
             if stream.unsent > 0 {
-                self.held_back |= out.len() >= MOST_UNSENT;
+                self.held_back |= out.len() >= MAX_UNSENT;
                 self.blocked.push(id);
                 self.bodies.insert(id, body);
             }
@@ -133,7 +133,7 @@ impl<C: Calls> Connection<C> {
         if self.blocked.is_empty() {
             self.blocked = Vec::new();
         } else {
-            self.held_back |= out.len() >= MOST_UNSENT;
+            self.held_back |= out.len() >= MAX_UNSENT;
         }
     }
 }
@@ -193,7 +193,7 @@ fn send_body<A>(
     out: &mut Vec<u8>,
 ) -> u64 {
     let before = out.len();
-    while stream.unsent > 0 && out.len() < MOST_UNSENT {
+    while stream.unsent > 0 && out.len() < MAX_UNSENT {
         let stream_window = stream.send_window.max(0) as u32;
         let length = stream
             .unsent

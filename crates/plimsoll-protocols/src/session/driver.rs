@@ -31,7 +31,7 @@ mod socket;
 
 const API: Link = Link(0);
 const SOCKET: Link = Link(1);
-const MOST_FRAME: usize = 1 << 20;
+const MAX_FRAME: usize = 1 << 20;
 
 /// What all sessions of a run share.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ impl Scripts for Sessions {
             request: None,
             requested: Time::ZERO,
             socket: Socket::Closed,
-            reader: Reader::new(Role::Client, MOST_FRAME),
+            reader: Reader::new(Role::Client, MAX_FRAME),
             upgrade: Vec::new(),
             nonce: [0; 16],
             session: String::new(),
@@ -265,7 +265,7 @@ impl Script for Session {
             self.send_request(now, turn);
         } else {
             self.socket = Socket::Upgrading;
-            self.reader = Reader::new(Role::Client, MOST_FRAME);
+            self.reader = Reader::new(Role::Client, MAX_FRAME);
             self.upgrade = Vec::new();
             self.put_upgrade(turn.out(SOCKET));
         }

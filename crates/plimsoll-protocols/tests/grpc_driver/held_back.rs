@@ -1,7 +1,7 @@
 //! A server that lets everything be sent and reads nothing: messages are held back, and what
 //! is owed is told from what was asked for.
 
-use plimsoll_engine::driver::MOST_UNSENT;
+use plimsoll_engine::driver::MAX_UNSENT;
 use plimsoll_wire::http2::{MAX_WINDOW, flags, kind, setting};
 
 use super::*;
@@ -28,13 +28,13 @@ fn tally(frames: &[Sent]) -> (usize, usize) {
 fn is_bounded(mut client: Client, calls: usize, each: usize) {
     let started = client.out.len();
     let (mut bytes, mut ended) = tally(&client.sent());
-    assert!(started < MOST_UNSENT + 20_000, "{started}");
+    assert!(started < MAX_UNSENT + 20_000, "{started}");
     assert_eq!(ended, 0);
     client.receive(&open_windows()).unwrap();
     let mut turns = 0;
     loop {
         assert!(
-            client.out.len() < MOST_UNSENT + 20_000,
+            client.out.len() < MAX_UNSENT + 20_000,
             "{}",
             client.out.len()
         );
@@ -49,7 +49,7 @@ fn is_bounded(mut client: Client, calls: usize, each: usize) {
         turns += 1;
     }
     assert_eq!((bytes, ended), (calls * each, calls));
-    assert!(turns >= calls * each / (MOST_UNSENT + 20_000), "{turns}");
+    assert!(turns >= calls * each / (MAX_UNSENT + 20_000), "{turns}");
 }
 
 #[test]

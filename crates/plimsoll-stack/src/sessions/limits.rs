@@ -8,7 +8,7 @@ use super::balancer::connections;
 
 /// Descriptors that a process needs besides its clients'.
 const BESIDES: u64 = 500;
-const MOST_BALANCERS: u16 = 16;
+const MAX_BALANCERS: u16 = 16;
 
 /// The limits that a stack has to live with.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl Limits {
     /// How many balancers on the same ports it takes for so many sessions.
     pub fn balancers(&self, sessions: u32) -> u16 {
         let fits = |n: &u16| balancer_needs(sessions, *n) <= self.descriptors;
-        (1..=MOST_BALANCERS).find(fits).unwrap_or(MOST_BALANCERS)
+        (1..=MAX_BALANCERS).find(fits).unwrap_or(MAX_BALANCERS)
     }
 
     /// What a stack of this topology can't do here, each with what to do about it.

@@ -3,7 +3,7 @@
 use super::is_sendable;
 
 /// The longest frame head: 2 bytes, 8 of length, 4 of mask.
-pub const MOST_HEAD: usize = 14;
+pub const MAX_HEAD: usize = 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
@@ -172,7 +172,7 @@ pub(super) fn put_masked_compressed(
 
 #[inline]
 fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, payload: &[u8]) {
-    out.reserve(MOST_HEAD + payload.len());
+    out.reserve(MAX_HEAD + payload.len());
     FrameHead {
         fin: true,
         rsv1,

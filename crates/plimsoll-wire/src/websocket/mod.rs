@@ -9,7 +9,7 @@ mod handshake;
 mod reader;
 
 pub use deflate::Deflate;
-pub use frame::{FrameHead, MOST_HEAD, Opcode, apply_mask, close_payload, put_frame, put_masked};
+pub use frame::{FrameHead, MAX_HEAD, Opcode, apply_mask, close_payload, put_frame, put_masked};
 pub use handshake::{UpgradeAnswer, accept_key, client_key, is_client_key};
 pub use reader::{Message, Reader, Role, Violation};
 

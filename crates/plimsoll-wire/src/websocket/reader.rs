@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use super::deflate::inflated;
-use super::frame::{FrameHead, MOST_HEAD, Opcode, RESERVED, apply_mask};
+use super::frame::{FrameHead, MAX_HEAD, Opcode, RESERVED, apply_mask};
 use super::{code, is_sendable};
 
 /// Which end reads. A server demands masked frames, a client refuses them (§5.1).
@@ -179,7 +179,7 @@ impl Reader {
             Opcode::Continuation => fragments.map_or(0, |(_, message)| message.len()),
             _ => 0,
         };
-        if head.length > (self.max_message.max(MOST_HEAD) - before) as u64
+        if head.length > (self.max_message.max(MAX_HEAD) - before) as u64
             && !head.opcode.is_control()
         {
             return Err(Violation {

@@ -28,10 +28,10 @@ const LONGEST: Duration = Duration::from_secs(120);
 
 /// Of stretches together, where something is to be known.
 const BUDGET: Duration = Duration::from_secs(120);
-const MOST_STRETCHES: u32 = 60;
+const MAX_STRETCHES: u32 = 60;
 
 /// Each rung is a thread, and has its servers.
-const MOST_RUNGS: usize = 16;
+const MAX_RUNGS: usize = 16;
 
 /// How rungs take turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,7 +139,7 @@ impl Turning {
             left_out,
             length,
             resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
-            stretches: (stretches as u32).clamp(1, MOST_STRETCHES),
+            stretches: (stretches as u32).clamp(1, MAX_STRETCHES),
         }))
     }
 }
@@ -166,9 +166,9 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     if rungs.len() < 2 {
         return Some("there is one rung only".to_owned());
     }
-    if rungs.len() > MOST_RUNGS {
+    if rungs.len() > MAX_RUNGS {
         return Some(format!(
-            "{} rungs can't be up together, {MOST_RUNGS} can",
+            "{} rungs can't be up together, {MAX_RUNGS} can",
             rungs.len()
         ));
     }

@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 }
 
 /// A mark a connection: as much as a day of them.
-const MOST_S_TIME: u64 = 64 << 20;
+const MAX_S_TIME: u64 = 64 << 20;
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     let name = arguments
@@ -90,7 +90,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 /// The file's text, where it is what `openssl s_time` printed. Anything else is for who reads
 /// lines to judge.
 fn s_time_output(file: &Path) -> Option<String> {
-    let mut file = input::open_file(file).ok()?.take(MOST_S_TIME);
+    let mut file = input::open_file(file).ok()?.take(MAX_S_TIME);
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     (!text.starts_with("#TEST=") && s_time::is_it(&text)).then_some(text)

@@ -10,7 +10,7 @@ use plimsoll_model::units::Period;
 use crate::failure::Failure;
 
 /// More than anybody has machines for.
-const MOST_SHARDS: u32 = 10_000;
+const MAX_SHARDS: u32 = 10_000;
 
 /// How long shards wait for each other.
 const BARRIER: Duration = Duration::from_secs(300);
@@ -28,7 +28,7 @@ pub(crate) struct ShardFlags {
 
     /// How many shards there are [default: from Slurm, MPI or AWS Batch].
     #[arg(long, env = "PLIMSOLL_SHARDS", value_name = "N", help_heading = "Shards",
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_SHARDS)))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SHARDS)))]
     shards: Option<u32>,
 
     /// Which of them this is, from 0 [default: from Kubernetes, Slurm, MPI, Nomad or AWS Batch].
@@ -185,10 +185,10 @@ impl ShardFlags {
                 "give all shards the same --shards N",
             ));
         };
-        if index >= of || of > MOST_SHARDS {
+        if index >= of || of > MAX_SHARDS {
             return Err(Failure::usage(
                 format_args!("shard {index} of {of}"),
-                &format!("shards are numbered from 0, and there are {MOST_SHARDS} at most"),
+                &format!("shards are numbered from 0, and there are {MAX_SHARDS} at most"),
             ));
         }
         let parts = engine.map_or(&[][..], |e| e.id).iter();

@@ -25,7 +25,7 @@ use crate::spread::wire::Said;
 pub(super) const VERSION: u32 = 1;
 
 /// As much as a part of a log may be, decompressed.
-const MOST_PART: u64 = 256 << 20;
+const MAX_PART: u64 = 256 << 20;
 
 pub(super) const HEAD: &str = "head.json";
 pub(super) const ORDERS: &str = "orders.json";
@@ -184,7 +184,7 @@ pub(super) fn open(bytes: &[u8]) -> Result<Vec<Line>, String> {
     use std::io::Read as _;
     let mut text = String::new();
     zstd::Decoder::new(bytes)
-        .and_then(|d| d.take(MOST_PART).read_to_string(&mut text))
+        .and_then(|d| d.take(MAX_PART).read_to_string(&mut text))
         .map_err(|e| format!("part of a log: {e}"))?;
     text.lines().map(Line::from_text).collect()
 }

@@ -26,7 +26,7 @@ use plimsoll_report::quantity::count as thousands;
 pub(crate) use crew::run;
 
 /// More would only take each other's cores.
-const MOST_PROCESSES: u64 = 256;
+const MAX_PROCESSES: u64 = 256;
 
 /// How a load is spread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ fn decide(
                 "raise the limit of open files, for example with `ulimit -n 4096`",
             ));
         }
-        None if needed > MOST_PROCESSES => {
+        None if needed > MAX_PROCESSES => {
             return Err(Failure::error_with_help(
                 format_args!(
                     "{} connections need {} processes, as each may have {} (ulimit -n)",

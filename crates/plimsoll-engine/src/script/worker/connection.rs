@@ -1,5 +1,5 @@
 //! One link of a script: its socket, its TLS session, and what could not be written yet.
-//! While that is more than [`MOST_OWED`] bytes the socket is not read: what a script sends
+//! While that is more than [`MAX_OWED`] bytes the socket is not read: what a script sends
 //! unasked is little, so it answers what the peer sent.
 
 use std::io::{self, IoSlice};
@@ -9,7 +9,7 @@ use plimsoll_model::{Outcome, Time};
 use crate::addresses::NOWHERE;
 use crate::network::Network;
 use crate::tls::TlsSession;
-use crate::worker::{MOST_OWED, SocketWriter};
+use crate::worker::{MAX_OWED, SocketWriter};
 
 /// How far a link has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl<S> Connection<S> {
 
     /// Whether too much waits to be written for more to be read.
     pub(super) fn is_choked(&mut self) -> bool {
-        self.choked = self.out.len() + self.sealed > MOST_OWED as usize;
+        self.choked = self.out.len() + self.sealed > MAX_OWED as usize;
         self.choked
     }
 

@@ -14,7 +14,7 @@ use crate::racing::{Ground, Raced, Races};
 use crate::script::{Link, Scripts};
 use crate::worker::{Control, classify_connect};
 
-const MOST_READS: usize = 4;
+const MAX_READS: usize = 4;
 
 /// What reading a socket came to.
 enum Read {
@@ -150,7 +150,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     fn read(&mut self, control: &mut impl Control, index: u32, link: Link, ready: Ready) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut exhausted = true;
-        for _ in 0..MOST_READS {
+        for _ in 0..MAX_READS {
             // A script may close its connection, or end, with any bytes it is given.
             if self.live(ready.token).is_none() {
                 break;

@@ -6,7 +6,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
-use crate::tls::record::MOST_PLAINTEXT;
+use crate::tls::record::MAX_PLAINTEXT;
 use crate::tls::shapes::{
     Came, Choices, Conversation, Long, Setup, Shape, Whose, client_says, server_says,
 };
@@ -34,7 +34,7 @@ fn fixed(record: usize, read: usize) -> Shape<'static> {
 
 /// As it is sent.
 fn uncut() -> Shape<'static> {
-    fixed(MOST_PLAINTEXT, 1 << 20)
+    fixed(MAX_PLAINTEXT, 1 << 20)
 }
 
 fn came(heard: Vec<u8>, closed: bool, resumed: bool, retried: bool) -> Came {
@@ -152,7 +152,7 @@ fn a_flight_is_taken_whatever_place_its_reads_are_cut_at() {
         for whose in [Whose::Own, Whose::Lean] {
             let client = setup.client(whose, false);
             // A byte at a time, and with as much as can be behind it.
-            for (record, read) in [(1, 1), (100, 1), (MOST_PLAINTEXT, 1), (1, 1 << 20)] {
+            for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT, 1), (1, 1 << 20)] {
                 let came = setup.converse(&client, fixed(record, read)).unwrap();
                 assert_whole(&came, false, retried, record as u64);
             }
@@ -173,7 +173,7 @@ fn long_chains_and_requests_are_taken_in_small_records() {
     };
     let setup = setup(Cipher::Aes128Gcm, true, false, long);
     for (record, read) in [
-        (MOST_PLAINTEXT, 1 << 20),
+        (MAX_PLAINTEXT, 1 << 20),
         (512, 16_406),
         (512, 4_096),
         (100, 1_000),

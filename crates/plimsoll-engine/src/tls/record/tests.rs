@@ -189,14 +189,14 @@ fn padding_is_taken_off_and_empty_records_are_allowed_but_only_for_data() {
 fn sizes_have_their_limits_on_both_sides_of_the_tag() {
     let full = |extra: usize| {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-        let inner = [&vec![b'x'; MOST_PLAINTEXT + extra][..], &[23]].concat();
+        let inner = [&vec![b'x'; MAX_PLAINTEXT + extra][..], &[23]].concat();
         let bytes = raw(&mut a, &inner);
         give(&mut b, &bytes, 999)
     };
-    assert_eq!(full(0), (vec![b'x'; MOST_PLAINTEXT], Ok(false)));
+    assert_eq!(full(0), (vec![b'x'; MAX_PLAINTEXT], Ok(false)));
     assert_eq!(
         full(1).1,
-        Err(RecordError::TooLong(MOST_PLAINTEXT + 2)),
+        Err(RecordError::TooLong(MAX_PLAINTEXT + 2)),
         "fits the ciphertext's limit and not the plaintext's"
     );
     for (header, error) in [
@@ -410,8 +410,8 @@ fn tickets_are_handed_on_in_any_split_and_other_messages_are_refused() {
 #[test]
 fn sequence_numbers_don_t_wrap_and_keys_are_changed_in_time() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-    a.sending.sequence = MOST_AES_RECORDS - 1;
-    b.receiving.sequence = MOST_AES_RECORDS - 1;
+    a.sending.sequence = MAX_AES_RECORDS - 1;
+    b.receiving.sequence = MAX_AES_RECORDS - 1;
     for text in [b"last", b"next"] {
         a.seal(text).unwrap();
         let bytes = drain(&mut a);
@@ -500,12 +500,12 @@ fn only_an_end_with_nothing_under_way_can_rest() {
 fn what_was_counted_before_a_rest_counts_after_it() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     let mut bytes = Vec::new();
-    for _ in 0..MOST_WARNINGS {
+    for _ in 0..MAX_WARNINGS {
         bytes.extend(raw(&mut a, &[1, USER_CANCELED, ALERT]));
     }
     bytes.extend(raw(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
     a.sending = a.schedule.next_sending().unwrap();
-    for _ in 0..MOST_EMPTY {
+    for _ in 0..MAX_EMPTY {
         bytes.extend(raw(&mut a, &[APPLICATION_DATA]));
     }
     assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
@@ -519,7 +519,7 @@ fn what_was_counted_before_a_rest_counts_after_it() {
     assert_eq!(give(&mut c, &one_more, 99).1, Err(RecordError::Empty));
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-    for _ in 0..MOST_WARNINGS {
+    for _ in 0..MAX_WARNINGS {
         let bytes = raw(&mut a, &[1, USER_CANCELED, ALERT]);
         assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
         b = b.rest().wake().unwrap();

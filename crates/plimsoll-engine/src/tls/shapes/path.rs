@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::KeyLog;
 
-use super::super::record::{Cipher, Key, MOST_PLAINTEXT, Rekey};
+use super::super::record::{Cipher, Key, MAX_PLAINTEXT, Rekey};
 use super::super::secrets::TrafficSecrets;
 use super::{Came, Conversation, Shape, Side, client_says, server_says};
 
 const HEADER: usize = 5;
 /// The largest read.
-const MOST_READ: usize = 128 * 1024;
+const MAX_READ: usize = 128 * 1024;
 /// The choice that stands for the largest size, and for no meddling.
 const FULL: u16 = 31;
 const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -147,7 +147,7 @@ impl<'a> Direction<'a> {
     ) -> Direction<'a> {
         let (records, reads) = match choices.fixed {
             Some((record, read)) => (Sizes::Fixed(record), Sizes::Fixed(read)),
-            None => (choices.sizes(MOST_PLAINTEXT), choices.sizes(MOST_READ)),
+            None => (choices.sizes(MAX_PLAINTEXT), choices.sizes(MAX_READ)),
         };
         let is_fixed = choices.fixed.is_some();
         let meddling = match choices.below(16) {
@@ -225,7 +225,7 @@ impl<'a> Direction<'a> {
             let mut size = self.records.next(&mut self.choices);
             if self.labels.is_empty() {
                 // The handshake is what this is about: data are cut less finely.
-                size = (64 * size).min(MOST_PLAINTEXT);
+                size = (64 * size).min(MAX_PLAINTEXT);
             }
             let (piece, next) = rest.split_at(size.min(rest.len()));
             rest = next;
@@ -245,7 +245,7 @@ impl<'a> Direction<'a> {
             _ => self.pieces(content),
         };
         for piece in pieces {
-            let room = MOST_PLAINTEXT - piece.len();
+            let room = MAX_PLAINTEXT - piece.len();
             let mut tail = vec![kind];
             tail.resize(1 + self.choices.below(self.padding + 1).min(room), 0);
             let flip = self.meddle(out, true);

@@ -123,7 +123,7 @@ fn claimed(machine: &Machine<'_>) -> usize {
 }
 
 /// 5 of 100 are what is promised; more than 18 come about by chance once in two million times.
-const MOST_CLAIMED: usize = 18;
+const MAX_CLAIMED: usize = 18;
 
 #[test]
 fn equal_rungs_are_told_apart_in_few_ladders() {
@@ -134,7 +134,7 @@ fn equal_rungs_are_told_apart_in_few_ladders() {
         luck_us: 0.0,
     };
     let claimed = claimed(&machine);
-    assert!(claimed <= MOST_CLAIMED, "{claimed} of 100");
+    assert!(claimed <= MAX_CLAIMED, "{claimed} of 100");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn equal_rungs_that_fare_differently_for_many_rounds_are_told_apart_in_few_ladde
         luck_us: 60.0,
     };
     let claimed = claimed(&machine);
-    assert!(claimed <= MOST_CLAIMED, "{claimed} of 100");
+    assert!(claimed <= MAX_CLAIMED, "{claimed} of 100");
 }
 
 #[test]

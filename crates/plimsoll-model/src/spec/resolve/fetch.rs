@@ -7,7 +7,7 @@ use crate::spec::{FetchSpec, Spec};
 use crate::units::Size;
 
 /// Bodies are counted in 32 bits a call.
-const MOST_BYTES: u64 = u32::MAX as u64;
+const MAX_BYTES: u64 = u32::MAX as u64;
 
 impl Problems {
     pub(super) fn fetch_call(&mut self, spec: &Spec, call: &FetchSpec) -> Option<CallPlan> {
@@ -50,7 +50,7 @@ impl Problems {
             Some(size) => Some(size.0),
             None => generated_size(path),
         };
-        if size.is_some_and(|size| size > MOST_BYTES) {
+        if size.is_some_and(|size| size > MAX_BYTES) {
             self.add("call.fetch.size", "too large: at most 4294967295B");
         }
         (self.0.len() == before).then(|| {

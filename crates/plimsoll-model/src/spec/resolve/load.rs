@@ -24,8 +24,8 @@ const SPIN: Duration = Duration::from_micros(50);
 /// A longer one would be another load.
 const LONGEST_TICK: Duration = Duration::from_millis(100);
 /// More would only take each other's cores.
-const MOST_PROCESSES: u16 = 256;
-const MOST_SOURCE_ADDRESSES: u32 = 65_536;
+const MAX_PROCESSES: u16 = 256;
+const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 
 impl Problems {
     pub(super) fn load(&mut self, spec: &Spec) -> Option<Load> {
@@ -68,10 +68,10 @@ impl Problems {
         if load.calls == Some(0) {
             self.add("load.calls", "0 calls measure nothing: use 1 or more");
         }
-        if load.processes.is_some_and(|n| n == 0 || n > MOST_PROCESSES) {
+        if load.processes.is_some_and(|n| n == 0 || n > MAX_PROCESSES) {
             self.add(
                 "load.processes",
-                format!("a load is spread over 1 to {MOST_PROCESSES} processes"),
+                format!("a load is spread over 1 to {MAX_PROCESSES} processes"),
             );
         }
         if load.workers == Some(0) {
@@ -512,8 +512,8 @@ impl Problems {
                     let (first, last) = (u32::from(first), u32::from(last));
                     if first > last {
                         self.add(key, format!("`{text}` ends before it begins"));
-                    } else if last - first >= MOST_SOURCE_ADDRESSES {
-                        self.add(key, format!("`{text}` is too long: at most {MOST_SOURCE_ADDRESSES} addresses"));
+                    } else if last - first >= MAX_SOURCE_ADDRESSES {
+                        self.add(key, format!("`{text}` is too long: at most {MAX_SOURCE_ADDRESSES} addresses"));
                     } else {
                         addresses.extend((first..=last).map(|n| IpAddr::V4(Ipv4Addr::from(n))));
                     }

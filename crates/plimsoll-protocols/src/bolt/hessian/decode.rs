@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::{Class, Value};
 
 /// How deep values may nest.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Bytes of type names that references may repeat: a short reference to a long name must
 /// not make much of little.
-const MOST_REPEATED: usize = 1 << 20;
+const MAX_REPEATED: usize = 1 << 20;
 
 /// The bytes are not the Hessian that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,9 +35,9 @@ pub enum Problem {
     Type(i32),
     #[error("a reference to value {0}, which has not begun")]
     Ref(u32),
-    #[error("references repeat more than {MOST_REPEATED} bytes of type names")]
+    #[error("references repeat more than {MAX_REPEATED} bytes of type names")]
     TooLong,
-    #[error("values nested more than {MOST_DEPTH} deep")]
+    #[error("values nested more than {MAX_DEPTH} deep")]
     TooDeep,
     #[error("{0} bytes after the value")]
     Rest(usize),
@@ -100,7 +100,7 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Where there is none.
     pub fn value(&mut self) -> Result<Value, HessianError> {
-        if self.depth == MOST_DEPTH {
+        if self.depth == MAX_DEPTH {
             return Err(self.error(Problem::TooDeep));
         }
         self.depth += 1;
@@ -323,7 +323,7 @@ impl<'a> Decoder<'a> {
             .cloned()
             .ok_or_else(|| self.error(Problem::Type(number)))?;
         self.repeated += name.len();
-        if self.repeated > MOST_REPEATED {
+        if self.repeated > MAX_REPEATED {
             return Err(self.error(Problem::TooLong));
         }
         Ok(name)

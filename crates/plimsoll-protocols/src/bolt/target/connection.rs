@@ -12,10 +12,10 @@ use super::super::frame::{Command, Frame, Kind, MAX_CONTENT};
 use super::{Fate, Server, answers};
 
 /// Requests in progress on one connection, beyond which no more are read.
-const MOST_IN_PROGRESS: usize = 65_536;
+const MAX_IN_PROGRESS: usize = 65_536;
 /// And so many bytes of them: each is kept until it is answered, and its answer until the
 /// client has read it.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Buffers larger than this are given back when they are empty. Bytes.
 const KEPT: usize = 256 << 10;
@@ -86,7 +86,7 @@ struct Answer {
 
 impl InProgress {
     fn has_room(&self) -> bool {
-        self.requests < MOST_IN_PROGRESS && self.bytes < MOST_BYTES
+        self.requests < MAX_IN_PROGRESS && self.bytes < MAX_BYTES
     }
 
     fn begin(&mut self, request: usize) {

@@ -14,7 +14,7 @@ use super::Counters;
 use super::content::{Body, Content};
 
 /// The largest request head that is read.
-const MOST_HEAD: usize = 32 * 1024;
+const MAX_HEAD: usize = 32 * 1024;
 /// Head and body go out together up to this size: one TLS record (RFC 8446 §5.1).
 const ONE_RECORD: usize = 16 * 1024;
 /// How long a client may take to close its side.
@@ -99,7 +99,7 @@ where
 /// A whole request at the beginning of `input`, and its length.
 fn parse(input: &[u8]) -> Result<Option<(usize, Asked)>, ()> {
     let mut space = FieldSpace::new();
-    let head = RequestHead::parse(input, MOST_HEAD, &mut space).map_err(|_| ())?;
+    let head = RequestHead::parse(input, MAX_HEAD, &mut space).map_err(|_| ())?;
     let Some(head) = head else {
         return Ok(None);
     };

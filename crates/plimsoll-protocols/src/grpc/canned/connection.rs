@@ -15,7 +15,7 @@ use crate::grpc::message::{MessageError, MessageReader, Sink};
 
 /// Streams that are open at once where no limit is set. One that is refused may be tried
 /// again (RFC 9113, 8.7).
-const MOST_STREAMS: usize = 65_536;
+const MAX_STREAMS: usize = 65_536;
 
 /// Messages are counted, and what is in them does not matter.
 struct Anything;
@@ -382,7 +382,7 @@ impl CannedConnection {
             write::reset_stream(out, id, ErrorCode::REFUSED_STREAM);
             return Ok(());
         }
-        if self.streams.len() >= MOST_STREAMS {
+        if self.streams.len() >= MAX_STREAMS {
             write::reset_stream(out, id, ErrorCode::REFUSED_STREAM);
             return Ok(());
         }

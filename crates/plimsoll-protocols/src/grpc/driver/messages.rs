@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{Event, MOST_UNSENT};
+use plimsoll_engine::driver::{Event, MAX_UNSENT};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
@@ -59,7 +59,7 @@ impl GrpcDriver {
         let before = out.len();
         loop {
             let mut window = self.connection_window.min(stream.send_window.max(0) as u32);
-            if out.len() >= MOST_UNSENT {
+            if out.len() >= MAX_UNSENT {
                 // An end may go out, a message may not.
                 window = 0;
             }
@@ -71,7 +71,7 @@ impl GrpcDriver {
             write::data(out, id, piece.bytes, piece.end_stream);
         }
         self.carried += (out.len() - before) as u64;
-        self.held_back |= exchange.is_blocked() && out.len() >= MOST_UNSENT;
+        self.held_back |= exchange.is_blocked() && out.len() >= MAX_UNSENT;
         // What `unsent` means for a stream: its request has not ended.
         stream.unsent = u32::from(exchange.is_sending());
         if exchange.is_blocked() && !exchange.queued {

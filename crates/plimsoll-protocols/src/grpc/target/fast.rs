@@ -22,7 +22,7 @@ use crate::grpc::canned::{Canned, CannedOptions};
 use crate::serving::{Bound, ConnectionStats, Listener, ServeError};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
-const MOST_OUT: usize = 1 << 20;
+const MAX_OUT: usize = 1 << 20;
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -88,7 +88,7 @@ pub async fn serve(
         message: options.message,
         max_concurrent_streams: bound.max_concurrent_streams,
         check_requests: false,
-        most_out: MOST_OUT,
+        most_out: MAX_OUT,
         ..CannedOptions::default()
     });
     let counters = Arc::new(Counters::default());

@@ -35,9 +35,9 @@ use crate::serving::{Bound, ConnectionStats, ServeError};
 use body::Answer;
 
 /// The largest body that is echoed. Bytes.
-const MOST_ECHOED: usize = 16 << 20;
+const MAX_ECHOED: usize = 16 << 20;
 /// Events of one answer, at most.
-const MOST_EVENTS: u32 = 1_000_000;
+const MAX_EVENTS: u32 = 1_000_000;
 
 /// How the HTTP server behaves.
 #[derive(Clone, Debug)]
@@ -215,7 +215,7 @@ impl Service {
                 };
             }
             (kind @ ("sse" | "ndjson"), Some(count)) => {
-                return match count.parse().ok().filter(|count| *count <= MOST_EVENTS) {
+                return match count.parse().ok().filter(|count| *count <= MAX_EVENTS) {
                     Some(count) => Service::events(service, kind == "sse", count),
                     None => not_found("write /sse/10: at most 1000000 events"),
                 };
@@ -309,7 +309,7 @@ async fn echo(request: Request<Incoming>) -> Response<Answer> {
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        if whole.len() + data.len() > MOST_ECHOED {
+        if whole.len() + data.len() > MAX_ECHOED {
             return response(StatusCode::PAYLOAD_TOO_LARGE, TEXT, Answer::Made(0));
         }
         whole.extend_from_slice(&data);
