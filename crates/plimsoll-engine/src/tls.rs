@@ -486,13 +486,13 @@ impl TlsSession {
     ///
     /// # Errors
     /// What is wrong with it, as an outcome and as a sentence.
-    pub(crate) fn shake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
-        let shaken = match &mut self.link {
+    pub(crate) fn handshake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
+        let done = match &mut self.link {
             Link::Library(_) => return Ok(false),
-            Link::Own(session) => session.shake(bytes),
-            Link::Lean(session) => session.shake(bytes),
+            Link::Own(session) => session.handshake(bytes),
+            Link::Lean(session) => session.handshake(bytes),
         };
-        match shaken {
+        match done {
             Ok(()) => Ok(true),
             Err(BareError::Handshake(e)) => Err(told(&e, self.has_identity, &self.learned)),
             Err(BareError::Record(e)) => Err(classify_record(&e, self.has_identity)),
@@ -546,9 +546,9 @@ impl TlsSession {
                 ));
             }
         }
-        let shaking = connection.is_handshaking();
+        let handshaking = connection.is_handshaking();
         let state = connection.process_new_packets();
-        if shaking {
+        if handshaking {
             self.retried |= handshake::is_retried(connection.handshake_kind());
             self.signature = noted_signature().or(self.signature);
         }

@@ -94,7 +94,7 @@ impl BareSession {
             tickets,
             early: Vec::new(),
         };
-        match session.shake(&[]) {
+        match session.handshake(&[]) {
             Ok(()) => Ok(session),
             Err(BareError::Handshake(e)) => Err(e),
             Err(BareError::Record(e)) => Err(rustls::Error::General(e.to_string())),
@@ -108,7 +108,7 @@ impl BareSession {
 
     /// Go on with the handshake. What came behind its end is opened by the next
     /// [`BareSession::receive`].
-    pub(crate) fn shake(&mut self, bytes: &[u8]) -> Result<(), BareError> {
+    pub(crate) fn handshake(&mut self, bytes: &[u8]) -> Result<(), BareError> {
         let Stage::Handshake(mut handshake) = std::mem::replace(
             &mut self.stage,
             Stage::Failed {

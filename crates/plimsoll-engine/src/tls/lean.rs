@@ -20,7 +20,7 @@ use super::handshake::{Agreed, End, Handshake, Over};
 use super::record::{AtRest, Failure, RecordError, Records};
 use super::secrets::{First, Heard, Ours, TrafficSecrets};
 
-struct Shaking<E> {
+struct Handshaking<E> {
     handshake: Handshake<E>,
     heard: Arc<Heard>,
     first: Option<First>,
@@ -34,7 +34,7 @@ struct Open {
 }
 
 enum Stage<E> {
-    Handshake(Box<Shaking<E>>),
+    Handshake(Box<Handshaking<E>>),
     Open(Box<Open>),
     Resting(Box<AtRest<TrafficSecrets>>),
     /// Ended by an error: the rest of an alert that says which.
@@ -58,7 +58,7 @@ impl LeanSession<UnbufferedClientConnection> {
     ) -> Result<Self, rustls::Error> {
         let connection = UnbufferedClientConnection::new(config, server)?;
         let mut session = LeanSession::new(connection, Ours::Client, heard);
-        match session.shake(&[]) {
+        match session.handshake(&[]) {
             Ok(()) => Ok(session),
             Err(BareError::Handshake(e)) => Err(e),
             Err(BareError::Record(e)) => Err(rustls::Error::General(e.to_string())),
@@ -69,7 +69,7 @@ impl LeanSession<UnbufferedClientConnection> {
 impl<E: End> LeanSession<E> {
     fn new(connection: E, ours: Ours, heard: &Arc<Heard>) -> LeanSession<E> {
         LeanSession {
-            stage: Stage::Handshake(Box::new(Shaking {
+            stage: Stage::Handshake(Box::new(Handshaking {
                 handshake: Handshake::new(connection),
                 heard: Arc::clone(heard),
                 first: None,
@@ -90,40 +90,40 @@ impl<E: End> LeanSession<E> {
 
     /// Go on with the handshake. What came behind its end is opened by the next
     /// [`LeanSession::receive`].
-    pub(super) fn shake(&mut self, bytes: &[u8]) -> Result<(), BareError> {
-        let Stage::Handshake(shaking) = &mut self.stage else {
+    pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<(), BareError> {
+        let Stage::Handshake(state) = &mut self.stage else {
             return Ok(());
         };
-        let taken = shaking.handshake.take(bytes);
+        let taken = state.handshake.take(bytes);
         // Handshakes of a thread's connections take turns: what was told is of this one.
-        if let Some(first) = shaking.heard.take() {
-            shaking.first = Some(first);
+        if let Some(first) = state.heard.take() {
+            state.first = Some(first);
         }
         if let Ok(false) = taken {
             return Ok(());
         }
         let nothing = Stage::Failed(Vec::new());
-        let Stage::Handshake(shaking) = std::mem::replace(&mut self.stage, nothing) else {
+        let Stage::Handshake(state) = std::mem::replace(&mut self.stage, nothing) else {
             return Ok(());
         };
         if let Err(e) = taken {
-            self.stage = Stage::Failed(shaking.handshake.into_outgoing());
+            self.stage = Stage::Failed(state.handshake.into_outgoing());
             return Err(BareError::Handshake(e));
         }
-        self.open(*shaking)
+        self.open(*state)
     }
 
     /// The handshake is over: take the secrets.
-    fn open(&mut self, shaking: Shaking<E>) -> Result<(), BareError> {
+    fn open(&mut self, state: Handshaking<E>) -> Result<(), BareError> {
         let Over {
             agreed,
             secrets,
             early,
             unsent,
             ..
-        } = shaking.handshake.finish().map_err(BareError::Handshake)?;
-        let first = shaking.first.unwrap_or_default();
-        let at_rest = TrafficSecrets::new(shaking.ours, first, &secrets)
+        } = state.handshake.finish().map_err(BareError::Handshake)?;
+        let first = state.first.unwrap_or_default();
+        let at_rest = TrafficSecrets::new(state.ours, first, &secrets)
             .map(|schedule| AtRest::new(schedule, secrets.rx.0, secrets.tx.0));
         let mut records = at_rest.and_then(AtRest::wake).map_err(BareError::Record)?;
         // The handshake's end goes out before anything else.
@@ -199,7 +199,7 @@ impl<E: End> LeanSession<E> {
 
     pub(super) fn outgoing(&self) -> &[u8] {
         match &self.stage {
-            Stage::Handshake(shaking) => shaking.handshake.outgoing(),
+            Stage::Handshake(state) => state.handshake.outgoing(),
             Stage::Open(open) => open.records.outgoing(),
             Stage::Resting(_) => &[],
             Stage::Failed(unsent) => unsent,
@@ -208,7 +208,7 @@ impl<E: End> LeanSession<E> {
 
     pub(super) fn sent(&mut self, bytes: usize) {
         match &mut self.stage {
-            Stage::Handshake(shaking) => shaking.handshake.sent(bytes),
+            Stage::Handshake(state) => state.handshake.sent(bytes),
             Stage::Open(open) => open.records.sent(bytes),
             Stage::Resting(_) => {}
             Stage::Failed(unsent) => drop(unsent.drain(..bytes.min(unsent.len()))),
@@ -309,7 +309,7 @@ impl ServerSession {
     ) -> Result<bool, SessionError> {
         let mut bytes = bytes;
         if self.0.is_handshaking() {
-            self.0.shake(bytes)?;
+            self.0.handshake(bytes)?;
             bytes = &mut [];
             if self.0.is_handshaking() {
                 return Ok(false);

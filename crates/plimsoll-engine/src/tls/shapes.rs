@@ -273,7 +273,7 @@ struct Ours(TlsSession);
 impl Side for Ours {
     fn take(&mut self, mut bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
         let code = |(outcome, _): (plimsoll_model::Outcome, String)| outcome.code().to_owned();
-        if self.0.is_handshaking() && self.0.shake(bytes).map_err(code)? {
+        if self.0.is_handshaking() && self.0.handshake(bytes).map_err(code)? {
             if self.0.is_handshaking() {
                 return Ok(false);
             }

@@ -536,7 +536,7 @@ impl<D: Driver, S> Connection<D, S> {
         events: &mut Vec<Event>,
     ) -> Result<bool, Loss> {
         if self.state == State::Handshaking {
-            if !session.shake(bytes)? {
+            if !session.handshake(bytes)? {
                 return Ok(false);
             }
             if session.is_handshaking() {

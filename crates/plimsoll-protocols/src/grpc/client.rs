@@ -97,8 +97,8 @@ impl Connection {
             }
             Some(tls) => {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls.config()));
-                let shaken = connector.connect(tls.server_name().clone(), tcp);
-                let secured = within(server, until, "the TLS handshake", shaken).await?;
+                let handshake = connector.connect(tls.server_name().clone(), tcp);
+                let secured = within(server, until, "the TLS handshake", handshake).await?;
                 let secured = secured.map_err(|e| tls_lost(tls, &e))?;
                 let greeted = greet(secured, Some(tls));
                 within(server, until, "the server's greeting", greeted).await??

@@ -175,7 +175,7 @@ impl<S> Connection<S> {
             Ok(())
         };
         let mut rest = bytes;
-        if session.is_handshaking() && session.shake(rest)? {
+        if session.is_handshaking() && session.handshake(rest)? {
             if session.is_handshaking() {
                 return Ok(false);
             }

@@ -254,7 +254,7 @@ fn who_does_not_speak_tls_is_told_so_once_and_as_a_whole() {
         assert_eq!(hello.0[..3], [22, 3, 1], "{whose:?}");
         // Wrong by its first bytes: the rest of a record is not waited for.
         let mut bytes = &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..];
-        let error = match session.shake(bytes) {
+        let error = match session.handshake(bytes) {
             Ok(false) => session.read(&mut bytes).unwrap_err(),
             Ok(true) => panic!("{whose:?}: it is not TLS"),
             Err(e) => e,
@@ -279,7 +279,7 @@ fn a_broken_record_is_still_tls() {
         ] {
             let mut session = setup.client(whose, false).session();
             let mut bytes = record;
-            let error = match session.shake(bytes) {
+            let error = match session.handshake(bytes) {
                 Ok(false) => session.read(&mut bytes).unwrap_err(),
                 Ok(true) => panic!("{whose:?}: {record:?}"),
                 Err(e) => e,
@@ -344,7 +344,7 @@ fn an_open_session_knows_the_fewest_bytes_to_come() {
         let mut answer = Vec::new();
         server.write_tls(&mut answer).unwrap();
         if session.is_handshaking() {
-            session.shake(&answer).unwrap();
+            session.handshake(&answer).unwrap();
         }
     }
     assert_eq!(session.fewest_to_come(100_000), 100_000 + 7 * 22);

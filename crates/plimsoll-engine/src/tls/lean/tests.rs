@@ -85,7 +85,7 @@ impl Peer for Client {
         let mut bytes = bytes.to_vec();
         let mut rest = &mut bytes[..];
         if self.is_handshaking() {
-            if let Err(BareError::Handshake(e)) = self.shake(rest) {
+            if let Err(BareError::Handshake(e)) = self.handshake(rest) {
                 panic!("{e}");
             }
             rest = &mut [];

@@ -347,11 +347,11 @@ impl Connection {
                 Link::Plain(unsent) => unsent.extend_from_slice(bytes),
                 Link::Lingering => continue,
                 Link::Tls(session) => {
-                    let shaking = session.is_handshaking();
+                    let handshaking = session.is_handshaking();
                     let received = session.receive(bytes, &mut |plain| {
                         echo.extend_from_slice(plain);
                     });
-                    if shaking && let Some(agreement) = session.agreement() {
+                    if handshaking && let Some(agreement) = session.agreement() {
                         counters.handshakes.add(agreement);
                         count(if agreement.resumed {
                             &counters.resumed
@@ -370,7 +370,7 @@ impl Connection {
                                 return Turn::Closed;
                             }
                         }
-                        Err(e) => return self.refuse(network, shaking, &e.to_string()),
+                        Err(e) => return self.refuse(network, handshaking, &e.to_string()),
                     }
                 }
             }
@@ -383,9 +383,9 @@ impl Connection {
     }
 
     /// The alert that says what was wrong goes out first.
-    fn refuse(&mut self, network: &mut OsNetwork, shaking: bool, why: &str) -> Turn {
+    fn refuse(&mut self, network: &mut OsNetwork, handshaking: bool, why: &str) -> Turn {
         let _ = self.flush(network);
-        if !shaking {
+        if !handshaking {
             return Turn::Broken(why.to_owned());
         }
         tracing::debug!("{why}");
