@@ -512,7 +512,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
 ];
 
 /// Copies what was given.
-macro_rules! lay_over {
+macro_rules! apply {
     ($from:expr => $($to:expr),+) => {
         if let Some(value) = $from.clone() { $( $to = Some(value); )+ }
     };
@@ -523,11 +523,11 @@ impl LoadFlags {
     ///
     /// # Errors
     /// Where a flag's value is wrong by itself.
-    pub(crate) fn lay_over(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
-        self.lay_over_load(spec, origins);
-        self.lay_over_tls(spec, origins);
-        lay_over!(self.name => spec.name);
-        lay_over!(self.seed => spec.seed);
+    pub(crate) fn apply(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+        self.apply_load(spec, origins);
+        self.apply_tls(spec, origins);
+        apply!(self.name => spec.name);
+        apply!(self.seed => spec.seed);
         if self.requests {
             spec.requests = Some(true);
         }
@@ -573,7 +573,7 @@ impl LoadFlags {
         Ok(())
     }
 
-    fn lay_over_load(&self, spec: &mut Spec, origins: &Origins) {
+    fn apply_load(&self, spec: &mut Spec, origins: &Origins) {
         let load = &mut spec.load;
         // Of an open and a closed loop the one asked for more directly wins.
         let strength = |id| origins.strength(id);
@@ -599,36 +599,36 @@ impl LoadFlags {
                 load.connections = Some(clients);
             }
         }
-        lay_over!(self.arrivals => load.arrivals);
-        lay_over!(self.think => load.think);
-        lay_over!(self.connections => load.connections);
+        apply!(self.arrivals => load.arrivals);
+        apply!(self.think => load.think);
+        apply!(self.connections => load.connections);
         // How long: the file's own end makes way for the one typed.
         if self.duration.is_some() != self.calls.is_some() {
             (load.duration, load.calls) = (None, None);
         }
-        lay_over!(self.duration => load.duration);
-        lay_over!(self.calls => load.calls);
-        lay_over!(self.warmup => load.warmup);
-        lay_over!(self.rate_precision => load.precision);
+        apply!(self.duration => load.duration);
+        apply!(self.calls => load.calls);
+        apply!(self.warmup => load.warmup);
+        apply!(self.rate_precision => load.precision);
         if self.deadline.is_some() {
             load.deadline = self.deadline;
             spec.call.forget_deadline();
         }
-        lay_over!(self.connect_timeout => load.connect_timeout);
-        lay_over!(self.connect_rate => load.connect_rate);
-        lay_over!(self.connection_lifetime => load.connection_lifetime);
-        lay_over!(self.calls_per_connection => load.calls_per_connection);
+        apply!(self.connect_timeout => load.connect_timeout);
+        apply!(self.connect_rate => load.connect_rate);
+        apply!(self.connection_lifetime => load.connection_lifetime);
+        apply!(self.calls_per_connection => load.calls_per_connection);
         if !self.resolve.is_empty() {
             load.resolve = Some(self.resolve.clone());
         }
-        lay_over!(self.resolve_interval => load.resolve_interval);
-        lay_over!(self.drain => load.drain);
-        lay_over!(self.processes => load.processes);
-        lay_over!(self.abort_after => load.abort_after);
-        lay_over!(self.workers => load.workers);
-        lay_over!(self.spin => load.spin);
-        lay_over!(self.tick => load.tick);
-        lay_over!(self.read_buffer => load.read_buffer);
+        apply!(self.resolve_interval => load.resolve_interval);
+        apply!(self.drain => load.drain);
+        apply!(self.processes => load.processes);
+        apply!(self.abort_after => load.abort_after);
+        apply!(self.workers => load.workers);
+        apply!(self.spin => load.spin);
+        apply!(self.tick => load.tick);
+        apply!(self.read_buffer => load.read_buffer);
         if !self.source.is_empty() {
             load.source_addresses = Some(self.source.clone());
         }
@@ -643,7 +643,7 @@ impl LoadFlags {
         }
     }
 
-    fn lay_over_tls(&self, spec: &mut Spec, origins: &Origins) {
+    fn apply_tls(&self, spec: &mut Spec, origins: &Origins) {
         let mut tls = spec.tls.take().unwrap_or_default();
         // What a server is held to is one thing: the one asked for more directly wins.
         let given = [
@@ -658,16 +658,16 @@ impl LoadFlags {
             tls.pin = Some(self.pin.clone()).filter(|_| wins("pin"));
             tls.insecure = Some(true).filter(|_| wins("insecure"));
         }
-        lay_over!(self.cert => tls.cert);
-        lay_over!(self.key => tls.key);
-        lay_over!(self.server_name => tls.server_name);
+        apply!(self.cert => tls.cert);
+        apply!(self.key => tls.key);
+        apply!(self.server_name => tls.server_name);
         if !self.tls_version.is_empty() {
             tls.versions = Some(self.tls_version.clone());
         }
         if self.compressed_certificates {
             tls.compressed = Some(true);
         }
-        lay_over!(self.key_log => tls.key_log);
+        apply!(self.key_log => tls.key_log);
         if !self.suite.is_empty() {
             tls.suites = Some(self.suite.clone());
         }
@@ -677,12 +677,12 @@ impl LoadFlags {
         if self.resume {
             tls.resume = Some(true);
         }
-        lay_over!(self.full => tls.full);
+        apply!(self.full => tls.full);
         if self.early_data {
             tls.early_data = Some(true);
         }
-        lay_over!(self.records => tls.records);
-        lay_over!(self.chain => tls.chain);
+        apply!(self.records => tls.records);
+        apply!(self.chain => tls.chain);
         spec.tls = Some(tls).filter(|tls| *tls != TlsSpec::default());
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn spec(
         call,
         ..Spec::default()
     };
-    load.lay_over(&mut spec, origins)?;
+    load.apply(&mut spec, origins)?;
     Ok(spec)
 }
 

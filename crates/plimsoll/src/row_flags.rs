@@ -29,7 +29,7 @@ pub(crate) struct RowFlags {
 }
 
 impl RowFlags {
-    pub(crate) fn lay_over(&self, spec: &mut Spec) {
+    pub(crate) fn apply(&self, spec: &mut Spec) {
         let mut rows = spec.rows.take().unwrap_or_default();
         rows.file = self.rows.clone().or(rows.file);
         rows.order = self.rows_order.clone().or(rows.order);

@@ -93,7 +93,7 @@ pub(crate) struct SessionFlags {
 }
 
 impl SessionFlags {
-    pub(crate) fn lay_over(&self, session: &mut SessionSpec) {
+    pub(crate) fn apply(&self, session: &mut SessionSpec) {
         session.queries = self.queries;
         session.query.clone_from(&self.query);
         session.expect_tokens = self.expect_tokens;
@@ -104,8 +104,8 @@ impl SessionFlags {
     }
 
     /// Fills in what the flags say of the plan besides its call.
-    pub(crate) fn lay_over_plan(&self, spec: &mut Spec) {
-        self.rows.lay_over(spec);
+    pub(crate) fn apply_to_plan(&self, spec: &mut Spec) {
+        self.rows.apply(spec);
         if self.output_dir.is_some() {
             // The rows are made of them.
             spec.requests = Some(true);

@@ -135,7 +135,7 @@ fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
     {
         merged.remove("tls");
     }
-    lay_over(&mut merged, own);
+    merge(&mut merged, own);
     merged.insert("name".to_owned(), Value::String(name.to_owned()));
     let mut spec = read(&merged.to_string()).map_err(|problems| {
         let first = problems.into_iter().next();
@@ -158,11 +158,11 @@ fn lane(plan: &Table, name: &str, own: &Table) -> Result<LaneSpec, Problem> {
     })
 }
 
-/// Puts `own` over `table`, tables within tables key by key.
-fn lay_over(table: &mut Table, own: Table) {
+/// Overrides `table` with `own`, tables within tables key by key.
+fn merge(table: &mut Table, own: Table) {
     for (key, value) in own {
         match (table.get_mut(&key), value) {
-            (Some(Value::Table(inner)), Value::Table(own)) => lay_over(inner, own),
+            (Some(Value::Table(inner)), Value::Table(own)) => merge(inner, own),
             (_, value) => {
                 table.insert(key, value);
             }

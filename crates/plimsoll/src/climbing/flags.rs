@@ -102,7 +102,7 @@ pub(crate) struct ClimbFlags {
 }
 
 impl ClimbFlags {
-    /// The plan in the file `plan` with the flags laid over it, and its text.
+    /// The plan in the file `plan` with the flags applied, and its text.
     ///
     /// # Errors
     /// Where the file can't be read, or is no plan.
@@ -114,7 +114,7 @@ impl ClimbFlags {
                 ladder.serve = None;
             }
         }
-        self.load.lay_over(&mut spec, origins)?;
+        self.load.apply(&mut spec, origins)?;
         Ok((spec, text))
     }
 

@@ -110,7 +110,7 @@ pub(crate) fn execute(
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.check_mode(&spec)?;
-    arguments.lay_over_mode(&mut spec);
+    arguments.apply_mode(&mut spec);
     if arguments.mode == Some(Mode::Both) {
         return arguments.both(spec, environment, session);
     }
@@ -198,7 +198,7 @@ impl Arguments {
         Ok(())
     }
 
-    fn lay_over_mode(&self, spec: &mut Spec) {
+    fn apply_mode(&self, spec: &mut Spec) {
         let load = &mut spec.load;
         if let Some(Mode::New | Mode::Resumed | Mode::Both) = self.mode {
             load.reuse = Some("never".into());

@@ -162,7 +162,7 @@ pub(crate) fn execute(
         name: arguments.plan.display().to_string(),
         text: &text,
     };
-    arguments.lay_over(&mut spec, origins)?;
+    arguments.apply(&mut spec, origins)?;
     let start_per_s = begin(&mut spec);
     let plan = planning::plan(&spec, environment, &source)?;
     check(&plan)?;
@@ -216,7 +216,7 @@ pub(crate) fn execute(
 }
 
 impl Arguments {
-    fn lay_over(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+    fn apply(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         for (flag, given) in [
             ("--duration", self.load.duration.is_some()),
             ("--calls", self.load.calls.is_some()),
@@ -231,15 +231,15 @@ impl Arguments {
         if let Some(target) = &self.target {
             spec.target = Some(target.clone());
         }
-        self.rows.lay_over(spec);
-        self.load.lay_over(spec, origins)?;
+        self.rows.apply(spec);
+        self.load.apply(spec, origins)?;
         let find = spec.find.get_or_insert_default();
-        macro_rules! lay_over {
+        macro_rules! apply {
             ($($field:ident),+) => {
                 $( if self.$field.is_some() { find.$field = self.$field.clone(); } )+
             };
         }
-        lay_over!(precision, least, most, trial, trials, confirm, budget);
+        apply!(precision, least, most, trial, trials, confirm, budget);
         Ok(())
     }
 }

@@ -284,7 +284,7 @@ pub(crate) fn execute(
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
-    arguments.rows.lay_over(&mut spec);
+    arguments.rows.apply(&mut spec);
     quick::run(&spec, &arguments.output, environment, session)
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn execute(
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
-    arguments.rows.lay_over(&mut spec);
+    arguments.rows.apply(&mut spec);
     // A connection that may be one of HTTP/1.1 carries one call at a time: clients that share one would only queue.
     let load = &mut spec.load;
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");

@@ -74,7 +74,7 @@ pub(crate) fn execute(
             ));
         }
     };
-    arguments.rows.lay_over(&mut spec);
+    arguments.rows.apply(&mut spec);
     let source = match services.is_empty() {
         true => Source::File {
             name: arguments.what[0].clone(),

@@ -65,8 +65,8 @@ pub(crate) fn execute(
         if let Some(target) = &arguments.target {
             spec.target = Some(target.clone());
         }
-        arguments.rows.lay_over(&mut spec);
-        arguments.load.lay_over(&mut spec, origins)?;
+        arguments.rows.apply(&mut spec);
+        arguments.load.apply(&mut spec, origins)?;
         let source = Source::File {
             name: path.display().to_string(),
             text: &text,

@@ -137,13 +137,13 @@ pub(crate) fn execute(
         goodput: goodput(&arguments.goodput),
         ..SessionSpec::default()
     };
-    arguments.session.lay_over(&mut call);
+    arguments.session.apply(&mut call);
     let call = CallSpec {
         session: Some(call),
         ..CallSpec::default()
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
-    arguments.session.lay_over_plan(&mut spec);
+    arguments.session.apply_to_plan(&mut spec);
     let plan = planning::plan(&spec, environment, &Source::Flags)?;
     execution::execute_then(&spec, &plan, &arguments.output, session, |run| {
         arguments.session.write_files(run)

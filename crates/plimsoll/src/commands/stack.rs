@@ -370,7 +370,7 @@ fn load(
         socket: Some(format!("ws://{}", stack.sockets)),
         ..SessionSpec::default()
     };
-    arguments.session.lay_over(&mut call);
+    arguments.session.apply(&mut call);
     let mut spec = Spec {
         target: Some(format!("session://{}", stack.api)),
         call: CallSpec {
@@ -379,8 +379,8 @@ fn load(
         },
         ..Spec::default()
     };
-    arguments.session.lay_over_plan(&mut spec);
-    arguments.load.lay_over(&mut spec, origins)?;
+    arguments.session.apply_to_plan(&mut spec);
+    arguments.load.apply(&mut spec, origins)?;
     let mut plan = planning::plan(&spec, environment, &Source::Flags)?;
     if spec.watch.is_none() {
         // Not the balancers alone, which listen on the target's port.
