@@ -28,7 +28,7 @@ pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
 pub use shards::{ShardFigures, ShardState, ShardTotals};
 pub use summary::{StageSummary, Summary, TimesSummary, Totals};
-pub use writer::{Ending, RunWriter, Unkept};
+pub use writer::{Ending, RunWriter, Unsaved};
 
 /// A time of day, UTC.
 pub use jiff::Timestamp;

@@ -212,7 +212,7 @@ pub fn import(
     )?;
     Ok(writer
         .finish(Ending::complete())
-        .map_err(|unkept| unkept.error)?)
+        .map_err(|unsaved| unsaved.error)?)
 }
 
 /// The header of a run that is made from a file; what no file contains is left open.

@@ -114,7 +114,7 @@ pub fn import(
     )?;
     Ok(writer
         .finish(Ending::complete())
-        .map_err(|unkept| unkept.error)?)
+        .map_err(|unsaved| unsaved.error)?)
 }
 
 /// When a test began whose files' names begin with `stem`.

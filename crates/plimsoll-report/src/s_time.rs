@@ -251,7 +251,7 @@ pub fn import(
         writer.interval(&interval(section), &[])?;
         let run = writer
             .finish(Ending::complete())
-            .map_err(|unkept| unkept.error)?;
+            .map_err(|unsaved| unsaved.error)?;
         runs.push(run);
     }
     Ok(runs)

@@ -227,11 +227,11 @@ fn execute_by(
     let abort_after = spec.load.abort_after.map(|p| p.0);
     let run = match carry(plan, &plan_toml, &dir, progress, abort_after, session, by) {
         // What was measured is shown all the same.
-        Err(Uncarried::Unkept(run, failure)) => {
+        Err(ExecutionError::Unsaved(run, failure)) => {
             presentation::show(&run, output.screen())?;
             return Err(failure);
         }
-        Err(Uncarried::Failed(failure)) => {
+        Err(ExecutionError::Failed(failure)) => {
             // Who reads reports learns there that the target was down.
             if never_began(&dir) {
                 write_page(&dir, &session.made)?;
@@ -285,22 +285,22 @@ pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
 }
 
 /// Why a plan was not carried out to its end.
-pub(crate) enum Uncarried {
+pub(crate) enum ExecutionError {
     Failed(Failure),
     /// It was, and its figures could not be kept.
-    Unkept(Box<Run>, Failure),
+    Unsaved(Box<Run>, Failure),
 }
 
-impl From<Failure> for Uncarried {
-    fn from(failure: Failure) -> Uncarried {
-        Uncarried::Failed(failure)
+impl From<Failure> for ExecutionError {
+    fn from(failure: Failure) -> ExecutionError {
+        ExecutionError::Failed(failure)
     }
 }
 
-impl From<Uncarried> for Failure {
-    fn from(uncarried: Uncarried) -> Failure {
-        match uncarried {
-            Uncarried::Failed(failure) | Uncarried::Unkept(_, failure) => failure,
+impl From<ExecutionError> for Failure {
+    fn from(error: ExecutionError) -> Failure {
+        match error {
+            ExecutionError::Failed(failure) | ExecutionError::Unsaved(_, failure) => failure,
         }
     }
 }
@@ -318,7 +318,7 @@ pub(crate) fn carry_out(
     progress: Progress,
     abort_after: Option<Duration>,
     session: &Session,
-) -> Result<Run, Uncarried> {
+) -> Result<Run, ExecutionError> {
     carry(
         plan,
         plan_toml,
@@ -340,7 +340,7 @@ pub(crate) fn carry_out_together(
     dir: &Path,
     session: &Session,
     barrier: &Barrier,
-) -> Result<Run, Uncarried> {
+) -> Result<Run, ExecutionError> {
     let progress = Progress::new(plan, Style::None, None);
     carry(
         plan,
@@ -370,7 +370,7 @@ fn carry(
     abort_after: Option<Duration>,
     session: &Session,
     by: By<'_>,
-) -> Result<Run, Uncarried> {
+) -> Result<Run, ExecutionError> {
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
     if plan.tls.as_ref().is_some_and(unchecked) {
         // Once for all the runs of a search or a ladder.
@@ -477,7 +477,7 @@ fn record(
     mut abort: Option<Abort<'_>>,
     session: &Session,
     carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError>,
-) -> Result<Run, Uncarried> {
+) -> Result<Run, ExecutionError> {
     let &Kept {
         plan_toml,
         dir,
@@ -586,7 +586,7 @@ fn record(
     }
     writer
         .finish(ending)
-        .map_err(|unkept| Uncarried::Unkept(unkept.run, cannot_keep(&unkept.error, dir)))
+        .map_err(|unsaved| ExecutionError::Unsaved(unsaved.run, cannot_keep(&unsaved.error, dir)))
 }
 
 /// How the reason begins of a run without a load.

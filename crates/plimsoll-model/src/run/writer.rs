@@ -55,7 +55,7 @@ impl Ending {
 
 /// A run that has ended and whose `run.json` could not be written.
 #[derive(Debug)]
-pub struct Unkept {
+pub struct Unsaved {
     /// Its figures are whole.
     pub run: Box<Run>,
     pub error: RunError,
@@ -399,7 +399,7 @@ impl RunWriter {
     ///
     /// # Errors
     /// When `run.json` can't be written; the figures come with the error.
-    pub fn finish(mut self, ending: Ending) -> Result<Run, Unkept> {
+    pub fn finish(mut self, ending: Ending) -> Result<Run, Unsaved> {
         if let Some(encoder) = self.requests.take()
             && let Err(error) = encoder.finish()
         {
@@ -425,7 +425,7 @@ impl RunWriter {
         };
         match written {
             Ok(()) => Ok(run),
-            Err(error) => Err(Unkept {
+            Err(error) => Err(Unsaved {
                 run: Box::new(run),
                 error,
             }),
@@ -575,10 +575,10 @@ mod tests {
         let mut writer = RunWriter::create(&dir, header(), "", false).unwrap();
         writer.interval(&IntervalRecord::default(), &[]).unwrap();
         fs::remove_dir_all(&dir).unwrap();
-        let unkept = writer.finish(Ending::complete()).unwrap_err();
-        assert!(unkept.error.to_string().contains("run.json"));
-        assert_eq!(unkept.run.totals.intervals(), 1);
-        assert_eq!(unkept.run.state, State::Partial);
-        assert!(unkept.run.reason.unwrap().contains("run.json"));
+        let unsaved = writer.finish(Ending::complete()).unwrap_err();
+        assert!(unsaved.error.to_string().contains("run.json"));
+        assert_eq!(unsaved.run.totals.intervals(), 1);
+        assert_eq!(unsaved.run.state, State::Partial);
+        assert!(unsaved.run.reason.unwrap().contains("run.json"));
     }
 }

@@ -187,16 +187,16 @@ pub(crate) fn merge(
         keep_requests,
         ..
     } = reading.head.clone();
-    let unkept = |e: &plimsoll_model::run::RunError| execution::cannot_keep(e, &dir);
+    let unsaved = |e: &plimsoll_model::run::RunError| execution::cannot_keep(e, &dir);
     let mut writer =
-        RunWriter::create(&dir, header, &plan_toml, keep_requests).map_err(|e| unkept(&e))?;
+        RunWriter::create(&dir, header, &plan_toml, keep_requests).map_err(|e| unsaved(&e))?;
     let mut more = true;
     while more {
         more = reading.read_on()? > 0;
         while let Some((interval, requests)) = reading.next() {
             writer
                 .interval(&interval, &requests)
-                .map_err(|e| unkept(&e))?;
+                .map_err(|e| unsaved(&e))?;
         }
     }
     let missing = reading.without_end();
@@ -207,7 +207,7 @@ pub(crate) fn merge(
     while let Some((interval, requests)) = reading.next() {
         writer
             .interval(&interval, &requests)
-            .map_err(|e| unkept(&e))?;
+            .map_err(|e| unsaved(&e))?;
     }
     let problem = (0..reading.head.of).find_map(|shard| {
         let problem = reading.merging.problem(shard)?;
@@ -227,7 +227,7 @@ pub(crate) fn merge(
     if let Some(tls) = reading.merging.gathering.negotiated() {
         writer.negotiated(tls);
     }
-    let run = writer.finish(ending).map_err(|e| unkept(&e.error))?;
+    let run = writer.finish(ending).map_err(|e| unsaved(&e.error))?;
     execution::conclude(&run, &dir, screen, made)
 }
 
