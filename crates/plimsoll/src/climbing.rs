@@ -12,7 +12,7 @@ mod flags;
 mod parts;
 mod servers;
 mod sidecars;
-mod stand;
+mod testbed;
 mod turning;
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ use crate::progress::Series;
 
 pub(crate) use flags::ClimbFlags;
 use servers::Servers;
-use stand::Stand;
+use testbed::Testbed;
 use turning::Turning;
 
 /// The warm-up of a slice or of turns takes no longer, unless said otherwise.
@@ -92,7 +92,7 @@ pub(crate) struct Climb {
     /// What is measured after the turns.
     parts: Vec<Rounds>,
     /// Dropped, and so stopped, with the climb.
-    stand: Stand,
+    testbed: Testbed,
 }
 
 /// What a climb is going to do, before anything is made ready for it.
@@ -283,7 +283,7 @@ impl Climb {
             ));
         }
         let skipped = servers.skipped.clone();
-        let stand = Stand::build(servers, &mut rungs, &dir)?;
+        let testbed = Testbed::build(servers, &mut rungs, &dir)?;
         let plans = rungs
             .iter()
             .map(|rung| planning::plan(&rung.spec, environment, source))
@@ -323,7 +323,7 @@ impl Climb {
             round_told: asked.round_told,
             turning,
             parts,
-            stand,
+            testbed,
         })
     }
 
@@ -399,7 +399,7 @@ impl Climb {
             for (nth, rung) in order.into_iter().enumerate() {
                 let (spec, mut plan) = all.loads[rung].clone();
                 let alone = matches!(all.part, None | Some(Part::Memory));
-                let before = self.stand.before(rung, &mut plan, alone)?;
+                let before = self.testbed.before(rung, &mut plan, alone)?;
                 let plan = &plan;
                 let toml = spec.filled_in(plan).to_toml().map_err(Failure::error)?;
                 let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
@@ -427,7 +427,7 @@ impl Climb {
                 let run = run?;
                 // The k-th slices of two rungs are of the same round: each has one a round.
                 let mut slice = slice(plan, &run, name);
-                self.stand.after(rung, &before, &run, &mut slice);
+                self.testbed.after(rung, &before, &run, &mut slice);
                 let measured = &mut self.record.rungs[rung];
                 match all.part {
                     None => measured.slices.push(slice),

@@ -9,7 +9,7 @@ use plimsoll_model::ladder::{self, Part};
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
 
-use super::stand::MANY_CONNECTIONS;
+use super::testbed::MANY_CONNECTIONS;
 use super::turning::Turning;
 use super::{Asked, Rounds};
 use crate::environment::Environment;

@@ -12,7 +12,7 @@ use plimsoll_model::run::Run;
 use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
-use super::stand::MANY_CONNECTIONS;
+use super::testbed::MANY_CONNECTIONS;
 use super::{Asked, Climb};
 use crate::execution::Session;
 use crate::failure::Failure;
@@ -273,9 +273,9 @@ impl Climb {
             plan.load.turns = Some(turns(rung as u32));
             plan.keep_requests = true;
             (plan.load.last_core, plan.load.count_bytes) = (true, true);
-            before.push(self.stand.before(rung, plan, false)?);
+            before.push(self.testbed.before(rung, plan, false)?);
         }
-        let own_servers = self.stand.serves_each(plans.len());
+        let own_servers = self.testbed.serves_each(plans.len());
         let loads = self.rungs.iter().zip(&plans).enumerate();
         let parts: Vec<Part<'_>> = loads
             .map(|(rung, (spec, plan))| Part {
@@ -304,7 +304,7 @@ impl Climb {
             })
             .map_err(Failure::error)?;
             let mut slice = slice(plan, run, directory(rung, stretch));
-            self.stand.after(rung, &before[rung], run, &mut slice);
+            self.testbed.after(rung, &before[rung], run, &mut slice);
             slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
             slice.p99_us = measured.quantile_us(0.99);
             if !own_servers {

@@ -1,4 +1,4 @@
-//! What a ladder's rungs stand on, servers and sidecars, and what only it can tell of a slice.
+//! The testbed of a ladder: the servers and sidecars that its rungs need, and the figures of a slice that only it knows.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 pub(super) const MANY_CONNECTIONS: u32 = 100;
 
 /// Dropped, everything that was started ends.
-pub(super) struct Stand {
+pub(super) struct Testbed {
     servers: Servers,
     sidecars: Sidecars,
 }
@@ -29,7 +29,7 @@ pub(super) struct Before {
     sidecars_cpu_us: Option<u64>,
 }
 
-impl Stand {
+impl Testbed {
     /// Puts the sidecars that the rungs ask for before their targets.
     ///
     /// # Errors
@@ -38,8 +38,8 @@ impl Stand {
         servers: Servers,
         rungs: &mut [RungSpec],
         dir: &Path,
-    ) -> Result<Stand, Failure> {
-        Ok(Stand {
+    ) -> Result<Testbed, Failure> {
+        Ok(Testbed {
             servers,
             sidecars: sidecars::start(rungs, &dir.join("sidecars"))?,
         })
@@ -76,7 +76,7 @@ impl Stand {
         pids.len() == rungs
     }
 
-    /// Adds to the figures of a slice what `run` does not tell.
+    /// Adds to the figures of a slice what `run` lacks.
     pub(super) fn after(&self, rung: usize, before: &Before, run: &Run, slice: &mut Slice) {
         let check = &run.summary.count_check;
         let calls = check.ok + check.errors + check.cut_off;
