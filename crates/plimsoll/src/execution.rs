@@ -20,10 +20,10 @@ use crate::console;
 use crate::descriptors;
 use crate::documents::{self, DocumentFlags, Made, Screen};
 use crate::failure::{Exit, Failure, chain};
+use crate::precision::PrecisionMonitor;
 use crate::presentation;
 use crate::progress::{Progress, Style};
 use crate::protocols;
-use crate::settling::Settling;
 use crate::spread::{self, Spread};
 use crate::stopping;
 use crate::together::Barrier;
@@ -496,7 +496,7 @@ fn record(
     let mut intervals = 0u64;
     let stop = session.stop.for_one();
     let mut lost = None;
-    let mut settling = Settling::new(plan);
+    let mut precision = PrecisionMonitor::new(plan);
     let mut known = None;
     let mut observe = |seen: Observation<'_>| match seen {
         Observation::Connecting { open, wanted } => progress.connecting(open, wanted),
@@ -524,7 +524,7 @@ fn record(
             }
             progress.interval(interval);
             if known.is_none()
-                && let Some(text) = settling.as_mut().and_then(|s| s.interval(interval))
+                && let Some(text) = precision.as_mut().and_then(|p| p.interval(interval))
             {
                 progress.lost(&text);
                 known = Some(text);
@@ -556,8 +556,8 @@ fn record(
                     Ending::complete()
                 }
                 (false, None, None) => {
-                    if let Some(settling) = &settling {
-                        let text = settling.told_at_the_end();
+                    if let Some(precision) = &precision {
+                        let text = precision.not_reached();
                         writer.log(&text);
                         console::tell(&text);
                     }

@@ -10,7 +10,7 @@ use plimsoll_model::statistics::rate::relative_half_width;
 const SHORTEST: Duration = Duration::from_millis(500);
 
 /// Watches a run's rate, second by second.
-pub(crate) struct Settling {
+pub(crate) struct PrecisionMonitor {
     warmup: Vec<bool>,
     /// Half-width of the interval to come to, in parts of the rate.
     wanted: f64,
@@ -18,10 +18,10 @@ pub(crate) struct Settling {
     rates: Vec<f64>,
 }
 
-impl Settling {
+impl PrecisionMonitor {
     /// `None`: the plan doesn't ask for it.
-    pub(crate) fn new(plan: &Plan) -> Option<Settling> {
-        Some(Settling {
+    pub(crate) fn new(plan: &Plan) -> Option<PrecisionMonitor> {
+        Some(PrecisionMonitor {
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
             wanted: plan.load.precision?,
             rates: Vec::new(),
@@ -44,8 +44,8 @@ impl Settling {
         Some(format!("the rate {}", known(width, self.rates.len())))
     }
 
-    /// What is to be said of a run that went on to its end.
-    pub(crate) fn told_at_the_end(&self) -> String {
+    /// The note on a run that ended without reaching it.
+    pub(crate) fn not_reached(&self) -> String {
         match relative_half_width(&self.rates) {
             Some(width) => format!(
                 "load.precision: not reached, the rate {}: measure longer",
@@ -84,26 +84,26 @@ mod tests {
 
     #[test]
     fn it_ends_when_the_rate_is_known_and_not_before() {
-        let mut settling = Settling {
+        let mut precision = PrecisionMonitor {
             warmup: vec![true, false],
             wanted: 0.02,
             rates: Vec::new(),
         };
         // Warm-up is another rate.
-        assert_eq!(settling.interval(&interval(0, 5)), None);
+        assert_eq!(precision.interval(&interval(0, 5)), None);
         for second in 0..9 {
             assert_eq!(
-                settling.interval(&interval(1, 990 + 20 * (second % 2))),
+                precision.interval(&interval(1, 990 + 20 * (second % 2))),
                 None
             );
         }
-        let text = settling.interval(&interval(1, 1000)).unwrap();
+        let text = precision.interval(&interval(1, 1000)).unwrap();
         assert!(text.starts_with("the rate is known to ±0."), "{text}");
-        settling.wanted = 0.0001;
-        assert_eq!(settling.interval(&interval(1, 1000)), None);
+        precision.wanted = 0.0001;
+        assert_eq!(precision.interval(&interval(1, 1000)), None);
         assert!(
-            settling
-                .told_at_the_end()
+            precision
+                .not_reached()
                 .contains("not reached, the rate is known to")
         );
     }
