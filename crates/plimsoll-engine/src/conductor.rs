@@ -42,7 +42,7 @@ pub use sharing::{connections_at_once, connections_of_scripts, most_connections}
 
 /// Why a run could not begin, or had to end.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum EngineError {
     #[error(transparent)]
     Tls(#[from] TlsSetupError),
     #[error("{url}: host name {host:?} not resolved: {source}")]
@@ -149,7 +149,7 @@ pub fn run<P: Protocol>(
     trace: bool,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
-) -> Result<Finished, RunError> {
+) -> Result<Finished, EngineError> {
     let shard = place.shard();
     check_descriptors(shard.part(connections_at_once(plan)))?;
     let tls = match &plan.tls {
@@ -215,7 +215,7 @@ pub fn run_scripts<C: Scripts>(
     place: Place<'_>,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
-) -> Result<Finished, RunError> {
+) -> Result<Finished, EngineError> {
     check_descriptors(place.shard().part(connections_of_scripts(plan)))?;
     let whole = Whole {
         most_workers: u32::MAX,
@@ -242,8 +242,8 @@ pub fn run_scripts<C: Scripts>(
 ///
 /// # Errors
 /// When there is none.
-pub fn resolve(target: &Target) -> Result<Arc<[Address]>, RunError> {
-    resolver::addresses(target).map_err(|source| RunError::Resolve {
+pub fn resolve(target: &Target) -> Result<Arc<[Address]>, EngineError> {
+    resolver::addresses(target).map_err(|source| EngineError::Resolve {
         url: target.url.clone(),
         host: target.host.clone(),
         source,
@@ -267,7 +267,7 @@ fn carry_out(
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
     work: impl Fn(Clock, Share, Hands) + Clone + Send + 'static,
-) -> Result<Finished, RunError> {
+) -> Result<Finished, EngineError> {
     let addresses = resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
     let shard = place.shard();
@@ -311,7 +311,7 @@ fn carry_out(
             Ok(thread) => threads.push(thread),
             Err(e) => {
                 end_at_once(stop);
-                return Err(RunError::Loop(e));
+                return Err(EngineError::Loop(e));
             }
         }
         spares.push(give);
@@ -548,7 +548,7 @@ impl Conductor<'_, '_> {
         place: Place<'_>,
         workers: u32,
         wanted: u64,
-    ) -> Result<Finished, RunError> {
+    ) -> Result<Finished, EngineError> {
         let established = self.await_connections(workers, wanted)?;
         if let Some(holding) = &self.holding {
             holding.settle();
@@ -562,7 +562,7 @@ impl Conductor<'_, '_> {
                 self.clock.now() + Duration::from_millis(100)
             }
             Place::Shard { start, .. } => {
-                start(&established, workers).ok_or(RunError::Interrupted)?
+                start(&established, workers).ok_or(EngineError::Interrupted)?
             }
         };
         // What the connecting took is not the load's.
@@ -587,14 +587,14 @@ impl Conductor<'_, '_> {
                 }
                 Ok(Told::Failed(e)) => {
                     self.shared.stop.request();
-                    failure.get_or_insert(RunError::Loop(e));
+                    failure.get_or_insert(EngineError::Loop(e));
                 }
                 Ok(Told::Defect(worker, defect)) => {
                     // The others count their calls in flight to their end.
                     self.shared.stop.request();
                     self.gone(worker);
                     self.emit(&mut last_end);
-                    failure.get_or_insert(RunError::Defect(defect));
+                    failure.get_or_insert(EngineError::Defect(defect));
                 }
                 Ok(Told::Established(_)) => {}
                 // Every worker has ended.
@@ -618,7 +618,7 @@ impl Conductor<'_, '_> {
         })
     }
 
-    fn await_connections(&mut self, workers: u32, wanted: u64) -> Result<Established, RunError> {
+    fn await_connections(&mut self, workers: u32, wanted: u64) -> Result<Established, EngineError> {
         let mut total = Established::default();
         let mut missing = workers;
         while missing > 0 {
@@ -627,8 +627,8 @@ impl Conductor<'_, '_> {
                     missing -= 1;
                     total.add(one);
                 }
-                Ok(Told::Failed(e)) => return Err(RunError::Loop(e)),
-                Ok(Told::Defect(_, defect)) => return Err(RunError::Defect(defect)),
+                Ok(Told::Failed(e)) => return Err(EngineError::Loop(e)),
+                Ok(Told::Defect(_, defect)) => return Err(EngineError::Defect(defect)),
                 Ok(Told::Interval(..)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let open = self.shared.connections.load(Ordering::Relaxed);
@@ -639,12 +639,12 @@ impl Conductor<'_, '_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     let lost = "a worker ended before its connections were up";
-                    return Err(RunError::Loop(io::Error::other(lost)));
+                    return Err(EngineError::Loop(io::Error::other(lost)));
                 }
             }
         }
         if self.shared.stop.level() != StopLevel::Run {
-            return Err(RunError::Interrupted);
+            return Err(EngineError::Interrupted);
         }
         Ok(total)
     }

@@ -25,7 +25,7 @@ pub mod worker;
 pub use address::Address;
 pub use clock::Clock;
 pub use conductor::{
-    Finished, Observation, Place, RunError, connections_at_once, connections_of_scripts,
+    EngineError, Finished, Observation, Place, connections_at_once, connections_of_scripts,
     most_connections, resolve, run, run_scripts,
 };
 pub use driver::{

@@ -20,7 +20,7 @@ use plimsoll_model::schedule::{Arrival, Arrivals, Schedule};
 use plimsoll_model::{Outcome, Time};
 
 use crate::addresses::Addresses;
-use crate::conductor::RunError;
+use crate::conductor::EngineError;
 use crate::driver::{Event, Protocol};
 use crate::network::{Network, Ready, Token, Wake};
 use crate::pauses::{LOOK_NS, Pauses};
@@ -98,7 +98,7 @@ impl Established {
 
     /// # Errors
     /// Where connections were `wanted` to `url` before the load, and not one came up.
-    pub fn check(&self, url: &str, wanted: u64) -> Result<(), RunError> {
+    pub fn check(&self, url: &str, wanted: u64) -> Result<(), EngineError> {
         if wanted == 0 || self.open > 0 {
             return Ok(());
         }
@@ -106,7 +106,7 @@ impl Established {
             .failure
             .clone()
             .unwrap_or((Outcome::ConnectFailed, "no connection came up".to_owned()));
-        Err(RunError::NoConnection {
+        Err(EngineError::NoConnection {
             url: url.to_owned(),
             outcome,
             detail,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{Finished, Observation, Place, RunError, Stop, defect, fault};
+use plimsoll_engine::{EngineError, Finished, Observation, Place, Stop, defect, fault};
 use plimsoll_model::Plan;
 use plimsoll_model::objective::{self, Conclusion, Judged};
 use plimsoll_model::plan::{Shard, TlsPlan, Trust};
@@ -174,7 +174,7 @@ pub(crate) fn execute(
 
 /// Puts a load on the target, everything observed going to the second argument.
 pub(crate) type Carry<'a> =
-    dyn FnMut(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError> + 'a;
+    dyn FnMut(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError> + 'a;
 
 /// The same with a load that `carry` makes, and spreads over processes and machines as it likes.
 ///
@@ -476,7 +476,7 @@ fn record(
     mut progress: Progress,
     mut abort: Option<Abort<'_>>,
     session: &Session,
-    carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError>,
+    carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError>,
 ) -> Result<Run, ExecutionError> {
     let &Kept {
         plan_toml,
@@ -540,7 +540,7 @@ fn record(
         }
     };
     let carried = defect::caught(|| carry(&stop, &mut observe));
-    let result = carried.unwrap_or_else(|defect| Err(RunError::Defect(defect)));
+    let result = carried.unwrap_or_else(|defect| Err(EngineError::Defect(defect)));
     if let Some(cpu) = progress.finish() {
         writer.live_view(cpu);
     }
@@ -593,10 +593,10 @@ fn record(
 const NOT_BEGUN: &str = "the load did not begin: ";
 
 /// The target was not to be reached: a result, though there is nothing to measure.
-fn is_the_targets(error: &RunError) -> bool {
+fn is_the_targets(error: &EngineError) -> bool {
     matches!(
         error,
-        RunError::NoConnection { .. } | RunError::Resolve { .. }
+        EngineError::NoConnection { .. } | EngineError::Resolve { .. }
     )
 }
 

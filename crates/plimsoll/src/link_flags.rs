@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_engine::RunError;
+use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::{ChainCheck, Identity, RecordLayer, Target, TlsPlan, TlsVersion, Trust};
 use plimsoll_model::spec::tls_version_named;
@@ -195,7 +195,7 @@ impl LinkFlags {
 /// A link that did not come up, as a load tells it.
 fn no_way(url: &str, error: ConnectError) -> Failure {
     match error {
-        ConnectError::Link { outcome, detail } => could_not_begin(RunError::NoConnection {
+        ConnectError::Link { outcome, detail } => could_not_begin(EngineError::NoConnection {
             url: url.to_owned(),
             outcome,
             detail,
@@ -221,7 +221,7 @@ fn server(
     target: &Target,
     tls: Option<TlsSpec>,
     authority: Option<String>,
-) -> Result<Server, RunError> {
+) -> Result<Server, EngineError> {
     let tls = match tls {
         None => None,
         Some(tls) => {

@@ -1,7 +1,7 @@
 //! The one choice of protocol: what the engine needs for a plan's call section.
 
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::{Finished, Observation, Place, Protocol, RunError, Stop};
+use plimsoll_engine::{EngineError, Finished, Observation, Place, Protocol, Stop};
 use plimsoll_model::Plan;
 use plimsoll_model::plan::{
     Arrivals, BoltCall, BoltVersion, CallPlan, HttpVersion, Reuse, SessionCall, Shard, Target,
@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure};
 
 /// Called once, it puts the load of this process on the target.
 pub(crate) type Load<'a> = Box<
-    dyn FnOnce(Place<'_>, &Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, RunError>
+    dyn FnOnce(Place<'_>, &Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError>
         + 'a,
 >;
 
@@ -204,17 +204,17 @@ fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> 
 }
 
 /// A load that did not begin, with what to do about it.
-pub(crate) fn could_not_begin(error: RunError) -> Failure {
+pub(crate) fn could_not_begin(error: EngineError) -> Failure {
     let exit = match error {
-        RunError::Interrupted => Exit::Interrupted,
-        RunError::Defect(_) => Exit::Defect,
+        EngineError::Interrupted => Exit::Interrupted,
+        EngineError::Defect(_) => Exit::Defect,
         _ => Exit::Error,
     };
     let help = match &error {
-        RunError::NoConnection { outcome, url, .. } => {
+        EngineError::NoConnection { outcome, url, .. } => {
             Some(advice::on_no_connection(*outcome, url))
         }
-        RunError::Resolve { .. } => Some("check the host name of the target"),
+        EngineError::Resolve { .. } => Some("check the host name of the target"),
         _ => None,
     };
     let report = match help {

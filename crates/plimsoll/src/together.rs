@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::worker::{Established, StopLevel};
-use plimsoll_engine::{Clock, Finished, Observation, Place, RunError, Stop};
+use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Reuse, Shard};
 use plimsoll_model::run::Run;
@@ -66,14 +66,14 @@ impl Barrier {
     /// Puts `load` on its target from the moment at which all begin.
     ///
     /// # Errors
-    /// As the load's own, and [`RunError::Interrupted`] where another one can't begin.
+    /// As the load's own, and [`EngineError::Interrupted`] where another one can't begin.
     pub(crate) fn load(
         &self,
         plan: &Plan,
         load: Load<'_>,
         stop: &Stop,
         observe: &mut dyn FnMut(Observation<'_>),
-    ) -> Result<Finished, RunError> {
+    ) -> Result<Finished, EngineError> {
         let wanted = match plan.load.reuse {
             Reuse::Always => u64::from(plan.load.connections),
             Reuse::Never => 0,

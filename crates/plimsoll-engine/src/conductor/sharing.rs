@@ -7,7 +7,7 @@ use std::thread;
 use plimsoll_model::plan::{Arrivals, Plan, Reuse, Shard};
 use plimsoll_model::schedule::Schedule;
 
-use super::RunError;
+use super::EngineError;
 use crate::script::LINKS;
 use crate::worker::Share;
 
@@ -107,10 +107,10 @@ fn descriptor_limit() -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-pub(super) fn check_descriptors(needed: u64) -> Result<(), RunError> {
+pub(super) fn check_descriptors(needed: u64) -> Result<(), EngineError> {
     let most = most_connections();
     if needed > most {
-        return Err(RunError::Descriptors {
+        return Err(EngineError::Descriptors {
             needed,
             needed_descriptors: needed + DESCRIPTORS_BESIDES,
             limit: descriptor_limit(),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{Clock, Finished, Observation, RunError, Stop};
+use plimsoll_engine::{Clock, EngineError, Finished, Observation, Stop};
 
 use super::leader::{self, Leader};
 use super::member::{Event, Member, Which};
@@ -119,7 +119,7 @@ pub(super) fn lead(
     stop: &Stop,
     wished: &mut dyn FnMut(),
     observe: &mut dyn FnMut(Observation<'_>),
-) -> Result<Finished, RunError> {
+) -> Result<Finished, EngineError> {
     let (answers, heard) = mpsc::channel();
     loop {
         turn(leader, store, clock, &answers, &heard);

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use plimsoll_engine::RunError;
+use plimsoll_engine::EngineError;
 use plimsoll_engine::worker::Established;
 use plimsoll_model::Time;
 use plimsoll_model::record::RequestRecord;
@@ -121,7 +121,7 @@ pub(super) struct Leader {
     stopped_at: Time,
     told_at: Time,
     failure: Option<String>,
-    result: Option<Result<(), RunError>>,
+    result: Option<Result<(), EngineError>>,
     events: VecDeque<Event>,
 }
 
@@ -165,7 +165,7 @@ impl Leader {
     }
 
     /// What came of the load, once it is over; before, nothing.
-    pub(super) fn result(&mut self) -> Option<Result<(), RunError>> {
+    pub(super) fn result(&mut self) -> Option<Result<(), EngineError>> {
         // Before the others know why, nobody may leave.
         let told = self.orders.abort.is_none() || self.written.abort.is_some();
         if told { self.result.take() } else { None }
@@ -194,7 +194,7 @@ impl Leader {
         if matches!(self.phase, Phase::Arriving | Phase::Mustering) {
             self.give_up(
                 "the run was interrupted before the load began".to_owned(),
-                RunError::Interrupted,
+                EngineError::Interrupted,
                 now,
             );
         }
@@ -510,7 +510,7 @@ impl Leader {
                 if (0..self.charge.own.of).all(|shard| self.merging.is_gone(shard)) {
                     self.phase = Phase::Over;
                     self.result = Some(match self.failure.take() {
-                        Some(text) => Err(RunError::Shards(text)),
+                        Some(text) => Err(EngineError::Shards(text)),
                         None => Ok(()),
                     });
                 }
@@ -538,10 +538,10 @@ impl Leader {
 
     /// Before the load: nothing was measured.
     fn fail(&mut self, reason: String, now: Time) {
-        self.give_up(reason.clone(), RunError::Shards(reason), now);
+        self.give_up(reason.clone(), EngineError::Shards(reason), now);
     }
 
-    fn give_up(&mut self, reason: String, error: RunError, now: Time) {
+    fn give_up(&mut self, reason: String, error: EngineError, now: Time) {
         if self.phase == Phase::Over {
             return;
         }
@@ -557,7 +557,7 @@ impl Leader {
             self.merging.gathering.all_gone();
             self.phase = Phase::Over;
             self.emit(now);
-            self.result = Some(Err(RunError::Shards(reason.clone())));
+            self.result = Some(Err(EngineError::Shards(reason.clone())));
         }
         self.orders.abort.get_or_insert(reason);
         self.written = self.orders.clone();

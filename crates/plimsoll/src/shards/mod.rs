@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_engine::worker::{Established, StopLevel};
-use plimsoll_engine::{Clock, Finished, Observation, Place, RunError, Stop};
+use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop};
 use plimsoll_model::plan::Watch;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::RunHeader;
@@ -177,7 +177,7 @@ impl Part<'_> {
             let mut own = Some((link, stop));
             let mut carry = |run_stop: &Stop, observe: &mut dyn FnMut(Observation<'_>)| {
                 let (Some(charge), Some((link, stop))) = (charge.take(), own.take()) else {
-                    return Err(RunError::Interrupted);
+                    return Err(EngineError::Interrupted);
                 };
                 let mut leader = Leader::new(charge, now, unix);
                 scope.spawn(move || self.carry(&link, &stop));
@@ -269,11 +269,11 @@ impl Part<'_> {
                 interrupted: finished.interrupted,
                 negotiated: finished.negotiated,
             }),
-            (Err(RunError::Interrupted), None) => Said::Finished(End {
+            (Err(EngineError::Interrupted), None) => Said::Finished(End {
                 interrupted: true,
                 negotiated: None,
             }),
-            (Err(e @ RunError::Defect(_)), None) => Said::Defect(e.to_string()),
+            (Err(e @ EngineError::Defect(_)), None) => Said::Defect(e.to_string()),
             (Err(e), None) => Said::Failed(e.to_string()),
         });
         link.close();
@@ -285,15 +285,15 @@ impl Part<'_> {
         place: Place<'_>,
         stop: &Stop,
         observe: &mut dyn FnMut(Observation<'_>),
-    ) -> Result<Finished, RunError> {
+    ) -> Result<Finished, EngineError> {
         let plan = &self.spread.laid_over(self.plan);
         if self.spread.processes == 1 {
             let load = protocols::prepare(plan, self.session.trace)
-                .map_err(|e| RunError::Shards(e.to_string()))?;
+                .map_err(|e| EngineError::Shards(e.to_string()))?;
             return load(place, stop, observe);
         }
         let unwritten = |e: std::io::Error| {
-            RunError::Shards(format!(
+            EngineError::Shards(format!(
                 "can't write the plan for this shard's processes: {e}"
             ))
         };

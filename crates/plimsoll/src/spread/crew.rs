@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use plimsoll_engine::resources::{Meter, Watched, server_of};
 use plimsoll_engine::worker::{Established, StopLevel};
-use plimsoll_engine::{Clock, Finished, Observation, Place, RunError, Stop, defect};
+use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop, defect};
 use plimsoll_model::plan::{Reuse, Shard};
 use plimsoll_model::spec::secrets;
 use plimsoll_model::{Plan, Time};
@@ -69,7 +69,7 @@ pub(crate) fn run(
     session: &Session,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
-) -> Result<Finished, RunError> {
+) -> Result<Finished, EngineError> {
     let addresses = plimsoll_engine::resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
     let memory = ServerMemory::before(server.as_ref());
@@ -117,7 +117,7 @@ pub(crate) fn run(
             // Far enough ahead that every process hears of it in time.
             clock.now() + Duration::from_millis(200 + 10 * crew.members.len() as u64)
         }
-        Some(start) => start(&established, workers).ok_or(RunError::Interrupted)?,
+        Some(start) => start(&established, workers).ok_or(EngineError::Interrupted)?,
     };
     crew.begin(begin, workers, &established);
     crew.hear_out(stop)?;
@@ -191,8 +191,8 @@ impl Member {
         command: Result<Command, std::io::Error>,
         shard: Shard,
         tell: Sender<Heard>,
-    ) -> Result<Member, RunError> {
-        let failed = |e: std::io::Error| RunError::Shard {
+    ) -> Result<Member, EngineError> {
+        let failed = |e: std::io::Error| EngineError::Shard {
             index: shard.index,
             of: shard.of,
             problem: format!("can't be started: {e}"),
@@ -254,8 +254,8 @@ impl Member {
         }
     }
 
-    fn failed(&self, problem: String) -> RunError {
-        RunError::Shard {
+    fn failed(&self, problem: String) -> EngineError {
+        EngineError::Shard {
             index: self.shard.index,
             of: self.shard.of,
             problem,
@@ -295,14 +295,14 @@ struct Crew<'a, 'o> {
 enum Fate {
     Goes,
     Ends,
-    Fails(RunError),
+    Fails(EngineError),
     /// It stood still, and is given up.
-    Stands(RunError),
+    Stands(EngineError),
 }
 
 impl Crew<'_, '_> {
     /// Waits until every process is ready to begin.
-    fn muster(&mut self, plan: &Plan, stop: &Stop) -> Result<(Established, u32), RunError> {
+    fn muster(&mut self, plan: &Plan, stop: &Stop) -> Result<(Established, u32), EngineError> {
         let wanted = match plan.load.reuse {
             Reuse::Always => u64::from(plan.load.connections),
             Reuse::Never => 0,
@@ -313,10 +313,10 @@ impl Crew<'_, '_> {
                 Some((_, Fate::Fails(error) | Fate::Stands(error))) => {
                     return Err(match stop.level() {
                         StopLevel::Run => error,
-                        _ => RunError::Interrupted,
+                        _ => EngineError::Interrupted,
                     });
                 }
-                Some((_, Fate::Ends)) => return Err(RunError::Interrupted),
+                Some((_, Fate::Ends)) => return Err(EngineError::Interrupted),
                 Some((_, Fate::Goes)) | None => {}
             }
             let now = self.clock.now();
@@ -329,7 +329,7 @@ impl Crew<'_, '_> {
             }
         }
         if stop.level() != StopLevel::Run {
-            return Err(RunError::Interrupted);
+            return Err(EngineError::Interrupted);
         }
         Ok(self.gathering.established())
     }
@@ -350,7 +350,7 @@ impl Crew<'_, '_> {
     }
 
     /// Hears the processes until the last has ended.
-    fn hear_out(&mut self, stop: &Stop) -> Result<(), RunError> {
+    fn hear_out(&mut self, stop: &Stop) -> Result<(), EngineError> {
         let mut failure = None;
         while self.members.iter().any(|m| !m.gone) {
             match self.turn(stop) {
