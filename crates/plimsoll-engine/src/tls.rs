@@ -288,10 +288,10 @@ impl TlsClient {
         let config = self.unresumed.as_ref().filter(|_| is_full);
         let config = Arc::clone(config.unwrap_or(&self.config));
         let name = self.server_name.clone();
-        let link = if let Some(heard) = &self.heard {
-            Link::Lean(LeanSession::client(config, name, heard)?)
+        let layer = if let Some(heard) = &self.heard {
+            Layer::Lean(LeanSession::client(config, name, heard)?)
         } else if self.own_records {
-            Link::Own(Box::new(BareSession::new(
+            Layer::Own(Box::new(BareSession::new(
                 config,
                 name,
                 self.tickets.clone(),
@@ -300,10 +300,10 @@ impl TlsClient {
             let mut connection = ClientConnection::new(config, name)?;
             // What the driver gives is sealed at once, so that a batch of frames is one record.
             connection.set_buffer_limit(None);
-            Link::Library(Box::new(connection))
+            Layer::Library(Box::new(connection))
         };
         Ok(TlsSession {
-            link,
+            layer,
             retried: false,
             signature: None,
             has_identity: self.has_identity,
@@ -390,7 +390,7 @@ pub fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
 
 /// The client's end of one TLS connection. Owns no socket.
 pub(crate) struct TlsSession {
-    link: Link,
+    layer: Layer,
     /// There was a HelloRetryRequest, where it is the library that knows.
     retried: bool,
     /// By which the server proved its identity, likewise.
@@ -399,38 +399,38 @@ pub(crate) struct TlsSession {
     learned: Arc<Learned>,
 }
 
-/// Whose record layer it is ([`RecordLayer`]).
-enum Link {
+/// The record layer ([`RecordLayer`]): whose it is.
+enum Layer {
     Library(Box<ClientConnection>),
     Own(Box<BareSession>),
     /// Our own, and next to nothing at rest.
     Lean(LeanSession<UnbufferedClientConnection>),
 }
 
-impl Link {
+impl Layer {
     /// What the handshake agreed on, where it is not the library that keeps it.
     fn agreed(&self) -> Option<&Agreed> {
         match self {
-            Link::Library(_) => None,
-            Link::Own(session) => session.agreed(),
-            Link::Lean(session) => session.agreed(),
+            Layer::Library(_) => None,
+            Layer::Own(session) => session.agreed(),
+            Layer::Lean(session) => session.agreed(),
         }
     }
 }
 
 impl TlsSession {
     pub(crate) fn is_handshaking(&self) -> bool {
-        match &self.link {
-            Link::Library(connection) => connection.is_handshaking(),
-            Link::Own(session) => session.agreed().is_none(),
-            Link::Lean(session) => session.is_handshaking(),
+        match &self.layer {
+            Layer::Library(connection) => connection.is_handshaking(),
+            Layer::Own(session) => session.agreed().is_none(),
+            Layer::Lean(session) => session.is_handshaking(),
         }
     }
 
     /// What the handshake agreed on; meaningful once it is over.
     pub(crate) fn agreement(&self) -> Agreement {
-        match &self.link {
-            Link::Library(connection) => Agreement {
+        match &self.layer {
+            Layer::Library(connection) => Agreement {
                 retried: self.retried,
                 signature: self.signature,
                 early_data: connection.is_early_data_accepted(),
@@ -443,28 +443,28 @@ impl TlsSession {
     /// Bytes that may go out with the `ClientHello` (0-RTT, RFC 8446 §2.3): what the plan wants
     /// and the ticket allows.
     pub(crate) fn early_room(&mut self) -> usize {
-        match &mut self.link {
-            Link::Library(connection) => connection.early_data().map_or(0, |e| e.bytes_left()),
-            Link::Own(_) | Link::Lean(_) => 0,
+        match &mut self.layer {
+            Layer::Library(connection) => connection.early_data().map_or(0, |e| e.bytes_left()),
+            Layer::Own(_) | Layer::Lean(_) => 0,
         }
     }
 
     /// Seal plaintext for that, as far as there is room; tells how far.
     pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
-        match &mut self.link {
-            Link::Library(connection) => connection
+        match &mut self.layer {
+            Layer::Library(connection) => connection
                 .early_data()
                 .and_then(|mut early| early.write(plaintext).ok())
                 .unwrap_or(0),
-            Link::Own(_) | Link::Lean(_) => 0,
+            Layer::Own(_) | Layer::Lean(_) => 0,
         }
     }
 
     /// Whether the server took it; meaningful once the handshake is over.
     pub(crate) fn early_accepted(&self) -> bool {
-        match &self.link {
-            Link::Library(connection) => connection.is_early_data_accepted(),
-            Link::Own(_) | Link::Lean(_) => false,
+        match &self.layer {
+            Layer::Library(connection) => connection.is_early_data_accepted(),
+            Layer::Own(_) | Layer::Lean(_) => false,
         }
     }
 
@@ -475,8 +475,8 @@ impl TlsSession {
 
     /// Whether the server took up the protocol asked for.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        match &self.link {
-            Link::Library(connection) => connection.alpn_protocol(),
+        match &self.layer {
+            Layer::Library(connection) => connection.alpn_protocol(),
             own => own.agreed()?.alpn.as_deref(),
         }
     }
@@ -487,10 +487,10 @@ impl TlsSession {
     /// # Errors
     /// What is wrong with it, as an outcome and as a sentence.
     pub(crate) fn handshake(&mut self, bytes: &[u8]) -> Result<bool, (Outcome, String)> {
-        let done = match &mut self.link {
-            Link::Library(_) => return Ok(false),
-            Link::Own(session) => session.handshake(bytes),
-            Link::Lean(session) => session.handshake(bytes),
+        let done = match &mut self.layer {
+            Layer::Library(_) => return Ok(false),
+            Layer::Own(session) => session.handshake(bytes),
+            Layer::Lean(session) => session.handshake(bytes),
         };
         match done {
             Ok(()) => Ok(true),
@@ -509,10 +509,10 @@ impl TlsSession {
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<Option<bool>, E> {
-        let received = match &mut self.link {
-            Link::Library(_) => return Ok(None),
-            Link::Own(session) => session.receive(bytes, take),
-            Link::Lean(session) => session.receive(bytes, take),
+        let received = match &mut self.layer {
+            Layer::Library(_) => return Ok(None),
+            Layer::Own(session) => session.receive(bytes, take),
+            Layer::Lean(session) => session.receive(bytes, take),
         };
         match received {
             Ok(closed) => Ok(Some(closed)),
@@ -529,7 +529,7 @@ impl TlsSession {
     /// # Errors
     /// What is wrong with the records, as an outcome and as a sentence.
     pub(crate) fn read(&mut self, bytes: &mut &[u8]) -> Result<bool, (Outcome, String)> {
-        let Link::Library(connection) = &mut self.link else {
+        let Layer::Library(connection) = &mut self.layer else {
             *bytes = &[];
             return Ok(false);
         };
@@ -560,7 +560,7 @@ impl TlsSession {
 
     /// The next piece of plaintext; [`TlsSession::consume`] it before asking again.
     pub(crate) fn plaintext(&mut self) -> Option<&[u8]> {
-        let Link::Library(connection) = &mut self.link else {
+        let Layer::Library(connection) = &mut self.layer else {
             return None;
         };
         match connection.reader().into_first_chunk() {
@@ -570,72 +570,72 @@ impl TlsSession {
     }
 
     pub(crate) fn consume(&mut self, bytes: usize) {
-        if let Link::Library(connection) = &mut self.link {
+        if let Layer::Library(connection) = &mut self.layer {
             connection.reader().consume(bytes);
         }
     }
 
     /// Seal plaintext. Records wait in the session until [`TlsSession::flush`].
     pub(crate) fn seal(&mut self, plaintext: &[u8]) {
-        match &mut self.link {
+        match &mut self.layer {
             // Into memory, without a limit: can't fail.
-            Link::Library(connection) => {
+            Layer::Library(connection) => {
                 let _ = connection.writer().write_all(plaintext);
             }
-            Link::Own(session) => session.seal(plaintext),
-            Link::Lean(session) => session.seal(plaintext),
+            Layer::Own(session) => session.seal(plaintext),
+            Layer::Lean(session) => session.seal(plaintext),
         }
     }
 
     /// The fewest bytes that the socket must still give before `plaintext` bytes have come.
     pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
-        match &self.link {
+        match &self.layer {
             // The library doesn't tell how much of a record it holds: at most all of one.
-            Link::Library(_) => plaintext.saturating_sub(record::MAX_RECORD as u64),
-            Link::Own(session) => session.fewest_to_come(plaintext),
+            Layer::Library(_) => plaintext.saturating_sub(record::MAX_RECORD as u64),
+            Layer::Own(session) => session.fewest_to_come(plaintext),
             // It is held, not hurried: every byte wakes.
-            Link::Lean(_) => 0,
+            Layer::Lean(_) => 0,
         }
     }
 
     /// Whether more may be sealed before what waits has been written. The end of a handshake
     /// and the first request then leave in one write.
     pub(crate) fn has_room(&self) -> bool {
-        match &self.link {
-            Link::Library(connection) => !connection.wants_write(),
-            Link::Own(session) => session.outgoing().len() < record::MAX_PLAINTEXT,
-            Link::Lean(session) => session.outgoing().is_empty(),
+        match &self.layer {
+            Layer::Library(connection) => !connection.wants_write(),
+            Layer::Own(session) => session.outgoing().len() < record::MAX_PLAINTEXT,
+            Layer::Lean(session) => session.outgoing().is_empty(),
         }
     }
 
     pub(crate) fn wants_write(&self) -> bool {
-        match &self.link {
-            Link::Library(connection) => connection.wants_write(),
-            Link::Own(session) => !session.outgoing().is_empty(),
-            Link::Lean(session) => !session.outgoing().is_empty(),
+        match &self.layer {
+            Layer::Library(connection) => connection.wants_write(),
+            Layer::Own(session) => !session.outgoing().is_empty(),
+            Layer::Lean(session) => !session.outgoing().is_empty(),
         }
     }
 
     /// Bytes of sealed records that wait, where they are our own.
     pub(crate) fn outgoing(&self) -> usize {
-        match &self.link {
-            Link::Library(_) => 0,
-            Link::Own(session) => session.outgoing().len(),
-            Link::Lean(session) => session.outgoing().len(),
+        match &self.layer {
+            Layer::Library(_) => 0,
+            Layer::Own(session) => session.outgoing().len(),
+            Layer::Lean(session) => session.outgoing().len(),
         }
     }
 
     /// Write waiting records to `socket` until it takes no more.
     pub(crate) fn flush(&mut self, socket: &mut impl io::Write) -> io::Result<()> {
         while self.wants_write() {
-            let wrote = match &mut self.link {
-                Link::Library(connection) => connection.write_tls(socket)?,
-                Link::Own(session) => {
+            let wrote = match &mut self.layer {
+                Layer::Library(connection) => connection.write_tls(socket)?,
+                Layer::Own(session) => {
                     let wrote = socket.write(session.outgoing())?;
                     session.sent(wrote);
                     wrote
                 }
-                Link::Lean(session) => {
+                Layer::Lean(session) => {
                     let wrote = socket.write(session.outgoing())?;
                     session.sent(wrote);
                     wrote
@@ -649,16 +649,16 @@ impl TlsSession {
     }
 
     pub(crate) fn close_notify(&mut self) {
-        match &mut self.link {
-            Link::Library(connection) => connection.send_close_notify(),
-            Link::Own(session) => session.close_notify(),
-            Link::Lean(session) => session.close_notify(),
+        match &mut self.layer {
+            Layer::Library(connection) => connection.send_close_notify(),
+            Layer::Own(session) => session.close_notify(),
+            Layer::Lean(session) => session.close_notify(),
         }
     }
 
     /// Nothing is under way: give up what can be made again.
     pub(crate) fn rest(&mut self) {
-        if let Link::Lean(session) = &mut self.link {
+        if let Layer::Lean(session) = &mut self.layer {
             session.rest();
         }
     }

@@ -25,7 +25,7 @@ use plimsoll_protocols::grpc::{GrpcDriver, GrpcProtocol, GrpcRequest};
 const ROUNDS: usize = 2_000;
 const RUNS: usize = 50;
 
-struct Link {
+struct Pair {
     driver: GrpcDriver,
     server: CannedConnection,
     out: Vec<u8>,
@@ -38,31 +38,31 @@ fn measure(protocol: &GrpcProtocol, connections: usize, calls: u32) -> (f64, f64
         ..CannedOptions::default()
     };
     let canned = Canned::new(options);
-    let mut links: Vec<Link> = (0..connections)
+    let mut pairs: Vec<Pair> = (0..connections)
         .map(|_| {
-            let mut link = Link {
+            let mut pair = Pair {
                 driver: protocol.driver(),
                 server: canned.connection(),
                 out: Vec::new(),
                 to_client: Vec::new(),
             };
-            link.driver.open(Time(0), &mut link.out);
-            link.server.open(&mut link.to_client);
-            link
+            pair.driver.open(Time(0), &mut pair.out);
+            pair.server.open(&mut pair.to_client);
+            pair
         })
         .collect();
     let (mut events, mut held) = (Vec::new(), Vec::new());
     let (mut client_time, mut server_time) = (Duration::ZERO, Duration::ZERO);
     let mut done = 0;
     for round in 0..ROUNDS {
-        for link in &mut links {
+        for pair in &mut pairs {
             let begin = Instant::now();
             events.clear();
-            link.driver
+            pair.driver
                 .receive(
-                    &link.to_client,
+                    &pair.to_client,
                     Time(round as u64),
-                    &mut link.out,
+                    &mut pair.out,
                     &mut events,
                 )
                 .expect("the canned server keeps the rules");
@@ -72,15 +72,15 @@ fn measure(protocol: &GrpcProtocol, connections: usize, calls: u32) -> (f64, f64
                 .count();
             for call in 0..calls {
                 let number = (round as u64) << 8 | u64::from(call);
-                link.driver
-                    .start(CallId(call), number, Time(round as u64), &mut link.out);
+                pair.driver
+                    .start(CallId(call), number, Time(round as u64), &mut pair.out);
             }
             let middle = Instant::now();
-            link.to_client.clear();
-            link.server
-                .receive(black_box(&link.out), &mut link.to_client, &mut held)
+            pair.to_client.clear();
+            pair.server
+                .receive(black_box(&pair.out), &mut pair.to_client, &mut held)
                 .expect("the driver keeps the rules");
-            link.out.clear();
+            pair.out.clear();
             let end = Instant::now();
             client_time += middle - begin;
             server_time += end - middle;

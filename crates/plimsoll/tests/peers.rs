@@ -16,31 +16,31 @@ use support::{
 };
 
 /// How a link is secured: its name in `run.json`, the server's flags and the client's.
-struct Link {
+struct Security {
     name: &'static str,
     server: &'static [&'static str],
     client: &'static [&'static str],
 }
 
-const LINKS: [Link; 3] = [
-    Link {
+const SECURITIES: [Security; 3] = [
+    Security {
         name: "plaintext",
         server: &[],
         client: &[],
     },
-    Link {
+    Security {
         name: "tls",
         server: &SERVER_TLS,
         client: &CLIENT_TLS,
     },
-    Link {
+    Security {
         name: "mutual-tls",
         server: &SERVER_MTLS,
         client: &CLIENT_MTLS,
     },
 ];
 
-impl Link {
+impl Security {
     fn url(&self, server: &Server) -> String {
         match self.name {
             "plaintext" => server.plaintext(),
@@ -49,14 +49,14 @@ impl Link {
     }
 }
 
-fn grpcio_server(place: &Place, link: &Link) -> Server {
-    Server::start(python(place, "grpcio_server.py").args(link.server))
+fn grpcio_server(place: &Place, security: &Security) -> Server {
+    Server::start(python(place, "grpcio_server.py").args(security.server))
 }
 
 /// Puts a little load on a server: every call must succeed, on connections that are kept
 /// and on new ones.
 #[track_caller]
-fn every_call_succeeds(place: &Place, url: &str, call: &[&str], link: &Link) {
+fn every_call_succeeds(place: &Place, url: &str, call: &[&str], security: &Security) {
     for (load, calls) in [
         (&["--rate", "200/s", "--calls", "200"][..], 200),
         (
@@ -67,12 +67,12 @@ fn every_call_succeeds(place: &Place, url: &str, call: &[&str], link: &Link) {
     ] {
         let _ = fs::remove_dir_all(place.path("run"));
         let flags = ["grpc", url, "-q", "--json", "--out", "run"];
-        let arguments = [&flags, call, link.client, load].concat();
+        let arguments = [&flags, call, security.client, load].concat();
         let run = place.expect_json(0, &arguments);
         assert_eq!(run["total"]["ok"], calls, "{run}");
         assert_eq!(run["total"]["errors"], 0, "{run}");
         assert_eq!(run["count_check"]["matches"], true, "{run}");
-        assert_eq!(run["security"], link.name);
+        assert_eq!(run["security"], security.name);
         let replaced = load.contains(&"--cold").then_some(1);
         assert_eq!(run["calls_per_connection"].as_u64(), replaced, "{run}");
     }
@@ -82,11 +82,11 @@ fn every_call_succeeds(place: &Place, url: &str, call: &[&str], link: &Link) {
 fn our_client_calls_grpcio() {
     let place = Place::new();
     place.certificates();
-    for link in &LINKS {
-        let server = grpcio_server(&place, link);
-        let url = link.url(&server);
-        every_call_succeeds(&place, &url, &SCORE, link);
-        every_call_succeeds(&place, &url, &ORDER, link);
+    for security in &SECURITIES {
+        let server = grpcio_server(&place, security);
+        let url = security.url(&server);
+        every_call_succeeds(&place, &url, &SCORE, security);
+        every_call_succeeds(&place, &url, &ORDER, security);
         assert_eq!(server.stop().0, 0);
     }
 }
@@ -94,7 +94,7 @@ fn our_client_calls_grpcio() {
 #[test]
 fn our_client_tells_the_statuses_of_grpcio_apart() {
     let place = Place::new();
-    let server = grpcio_server(&place, &LINKS[0]);
+    let server = grpcio_server(&place, &SECURITIES[0]);
     let url = server.plaintext();
     for code in [
         "CANCELLED",
@@ -203,7 +203,7 @@ fn our_client_gives_up_on_a_slow_grpcio_server() {
 fn grpcio_refuses_a_client_without_a_certificate() {
     let place = Place::new();
     place.certificates();
-    let server = grpcio_server(&place, &LINKS[2]);
+    let server = grpcio_server(&place, &SECURITIES[2]);
     let url = server.tls();
     let flags = [
         "grpc", &url, "-q", "--cold", "--rate", "50/s", "--calls", "3", "--out", "run",
@@ -222,15 +222,15 @@ fn grpcio_refuses_a_client_without_a_certificate() {
 fn grpcio_calls_our_servers() {
     let place = Place::new();
     place.certificates();
-    for link in &LINKS {
+    for security in &SECURITIES {
         for service in ["score", "orders", "echo"] {
-            let server = place.serve(&[&[service], link.server].concat());
+            let server = place.serve(&[&[service], security.server].concat());
             // The client's flags are named like ours; certificates are for the name.
             let address = format!("localhost:{}", server.port);
             succeeds(
                 python(&place, "grpcio_client.py")
                     .args([service, &address, "--calls", "50"])
-                    .args(link.client),
+                    .args(security.client),
             );
             let (code, said) = server.stop();
             assert_eq!(code, 0, "{said}");
@@ -333,12 +333,12 @@ fn grpcio_is_told_by_our_servers_what_is_wrong() {
 fn our_client_calls_grpc_go() {
     let place = Place::new();
     place.certificates();
-    for link in &LINKS {
+    for security in &SECURITIES {
         // The flag package of Go takes two dashes, too.
         let mut command = Command::new(peer("bin/go-score"));
-        command.args(link.server).current_dir(place.path(""));
+        command.args(security.server).current_dir(place.path(""));
         let server = Server::start(&mut command);
-        every_call_succeeds(&place, &link.url(&server), &SCORE, link);
+        every_call_succeeds(&place, &security.url(&server), &SCORE, security);
     }
 }
 
@@ -424,10 +424,10 @@ fn h2load_finds_nothing_wrong_with_our_servers() {
     place.certificates();
     // score.JsonVector { json: "[0.5]" } behind gRPC's prefix.
     fs::write(place.path("frame"), b"\0\0\0\0\x07\x0a\x05[0.5]").expect("writable");
-    for link in &LINKS[..2] {
+    for security in &SECURITIES[..2] {
         for service in ["fast", "score"] {
-            let server = place.serve(&[&[service], link.server].concat());
-            let scheme = if link.name == "plaintext" {
+            let server = place.serve(&[&[service], security.server].concat());
+            let scheme = if security.name == "plaintext" {
                 "http"
             } else {
                 "https"

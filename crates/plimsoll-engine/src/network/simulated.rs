@@ -114,7 +114,7 @@ impl<T: Server> Server for &mut T {
 pub struct SimulatedSocket(u64);
 
 #[derive(Debug, Default)]
-struct Link {
+struct Connection {
     token: u64,
     inbox: VecDeque<u8>,
     /// Bytes that make it readable; 0 as 1.
@@ -152,7 +152,7 @@ pub struct SimulatedNetwork<S> {
     weather: Weather,
     random: ChaCha8Rng,
     now: Time,
-    links: BTreeMap<u64, Link>,
+    connections: BTreeMap<u64, Connection>,
     next_link: u64,
     agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
     sequence: u64,
@@ -180,7 +180,7 @@ impl<S: Server> SimulatedNetwork<S> {
             random: ChaCha8Rng::seed_from_u64(weather.seed),
             weather,
             now: Time(1_000_000_000),
-            links: BTreeMap::new(),
+            connections: BTreeMap::new(),
             next_link: 0,
             agenda: BinaryHeap::new(),
             sequence: 0,
@@ -209,10 +209,10 @@ impl<S: Server> SimulatedNetwork<S> {
                 .agenda
                 .peek()
                 .is_some_and(|Reverse((at, ..))| *at <= end)
-                && let Some(Reverse((at, _, link, what))) = self.agenda.pop()
+                && let Some(Reverse((at, _, connection, what))) = self.agenda.pop()
             {
                 self.now = self.now.max(at);
-                self.happen(link, what, ready);
+                self.happen(connection, what, ready);
             }
             self.now = end;
         }
@@ -253,13 +253,14 @@ impl<S: Server> SimulatedNetwork<S> {
         self.pick(&range) * 1_000
     }
 
-    fn schedule(&mut self, at: Time, link: u64, what: Happening) {
+    fn schedule(&mut self, at: Time, connection: u64, what: Happening) {
         self.sequence += 1;
-        self.agenda.push(Reverse((at, self.sequence, link, what)));
+        self.agenda
+            .push(Reverse((at, self.sequence, connection, what)));
     }
 
     /// Cut bytes into pieces and send them on their way, in order.
-    fn transmit(&mut self, link: u64, bytes: &[u8], up: bool) {
+    fn transmit(&mut self, connection: u64, bytes: &[u8], up: bool) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let range = *self.weather.piece.start() as u64..=*self.weather.piece.end() as u64;
@@ -272,7 +273,7 @@ impl<S: Server> SimulatedNetwork<S> {
                 at = at.plus_nanos(self.pick(&range) * 1_000_000);
             }
             let reset = self.happens(self.weather.reset);
-            let Some(state) = self.links.get_mut(&link) else {
+            let Some(state) = self.connections.get_mut(&connection) else {
                 return;
             };
             let last = if up {
@@ -287,36 +288,36 @@ impl<S: Server> SimulatedNetwork<S> {
                 (false, true) => Happening::Up(piece.to_vec()),
                 (false, false) => Happening::Down(piece.to_vec()),
             };
-            self.schedule(at, link, what);
+            self.schedule(at, connection, what);
             if reset {
                 return;
             }
         }
     }
 
-    fn act(&mut self, link: u64, actions: Vec<Action>) {
+    fn act(&mut self, connection: u64, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Send(bytes) => self.transmit(link, &bytes, false),
+                Action::Send(bytes) => self.transmit(connection, &bytes, false),
                 Action::Timer { after, tag } => {
                     let at = self.now + after;
-                    self.schedule(at, link, Happening::Timer(tag));
+                    self.schedule(at, connection, Happening::Timer(tag));
                 }
                 Action::StopReading => {
-                    if let Some(state) = self.links.get_mut(&link) {
+                    if let Some(state) = self.connections.get_mut(&connection) {
                         state.unread.get_or_insert_default();
                     }
                 }
                 Action::Read => {
-                    let Some(state) = self.links.get_mut(&link) else {
+                    let Some(state) = self.connections.get_mut(&connection) else {
                         continue;
                     };
                     for piece in state.unread.take().unwrap_or_default() {
-                        self.schedule(self.now, link, Happening::Up(piece));
+                        self.schedule(self.now, connection, Happening::Up(piece));
                     }
                 }
                 Action::Close | Action::Reset => {
-                    let Some(state) = self.links.get(&link) else {
+                    let Some(state) = self.connections.get(&connection) else {
                         continue;
                     };
                     let last = state.last_down;
@@ -325,14 +326,14 @@ impl<S: Server> SimulatedNetwork<S> {
                         Action::Close => Happening::DownEnd,
                         _ => Happening::Reset,
                     };
-                    self.schedule(at, link, what);
+                    self.schedule(at, connection, what);
                 }
             }
         }
     }
 
-    fn happen(&mut self, link: u64, what: Happening, ready: &mut Vec<Ready>) {
-        let Some(state) = self.links.get_mut(&link) else {
+    fn happen(&mut self, connection: u64, what: Happening, ready: &mut Vec<Ready>) {
+        let Some(state) = self.connections.get_mut(&connection) else {
             return;
         };
         if state.reset {
@@ -348,7 +349,7 @@ impl<S: Server> SimulatedNetwork<S> {
         match what {
             Happening::Connected => {
                 signal.writable = true;
-                self.server.opened(Peer(link), self.now, &mut actions);
+                self.server.opened(Peer(connection), self.now, &mut actions);
             }
             Happening::Refused => {
                 state.refused = true;
@@ -361,11 +362,11 @@ impl<S: Server> SimulatedNetwork<S> {
                 state.outbound -= bytes.len().min(state.outbound);
                 signal.writable = std::mem::take(&mut state.wants_room);
                 self.server
-                    .receive(Peer(link), &bytes, self.now, &mut actions);
+                    .receive(Peer(connection), &bytes, self.now, &mut actions);
             }
             Happening::UpEnd => {
-                self.server.closed(Peer(link), self.now);
-                self.links.remove(&link);
+                self.server.closed(Peer(connection), self.now);
+                self.connections.remove(&connection);
             }
             Happening::Down(bytes) => {
                 state.inbox.extend(bytes);
@@ -389,11 +390,14 @@ impl<S: Server> SimulatedNetwork<S> {
                     hangup: true,
                     ..signal
                 };
-                self.server.closed(Peer(link), self.now);
+                self.server.closed(Peer(connection), self.now);
             }
-            Happening::Timer(tag) => self.server.timer(Peer(link), tag, self.now, &mut actions),
+            Happening::Timer(tag) => {
+                self.server
+                    .timer(Peer(connection), tag, self.now, &mut actions)
+            }
         }
-        self.act(link, actions);
+        self.act(connection, actions);
         if !signal.readable && !signal.writable {
             return;
         }
@@ -419,11 +423,11 @@ impl<S: Server> Network for SimulatedNetwork<S> {
     fn connect(&mut self, to: &Address, token: Token) -> io::Result<SimulatedSocket> {
         let id = self.next_link;
         self.next_link += 1;
-        self.links.insert(
+        self.connections.insert(
             id,
-            Link {
+            Connection {
                 token: token.0,
-                ..Link::default()
+                ..Connection::default()
             },
         );
         let is_among = |those: &[SocketAddr]| those.iter().any(|a| Address::Tcp(*a) == *to);
@@ -442,37 +446,37 @@ impl<S: Server> Network for SimulatedNetwork<S> {
     }
 
     fn connected(&mut self, socket: &mut SimulatedSocket) -> io::Result<()> {
-        match self.links.get(&socket.0) {
-            Some(link) if link.refused => Err(io::ErrorKind::ConnectionRefused.into()),
-            Some(link) if link.reset => Err(io::ErrorKind::ConnectionReset.into()),
+        match self.connections.get(&socket.0) {
+            Some(connection) if connection.refused => Err(io::ErrorKind::ConnectionRefused.into()),
+            Some(connection) if connection.reset => Err(io::ErrorKind::ConnectionReset.into()),
             _ => Ok(()),
         }
     }
 
     fn rename(&mut self, socket: &SimulatedSocket, token: Token) -> io::Result<()> {
-        if let Some(link) = self.links.get_mut(&socket.0) {
-            link.token = token.0;
+        if let Some(connection) = self.connections.get_mut(&socket.0) {
+            connection.token = token.0;
             self.schedule(self.now, socket.0, Happening::Marked);
         }
         Ok(())
     }
 
     fn read(&mut self, socket: &mut SimulatedSocket, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(link) = self.links.get_mut(&socket.0) else {
+        let Some(connection) = self.connections.get_mut(&socket.0) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        if link.reset {
+        if connection.reset {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        let size = buffer.len().min(link.inbox.len());
+        let size = buffer.len().min(connection.inbox.len());
         if size == 0 {
-            return if link.ended {
+            return if connection.ended {
                 Ok(0)
             } else {
                 Err(io::ErrorKind::WouldBlock.into())
             };
         }
-        for (slot, byte) in buffer.iter_mut().zip(link.inbox.drain(..size)) {
+        for (slot, byte) in buffer.iter_mut().zip(connection.inbox.drain(..size)) {
             *slot = byte;
         }
         self.server.taken(Peer(socket.0), size);
@@ -480,8 +484,8 @@ impl<S: Server> Network for SimulatedNetwork<S> {
     }
 
     fn low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
-        if let Some(link) = self.links.get_mut(&socket.0) {
-            link.low_water = bytes;
+        if let Some(connection) = self.connections.get_mut(&socket.0) {
+            connection.low_water = bytes;
             // Linux looks at once whether enough is there.
             self.schedule(self.now, socket.0, Happening::Marked);
         }
@@ -489,15 +493,15 @@ impl<S: Server> Network for SimulatedNetwork<S> {
 
     fn write(&mut self, socket: &mut SimulatedSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let send_buffer = self.weather.send_buffer;
-        let Some(link) = self.links.get_mut(&socket.0) else {
+        let Some(connection) = self.connections.get_mut(&socket.0) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        if link.reset {
+        if connection.reset {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let room = send_buffer.saturating_sub(link.outbound);
+        let room = send_buffer.saturating_sub(connection.outbound);
         if room == 0 {
-            link.wants_room = true;
+            connection.wants_room = true;
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.idle_turns = 0;
@@ -506,17 +510,19 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             .flat_map(|slice| slice.iter().copied())
             .collect();
         bytes.truncate(room);
-        link.outbound += bytes.len();
+        connection.outbound += bytes.len();
         self.transmit(socket.0, &bytes, true);
         Ok(bytes.len())
     }
 
     fn close(&mut self, socket: SimulatedSocket) {
         let latency = self.latency();
-        let at = match self.links.get(&socket.0) {
-            Some(link) if !link.reset => self.now.plus_nanos(latency).max(link.last_up),
+        let at = match self.connections.get(&socket.0) {
+            Some(connection) if !connection.reset => {
+                self.now.plus_nanos(latency).max(connection.last_up)
+            }
             _ => {
-                self.links.remove(&socket.0);
+                self.connections.remove(&socket.0);
                 return;
             }
         };
@@ -535,9 +541,9 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             if *at > until.max(self.now) || (!ready.is_empty() && *at > self.now) {
                 break;
             }
-            if let Some(Reverse((at, _, link, what))) = self.agenda.pop() {
+            if let Some(Reverse((at, _, connection, what))) = self.agenda.pop() {
                 self.now = self.now.max(at);
-                self.happen(link, what, ready);
+                self.happen(connection, what, ready);
             }
         }
         if ready.is_empty() {

@@ -77,7 +77,7 @@ fn options() -> impl Strategy<Value = CannedOptions> {
 }
 
 /// A client and a server with bytes on their way.
-struct Link {
+struct Pair {
     client: Client,
     server: plimsoll_protocols::grpc::canned::CannedConnection,
     to_client: Vec<u8>,
@@ -86,7 +86,7 @@ struct Link {
     cancelled: usize,
 }
 
-impl Link {
+impl Pair {
     fn carry_to_server(&mut self, count: usize) {
         let bytes: Vec<u8> = self
             .client
@@ -142,7 +142,7 @@ proptest! {
         goaway in any::<bool>(),
     ) {
         let server = Canned::new(options.clone()).connection();
-        let mut link = Link {
+        let mut pair = Pair {
             client: Client::new(request_size),
             server,
             to_client: Vec::new(),
@@ -150,46 +150,46 @@ proptest! {
             running: Vec::new(),
             cancelled: 0,
         };
-        link.server.open(&mut link.to_client);
+        pair.server.open(&mut pair.to_client);
         let deeds = deeds.into_iter().chain(goaway.then_some(Deed::Goaway));
         for deed in deeds {
             match deed {
-                Deed::Start if link.client.driver.capacity() > 0 => {
-                    link.client.start();
-                    link.running.push(true);
+                Deed::Start if pair.client.driver.capacity() > 0 => {
+                    pair.client.start();
+                    pair.running.push(true);
                 }
                 Deed::Cancel(call) => {
-                    if let Some(running) = link.running.get_mut(call as usize % 64)
+                    if let Some(running) = pair.running.get_mut(call as usize % 64)
                         && std::mem::take(running)
                     {
                         let call = CallId(call % 64);
-                        link.cancelled += 1;
-                        link.client.driver.cancel(call, Time(3), &mut link.client.out);
+                        pair.cancelled += 1;
+                        pair.client.driver.cancel(call, Time(3), &mut pair.client.out);
                     }
                 }
-                Deed::ToServer(count) => link.carry_to_server(count),
-                Deed::ToClient(count) => link.carry_to_client(count),
-                Deed::Complete(at) if !link.held.is_empty() => {
-                    let stream = link.held.remove(at % link.held.len());
-                    link.server.complete(stream, &mut link.to_client);
+                Deed::ToServer(count) => pair.carry_to_server(count),
+                Deed::ToClient(count) => pair.carry_to_client(count),
+                Deed::Complete(at) if !pair.held.is_empty() => {
+                    let stream = pair.held.remove(at % pair.held.len());
+                    pair.server.complete(stream, &mut pair.to_client);
                 }
-                Deed::Ping => link.to_client.extend(frame(http2::kind::PING, 0, 0, &[1; 8])),
+                Deed::Ping => pair.to_client.extend(frame(http2::kind::PING, 0, 0, &[1; 8])),
                 Deed::TableSize(size) if size <= options.header_table_size => {
                     let settings = [(setting::HEADER_TABLE_SIZE, size)];
-                    link.server.send_settings(&settings, &mut link.to_client);
+                    pair.server.send_settings(&settings, &mut pair.to_client);
                 }
-                Deed::Goaway => link.server.goaway(ErrorCode::NO_ERROR, &mut link.to_client),
+                Deed::Goaway => pair.server.goaway(ErrorCode::NO_ERROR, &mut pair.to_client),
                 _ => {}
             }
         }
-        link.settle();
-        let ended = link.client.ended();
+        pair.settle();
+        let ended = pair.client.ended();
         let mut calls: Vec<u32> = ended.iter().map(|(call, _)| *call).collect();
         calls.sort_unstable();
         calls.dedup();
         prop_assert_eq!(calls.len(), ended.len(), "no call ends twice");
-        prop_assert_eq!(ended.len() + link.cancelled, link.client.calls as usize);
-        prop_assert!(link.client.late() <= link.cancelled);
+        prop_assert_eq!(ended.len() + pair.cancelled, pair.client.calls as usize);
+        prop_assert!(pair.client.late() <= pair.cancelled);
         for (_, outcome) in ended {
             let expected = Outcome::from_grpc_status(u32::from(options.status));
             prop_assert!(
@@ -200,7 +200,7 @@ proptest! {
             );
         }
         if !goaway {
-            prop_assert!(link.client.driver.capacity() > 0, "the connection is as good as new");
+            prop_assert!(pair.client.driver.capacity() > 0, "the connection is as good as new");
         }
     }
 

@@ -26,13 +26,13 @@ enum Input {
     Answer(Which, Answer),
 }
 
-/// A shard's link to the rendezvous. What it says may be said from any thread.
-pub(super) struct Link {
+/// A shard's connection to the rendezvous. Any thread may send over it.
+pub(super) struct Rendezvous {
     inputs: Sender<Input>,
     pub(super) events: Receiver<Event>,
 }
 
-impl Link {
+impl Rendezvous {
     /// Starts the thread. `stop` is pulled as the leader orders.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl Link {
         store: Arc<Store>,
         clock: Clock,
         stop: Stop,
-    ) -> Result<Link, Failure> {
+    ) -> Result<Rendezvous, Failure> {
         let (inputs, heard) = mpsc::channel();
         let (tell, events) = mpsc::channel();
         let answers = inputs.clone();
@@ -50,11 +50,11 @@ impl Link {
             .name("shard".into())
             .spawn(move || serve(member, &store, clock, &stop, &answers, &heard, &tell))
             .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
-        Ok(Link { inputs, events })
+        Ok(Rendezvous { inputs, events })
     }
 
     pub(super) fn say(&self, said: Said) {
-        // Once the link is over nobody listens.
+        // Once the connection is over nobody listens.
         let _ = self.inputs.send(Input::Say(Line::Said(said)));
     }
 

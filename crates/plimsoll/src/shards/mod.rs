@@ -44,7 +44,7 @@ use crate::failure::{Exit, Failure};
 use crate::protocols;
 use crate::spread::wire::{End, Ready, Said};
 use crate::spread::{self, Spread};
-use exchange::{Closing, Link};
+use exchange::{Closing, Rendezvous};
 use identity::Identity;
 use leader::{Charge, Leader};
 use member::{Event, Member};
@@ -119,10 +119,10 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn link(&self, stop: &Stop) -> Result<Link, Failure> {
+    fn rendezvous(&self, stop: &Stop) -> Result<Rendezvous, Failure> {
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         let member = Member::new(self.arrival.clone(), now, unix, self.identity.barrier);
-        Link::start(member, Arc::clone(&self.store), self.clock, stop.clone())
+        Rendezvous::start(member, Arc::clone(&self.store), self.clock, stop.clone())
     }
 
     /// Makes the load, and waits for what the leader says of the run.
@@ -133,15 +133,15 @@ impl Part<'_> {
             shard.index, shard.of
         ));
         let stop = self.session.stop.for_one();
-        let link = self.link(&stop)?;
-        let over = match self.carry(&link, &stop) {
+        let rendezvous = self.rendezvous(&stop)?;
+        let over = match self.carry(&rendezvous, &stop) {
             Some(over) => over,
             None => {
                 self.tell(format_args!(
                     "shard {} of {}: its part is done; waiting for the run's end",
                     shard.index, shard.of
                 ));
-                wait_for_end(&link)
+                wait_for_end(&rendezvous)
             }
         };
         match over {
@@ -170,17 +170,17 @@ impl Part<'_> {
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         // Shard 0's own load ends as all others' do: when it is ordered.
         let stop = Stop::new();
-        let link = self.link(&stop)?;
+        let rendezvous = self.rendezvous(&stop)?;
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
         let exit = thread::scope(|scope| {
-            let mut own = Some((link, stop));
+            let mut own = Some((rendezvous, stop));
             let mut carry = |run_stop: &Stop, observe: &mut dyn FnMut(Observation<'_>)| {
-                let (Some(charge), Some((link, stop))) = (charge.take(), own.take()) else {
+                let (Some(charge), Some((rendezvous, stop))) = (charge.take(), own.take()) else {
                     return Err(EngineError::Interrupted);
                 };
                 let mut leader = Leader::new(charge, now, unix);
-                scope.spawn(move || self.carry(&link, &stop));
+                scope.spawn(move || self.carry(&rendezvous, &stop));
                 let mut wished = || self.session.stop.request();
                 let result = exchange::lead(
                     &mut leader,
@@ -219,18 +219,18 @@ impl Part<'_> {
 
     /// This shard's load, from the arrival of all to its end. What it measured is in the log when
     /// it returns, or on its way there. `Some`: the run is over for this shard.
-    fn carry(&self, link: &Link, stop: &Stop) -> Option<Event> {
+    fn carry(&self, rendezvous: &Rendezvous, stop: &Stop) -> Option<Event> {
         loop {
-            match self.next(link, stop) {
+            match self.next(rendezvous, stop) {
                 Ok(Event::Connect) => break,
                 Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
                 Ok(_) => {}
                 Err(()) => {
-                    link.say(Said::Finished(End {
+                    rendezvous.say(Said::Finished(End {
                         interrupted: true,
                         negotiated: None,
                     }));
-                    link.close();
+                    rendezvous.close();
                     return None;
                 }
             }
@@ -239,8 +239,8 @@ impl Part<'_> {
         let problem = RefCell::new(None);
         let begun = Cell::new(Time::NEVER);
         let mut start = |established: &Established, workers: u32| {
-            link.say(Said::Ready(Ready::of(established, workers)));
-            let begin = self.await_beginning(link, stop, &problem, &over)?;
+            rendezvous.say(Said::Ready(Ready::of(established, workers)));
+            let begin = self.await_beginning(rendezvous, stop, &problem, &over)?;
             begun.set(begin);
             Some(begin)
         };
@@ -250,20 +250,20 @@ impl Part<'_> {
             start: &mut start,
         };
         let mut observe = |seen: Observation<'_>| match seen {
-            Observation::Connecting { open, .. } => link.say(Said::Connecting(open)),
+            Observation::Connecting { open, .. } => rendezvous.say(Said::Connecting(open)),
             Observation::Started { .. } | Observation::Shards(_) => {}
             Observation::Interval(interval, requests) => {
                 for request in requests {
-                    link.say(Said::Request(since(begun.get(), request)));
+                    rendezvous.say(Said::Request(since(begun.get(), request)));
                 }
-                link.say(Said::Interval(Box::new(interval.clone())));
+                rendezvous.say(Said::Interval(Box::new(interval.clone())));
             }
         };
         let result = self.load(place, stop, &mut observe);
         if let Some(over) = over.into_inner() {
             return Some(over);
         }
-        link.say(match (result, problem.into_inner()) {
+        rendezvous.say(match (result, problem.into_inner()) {
             (_, Some(problem)) => Said::Failed(problem),
             (Ok(finished), None) => Said::Finished(End {
                 interrupted: finished.interrupted,
@@ -276,7 +276,7 @@ impl Part<'_> {
             (Err(e @ EngineError::Defect(_)), None) => Said::Defect(e.to_string()),
             (Err(e), None) => Said::Failed(e.to_string()),
         });
-        link.close();
+        rendezvous.close();
         None
     }
 
@@ -314,13 +314,13 @@ impl Part<'_> {
     /// When the load begins; `None`: not at all.
     fn await_beginning(
         &self,
-        link: &Link,
+        rendezvous: &Rendezvous,
         stop: &Stop,
         problem: &RefCell<Option<String>>,
         over: &RefCell<Option<Event>>,
     ) -> Option<Time> {
         loop {
-            match self.next(link, stop) {
+            match self.next(rendezvous, stop) {
                 Ok(Event::Begin(at)) => {
                     let shard = self.identity.shard;
                     if shard.index > 0 {
@@ -349,9 +349,9 @@ impl Part<'_> {
     }
 
     /// The next that is to be done; an error where this shard was told to stop meanwhile.
-    fn next(&self, link: &Link, stop: &Stop) -> Result<Event, ()> {
+    fn next(&self, rendezvous: &Rendezvous, stop: &Stop) -> Result<Event, ()> {
         loop {
-            match link.events.recv_timeout(TURN) {
+            match rendezvous.events.recv_timeout(TURN) {
                 Ok(event) => return Ok(event),
                 Err(RecvTimeoutError::Timeout) if stop.level() != StopLevel::Run => return Err(()),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -390,9 +390,9 @@ fn gone() -> Event {
     Event::Lost("the link to the rendezvous ended".to_owned())
 }
 
-fn wait_for_end(link: &Link) -> Event {
+fn wait_for_end(rendezvous: &Rendezvous) -> Event {
     loop {
-        match link.events.recv() {
+        match rendezvous.events.recv() {
             Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return over,
             Ok(_) => {}
             Err(_) => return gone(),

@@ -58,10 +58,10 @@ pub(super) struct Worker {
 struct Connection {
     socket: TcpStream,
     generation: u32,
-    link: Link,
+    transport: Transport,
 }
 
-enum Link {
+enum Transport {
     /// What the socket would not take.
     Plain(Vec<u8>),
     Tls(ServerSession),
@@ -195,9 +195,9 @@ impl Worker {
         count(&self.counters.accepted);
         // A socket without a network delays nothing, and has no such option.
         let _ = socket.set_nodelay(true);
-        let link = match &self.sessions {
-            None => Link::Plain(Vec::new()),
-            Some(sessions) => Link::Tls(sessions.session().map_err(io::Error::other)?),
+        let transport = match &self.sessions {
+            None => Transport::Plain(Vec::new()),
+            Some(sessions) => Transport::Tls(sessions.session().map_err(io::Error::other)?),
         };
         let generation = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
@@ -213,14 +213,14 @@ impl Worker {
             self.free.push(index);
             return Err(e);
         }
-        if matches!(link, Link::Tls(_)) {
+        if matches!(transport, Transport::Tls(_)) {
             let deadline = self.clock.now() + HANDSHAKE_LIMIT;
             self.deadlines.push_back((deadline, token));
         }
         self.connections[index as usize] = Some(Connection {
             socket,
             generation,
-            link,
+            transport,
         });
         let open = self.counters.open.fetch_add(1, Ordering::Relaxed) + 1;
         self.counters
@@ -292,7 +292,7 @@ impl Worker {
             }
             self.deadlines.pop_front();
             if waits && let Some((index, connection)) = self.live(token) {
-                if matches!(connection.link, Link::Tls(_)) {
+                if matches!(connection.transport, Transport::Tls(_)) {
                     tracing::debug!("no tls handshake within {HANDSHAKE_LIMIT:?}");
                     count(&self.counters.handshakes_failed);
                 }
@@ -310,10 +310,10 @@ fn count(counter: &AtomicU64) {
 impl Connection {
     /// Something has to happen to it before its deadline.
     fn is_awaited(&self) -> bool {
-        match &self.link {
-            Link::Plain(_) => false,
-            Link::Tls(session) => session.is_handshaking(),
-            Link::Lingering => true,
+        match &self.transport {
+            Transport::Plain(_) => false,
+            Transport::Tls(session) => session.is_handshaking(),
+            Transport::Lingering => true,
         }
     }
 
@@ -343,10 +343,10 @@ impl Connection {
             };
             echo.clear();
             let bytes = &mut buffer[..got];
-            match &mut self.link {
-                Link::Plain(unsent) => unsent.extend_from_slice(bytes),
-                Link::Lingering => continue,
-                Link::Tls(session) => {
+            match &mut self.transport {
+                Transport::Plain(unsent) => unsent.extend_from_slice(bytes),
+                Transport::Lingering => continue,
+                Transport::Tls(session) => {
                     let handshaking = session.is_handshaking();
                     let received = session.receive(bytes, &mut |plain| {
                         echo.extend_from_slice(plain);
@@ -374,8 +374,8 @@ impl Connection {
                     }
                 }
             }
-            let echoed = match &self.link {
-                Link::Plain(_) => got,
+            let echoed = match &self.transport {
+                Transport::Plain(_) => got,
                 _ => echo.len(),
             };
             counters.echoed.fetch_add(echoed as u64, Ordering::Relaxed);
@@ -390,45 +390,45 @@ impl Connection {
         }
         tracing::debug!("{why}");
         let _ = self.socket.shutdown(Shutdown::Write);
-        self.link = Link::Lingering;
+        self.transport = Transport::Lingering;
         Turn::Refused
     }
 
     /// The client has closed its side.
     fn ended(&self) -> Turn {
-        match &self.link {
-            Link::Plain(_) | Link::Lingering => Turn::Closed,
-            Link::Tls(session) if session.is_handshaking() => Turn::Abandoned,
+        match &self.transport {
+            Transport::Plain(_) | Transport::Lingering => Turn::Closed,
+            Transport::Tls(session) if session.is_handshaking() => Turn::Abandoned,
             // Without close_notify nobody knows whether that was all (RFC 8446 §6.1).
-            Link::Tls(_) => Turn::Broken("the client hung up without close_notify".to_owned()),
+            Transport::Tls(_) => Turn::Broken("the client hung up without close_notify".to_owned()),
         }
     }
 
     /// Nothing is under way: keep no more than it takes to go on.
     fn rest(&mut self) {
-        match &mut self.link {
-            Link::Plain(unsent) => *unsent = Vec::new(),
-            Link::Tls(session) => session.rest(),
-            Link::Lingering => {}
+        match &mut self.transport {
+            Transport::Plain(unsent) => *unsent = Vec::new(),
+            Transport::Tls(session) => session.rest(),
+            Transport::Lingering => {}
         }
     }
 
     /// True when nothing is left to send.
     fn flush(&mut self, network: &mut OsNetwork) -> io::Result<bool> {
         loop {
-            let waiting: &[u8] = match &self.link {
-                Link::Plain(unsent) => unsent,
-                Link::Tls(session) => session.outgoing(),
-                Link::Lingering => &[],
+            let waiting: &[u8] = match &self.transport {
+                Transport::Plain(unsent) => unsent,
+                Transport::Tls(session) => session.outgoing(),
+                Transport::Lingering => &[],
             };
             if waiting.is_empty() {
                 return Ok(true);
             }
             match network.write(&mut self.socket, &[IoSlice::new(waiting)]) {
-                Ok(wrote) => match &mut self.link {
-                    Link::Plain(unsent) => drop(unsent.drain(..wrote)),
-                    Link::Tls(session) => session.sent(wrote),
-                    Link::Lingering => {}
+                Ok(wrote) => match &mut self.transport {
+                    Transport::Plain(unsent) => drop(unsent.drain(..wrote)),
+                    Transport::Tls(session) => session.sent(wrote),
+                    Transport::Lingering => {}
                 },
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -439,7 +439,7 @@ impl Connection {
 
     /// Says goodbye as far as the socket takes it.
     fn part(&mut self, network: &mut OsNetwork) {
-        if let Link::Tls(session) = &mut self.link {
+        if let Transport::Tls(session) = &mut self.transport {
             session.close_notify();
         }
         let _ = self.flush(network);
