@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
 use crate::protocols;
-use crate::spread::wire::{End, HEARTBEAT, Ready, Said, Told};
+use crate::spread::wire::{End, HEARTBEAT, Message, Order, Ready};
 
 /// One of several processes that share a load. Other commands start it where they need it.
 #[derive(Debug, Args)]
@@ -68,12 +68,14 @@ pub(crate) fn execute(
             "they are numbered from 0",
         ));
     }
-    say_alive()?;
+    send_heartbeats()?;
     match carry(arguments, environment, session) {
-        Ok(end) => say(&Said::Finished(end)),
-        Err(failure) if failure.exit() == Exit::Defect => say(&Said::Defect(failure.to_string())),
+        Ok(end) => send(&Message::Finished(end)),
+        Err(failure) if failure.exit() == Exit::Defect => {
+            send(&Message::Defect(failure.to_string()))
+        }
         // Whoever started this process tells it.
-        Err(failure) => say(&Said::Failed(failure.to_string())),
+        Err(failure) => send(&Message::Failed(failure.to_string())),
     }
     Ok(Exit::Done)
 }
@@ -83,7 +85,7 @@ fn carry(
     environment: &Environment,
     session: &Session,
 ) -> Result<End, Failure> {
-    let told = listen(session)?;
+    let orders = listen(session)?;
     let (spec, text) = read(&arguments.plan)?;
     let source = Source::File {
         name: arguments.plan.display().to_string(),
@@ -96,10 +98,10 @@ fn carry(
     plan.load.source_addresses.clone_from(&arguments.source);
     let load = protocols::prepare(&plan, session.trace)?;
     let mut start = |established: &Established, workers: u32| {
-        say(&Said::Ready(Ready::of(established, workers)));
-        match told.recv() {
-            Ok(Told::Begin(at)) => Some(at),
-            Ok(Told::Stop) | Err(_) => None,
+        send(&Message::Ready(Ready::of(established, workers)));
+        match orders.recv() {
+            Ok(Order::Begin(at)) => Some(at),
+            Ok(Order::Stop) | Err(_) => None,
         }
     };
     let place = Place::Shard {
@@ -111,13 +113,13 @@ fn carry(
         start: &mut start,
     };
     let finished = load(place, &session.stop, &mut |seen| match seen {
-        Observation::Connecting { open, .. } => say(&Said::Connecting(open)),
+        Observation::Connecting { open, .. } => send(&Message::Connecting(open)),
         Observation::Started { .. } | Observation::Shards(_) => {}
         Observation::Interval(interval, requests) => {
             for request in requests {
-                say(&Said::Request(request.clone()));
+                send(&Message::Request(request.clone()));
             }
-            say(&Said::Interval(Box::new(interval.clone())));
+            send(&Message::Interval(Box::new(interval.clone())));
         }
     })
     .map_err(protocols::could_not_begin)?;
@@ -127,40 +129,40 @@ fn carry(
     })
 }
 
-/// Hears what the other process tells, on a thread of its own.
-fn listen(session: &Session) -> Result<mpsc::Receiver<Told>, Failure> {
-    let (tell, told) = mpsc::channel();
+/// Reads the orders of the other process on a thread of its own.
+fn listen(session: &Session) -> Result<mpsc::Receiver<Order>, Failure> {
+    let (sender, orders) = mpsc::channel();
     let stop = session.stop.clone();
     thread::Builder::new()
         .name("orders".into())
         .spawn(move || {
             for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-                let Some(order) = Told::from_line(&line) else {
+                let Some(order) = Order::from_line(&line) else {
                     tracing::warn!("not understood: {line:?}");
                     continue;
                 };
-                if order == Told::Stop {
+                if order == Order::Stop {
                     stop.request();
                 }
                 // The load may be past its beginning, or over.
-                let _ = tell.send(order);
+                let _ = sender.send(order);
             }
-            // Nobody is there any more who could want what is measured.
+            // Nobody is left who could want what is measured.
             stop.request();
             stop.request();
         })
         .map_err(|e| Failure::error(format_args!("can't listen to the standard input: {e}")))?;
-    Ok(told)
+    Ok(orders)
 }
 
-/// Says again and again that this process is there, from a thread of its own: the others can't
+/// Sends heartbeats from a thread of its own: the others can't
 /// wait for one that stands still.
-fn say_alive() -> Result<(), Failure> {
+fn send_heartbeats() -> Result<(), Failure> {
     thread::Builder::new()
         .name("heartbeat".into())
         .spawn(|| {
             loop {
-                say(&Said::Alive);
+                send(&Message::Alive);
                 thread::sleep(HEARTBEAT);
             }
         })
@@ -168,8 +170,8 @@ fn say_alive() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where nobody hears it, the end of the input says so, and ends this process.
-fn say(what: &Said) {
+/// Where nobody reads it, the input ends, too, and with it this process.
+fn send(message: &Message) {
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{}", what.to_line()).and_then(|()| out.flush());
+    let _ = writeln!(out, "{}", message.to_line()).and_then(|()| out.flush());
 }

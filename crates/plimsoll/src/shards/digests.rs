@@ -66,19 +66,19 @@ mod tests {
         spec.load.workers = Some(2);
         assert_eq!(of(&spec).unwrap(), first);
         std::fs::write(&rows, "a\n2\n").unwrap();
-        let told = first.difference(&of(&spec).unwrap()).unwrap();
-        assert!(told.ends_with("rows.csv"), "{told}");
+        let difference = first.difference(&of(&spec).unwrap()).unwrap();
+        assert!(difference.ends_with("rows.csv"), "{difference}");
         spec.seed = Some(4);
-        let told = first.difference(&of(&spec).unwrap()).unwrap();
-        assert_eq!(told, "another plan");
+        let difference = first.difference(&of(&spec).unwrap()).unwrap();
+        assert_eq!(difference, "another plan");
         spec.rows = Some(plimsoll_model::spec::RowsSpec {
             file: Some("absent.csv".into()),
             ..Default::default()
         });
-        let told = of(&spec).unwrap_err().to_string();
+        let difference = of(&spec).unwrap_err().to_string();
         assert!(
-            told.starts_with("rows.file: can't read absent.csv"),
-            "{told}"
+            difference.starts_with("rows.file: can't read absent.csv"),
+            "{difference}"
         );
     }
 }

@@ -15,13 +15,13 @@ use super::objects::Line;
 use super::store::{Answer, Store};
 use crate::console;
 use crate::failure::Failure;
-use crate::spread::wire::Said;
+use crate::spread::wire::Message;
 
 /// How often it is looked what is due.
 const TURN: Duration = Duration::from_millis(50);
 
 enum Input {
-    Say(Line),
+    Line(Line),
     Close,
     Answer(Which, Answer),
 }
@@ -44,21 +44,21 @@ impl Rendezvous {
         stop: Stop,
     ) -> Result<Rendezvous, Failure> {
         let (inputs, heard) = mpsc::channel();
-        let (tell, events) = mpsc::channel();
+        let (sender, events) = mpsc::channel();
         let answers = inputs.clone();
         thread::Builder::new()
             .name("shard".into())
-            .spawn(move || serve(member, &store, clock, &stop, &answers, &heard, &tell))
+            .spawn(move || serve(member, &store, clock, &stop, &answers, &heard, &sender))
             .map_err(|e| Failure::error(format_args!("can't start a thread: {e}")))?;
         Ok(Rendezvous { inputs, events })
     }
 
-    pub(super) fn say(&self, said: Said) {
+    pub(super) fn send(&self, message: Message) {
         // Once the connection is over nobody listens.
-        let _ = self.inputs.send(Input::Say(Line::Said(said)));
+        let _ = self.inputs.send(Input::Line(Line::Message(message)));
     }
 
-    /// Nothing more is said.
+    /// Nothing more is sent.
     pub(super) fn close(&self) {
         let _ = self.inputs.send(Input::Close);
     }
@@ -71,7 +71,7 @@ fn serve(
     stop: &Stop,
     answers: &Sender<Input>,
     heard: &Receiver<Input>,
-    tell: &Sender<Event>,
+    sender: &Sender<Event>,
 ) {
     let mut stopped = 0;
     while !member.is_over() {
@@ -84,7 +84,7 @@ fn serve(
         let mut input = heard.recv_timeout(TURN).ok();
         while let Some(one) = input {
             match one {
-                Input::Say(line) => member.say(&line),
+                Input::Line(line) => member.log(&line),
                 Input::Close => member.close(clock.now()),
                 Input::Answer(which, answer) => member.answered(which, answer, clock.now()),
             }
@@ -102,7 +102,7 @@ fn serve(
                 stopped += 1;
             }
             // Whoever started the shard may have ended.
-            let _ = tell.send(event);
+            let _ = sender.send(event);
         }
     }
 }
@@ -138,7 +138,7 @@ pub(super) fn lead(
                 leader::Event::Interval(record, requests) => {
                     observe(Observation::Interval(&record, &requests));
                 }
-                leader::Event::Told(text) => console::tell(text),
+                leader::Event::Notice(text) => console::tell(text),
                 leader::Event::Wished => wished(),
             }
         }

@@ -318,7 +318,7 @@ mod tests {
             run_id: id.map(str::to_owned),
             ..meeting()
         };
-        for (flags, variables, told) in [
+        for (flags, variables, words) in [
             (meeting(), &[][..], "no engine says which shard"),
             (
                 with(None, Some("r")),
@@ -343,7 +343,7 @@ mod tests {
             ),
         ] {
             let problem = identity(flags, variables).unwrap_err();
-            assert!(problem.contains(told), "{problem}\n{told}");
+            assert!(problem.contains(words), "{problem}\n{words}");
         }
     }
 }

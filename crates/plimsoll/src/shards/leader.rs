@@ -22,7 +22,7 @@ use super::objects::{
     to_json,
 };
 use super::store::{Answer, Ask};
-use crate::spread::wire::Said;
+use crate::spread::wire::Message;
 
 /// A shard that writes nothing for so long, while the store answers, is gone.
 pub(super) const SILENCE: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ pub(super) enum Event {
     },
     Interval(Box<IntervalRecord>, Vec<RequestRecord>),
     /// For people.
-    Told(String),
+    Notice(String),
     /// Somebody who watches wants the run to end.
     Wished,
 }
@@ -167,8 +167,8 @@ impl Leader {
     /// What came of the load, once it is over; before, nothing.
     pub(super) fn result(&mut self) -> Option<Result<(), EngineError>> {
         // Before the others know why, nobody may leave.
-        let told = self.orders.abort.is_none() || self.written.abort.is_some();
-        if told { self.result.take() } else { None }
+        let is_written = self.orders.abort.is_none() || self.written.abort.is_some();
+        if is_written { self.result.take() } else { None }
     }
 
     pub(super) fn established(&self) -> (Established, u32) {
@@ -349,7 +349,7 @@ impl Leader {
                     && let Ok(wish) = from_json::<Wish>(WISH, &bytes)
                     && wish.stop > self.orders.stop
                 {
-                    self.events.push_back(Event::Told(
+                    self.events.push_back(Event::Notice(
                         "stopping: somebody who watches the run asked for it".to_owned(),
                     ));
                     self.events.push_back(Event::Wished);
@@ -454,7 +454,7 @@ impl Leader {
                     self.take(shard, line, now);
                 }
             }
-            Err(problem) => self.take(shard, Line::Said(Said::Failed(problem)), now),
+            Err(problem) => self.take(shard, Line::Message(Message::Failed(problem)), now),
         }
         self.emit(now);
     }
@@ -477,7 +477,7 @@ impl Leader {
     /// No shard measures alone what all were to measure together.
     fn end_for_all(&mut self, text: String, now: Time) {
         self.events
-            .push_back(Event::Told(format!("{text}; the others are stopped")));
+            .push_back(Event::Notice(format!("{text}; the others are stopped")));
         self.failure.get_or_insert(text);
         if self.orders.stop == 0 {
             (self.orders.stop, self.stopped_at) = (1, now);
@@ -489,7 +489,7 @@ impl Leader {
     fn lose(&mut self, shard: u32, why: String) {
         let text = format!("shard {shard} of {}: {why}", self.charge.own.of);
         self.events
-            .push_back(Event::Told(format!("{text}; the run goes on without it")));
+            .push_back(Event::Notice(format!("{text}; the run goes on without it")));
         self.merging.lose(shard, why);
         self.failure.get_or_insert(text);
     }

@@ -118,11 +118,11 @@ impl Member {
     }
 
     /// A line for the log.
-    pub(super) fn say(&mut self, line: &Line) {
+    pub(super) fn log(&mut self, line: &Line) {
         self.lines.push(line.to_text());
     }
 
-    /// Nothing more is to be said: what is left is written at once.
+    /// Nothing more follows: what is left is written at once.
     pub(super) fn close(&mut self, now: Time) {
         self.closed = true;
         self.log.hurry(now);
@@ -137,7 +137,7 @@ impl Member {
         self.step == Step::Over
     }
 
-    /// Everything said is in the store.
+    /// Everything logged is in the store.
     pub(super) fn is_written(&self) -> bool {
         self.lines.is_empty() && self.sealed.is_none()
     }
@@ -242,7 +242,7 @@ impl Member {
             ) => match from_json::<Arrival>("arrival", &bytes) {
                 Ok(there) if there.token == self.arrival.token => {
                     self.offset = self.measure(modified_unix_ns);
-                    self.say(&Line::Clock(self.offset));
+                    self.log(&Line::Clock(self.offset));
                     self.step = Step::Log;
                 }
                 Ok(_) => {

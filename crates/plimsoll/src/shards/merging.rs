@@ -7,7 +7,7 @@ use plimsoll_model::run::{RunHeader, ShardFigures, ShardState, ShardTotals};
 
 use super::objects::{Line, Offset};
 use crate::spread::gathering::Gathering;
-use crate::spread::wire::Said;
+use crate::spread::wire::Message;
 
 pub(super) struct Merging {
     header: RunHeader,
@@ -52,23 +52,23 @@ impl Merging {
         if one.state.is_some() {
             return;
         }
-        let said = match line {
+        let message = match line {
             Line::Clock(offset) => {
                 one.offset = Some(offset);
                 return;
             }
-            Line::Said(said) => said,
+            Line::Message(message) => message,
         };
-        match &said {
-            Said::Interval(interval) => one.totals.add(&self.header, interval),
-            Said::Finished(end) if end.interrupted => {
+        match &message {
+            Message::Interval(interval) => one.totals.add(&self.header, interval),
+            Message::Finished(end) if end.interrupted => {
                 one.state = Some(ShardState::Stopped);
                 one.reason = (!stopped).then(|| {
                     "was stopped before its time, and handed over what it had measured".to_owned()
                 });
             }
-            Said::Finished(_) => one.state = Some(ShardState::Complete),
-            Said::Failed(problem) | Said::Defect(problem) => {
+            Message::Finished(_) => one.state = Some(ShardState::Complete),
+            Message::Failed(problem) | Message::Defect(problem) => {
                 one.state = Some(ShardState::Failed);
                 one.reason = Some(problem.clone());
                 self.gathering.gone(shard as usize);
@@ -76,7 +76,7 @@ impl Merging {
             }
             _ => {}
         }
-        self.gathering.take(shard as usize, said);
+        self.gathering.take(shard as usize, message);
     }
 
     /// Nothing more comes of the shard.

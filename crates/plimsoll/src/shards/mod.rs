@@ -42,7 +42,7 @@ use crate::console;
 use crate::execution::{self, OutputFlags, Session};
 use crate::failure::{Exit, Failure};
 use crate::protocols;
-use crate::spread::wire::{End, Ready, Said};
+use crate::spread::wire::{End, Message, Ready};
 use crate::spread::{self, Spread};
 use exchange::{Closing, Rendezvous};
 use identity::Identity;
@@ -128,7 +128,7 @@ impl Part<'_> {
     /// Makes the load, and waits for what the leader says of the run.
     fn follow(&self) -> Result<Exit, Failure> {
         let shard = self.identity.shard;
-        self.tell(format_args!(
+        self.notice(format_args!(
             "shard {} of {}: waiting for the others",
             shard.index, shard.of
         ));
@@ -137,7 +137,7 @@ impl Part<'_> {
         let over = match self.carry(&rendezvous, &stop) {
             Some(over) => over,
             None => {
-                self.tell(format_args!(
+                self.notice(format_args!(
                     "shard {} of {}: its part is done; waiting for the run's end",
                     shard.index, shard.of
                 ));
@@ -153,7 +153,7 @@ impl Part<'_> {
 
     /// Leads the run, and makes the load of shard 0 beside that.
     fn lead(&self, spec: &Spec, output: &OutputFlags) -> Result<Exit, Failure> {
-        self.tell(format_args!(
+        self.notice(format_args!(
             "shard 0 of {}: waiting for the others",
             self.identity.shard.of
         ));
@@ -226,7 +226,7 @@ impl Part<'_> {
                 Ok(over @ (Event::Ended(_) | Event::Lost(_))) => return Some(over),
                 Ok(_) => {}
                 Err(()) => {
-                    rendezvous.say(Said::Finished(End {
+                    rendezvous.send(Message::Finished(End {
                         interrupted: true,
                         negotiated: None,
                     }));
@@ -239,7 +239,7 @@ impl Part<'_> {
         let problem = RefCell::new(None);
         let begun = Cell::new(Time::NEVER);
         let mut start = |established: &Established, workers: u32| {
-            rendezvous.say(Said::Ready(Ready::of(established, workers)));
+            rendezvous.send(Message::Ready(Ready::of(established, workers)));
             let begin = self.await_beginning(rendezvous, stop, &problem, &over)?;
             begun.set(begin);
             Some(begin)
@@ -250,31 +250,31 @@ impl Part<'_> {
             start: &mut start,
         };
         let mut observe = |seen: Observation<'_>| match seen {
-            Observation::Connecting { open, .. } => rendezvous.say(Said::Connecting(open)),
+            Observation::Connecting { open, .. } => rendezvous.send(Message::Connecting(open)),
             Observation::Started { .. } | Observation::Shards(_) => {}
             Observation::Interval(interval, requests) => {
                 for request in requests {
-                    rendezvous.say(Said::Request(since(begun.get(), request)));
+                    rendezvous.send(Message::Request(since(begun.get(), request)));
                 }
-                rendezvous.say(Said::Interval(Box::new(interval.clone())));
+                rendezvous.send(Message::Interval(Box::new(interval.clone())));
             }
         };
         let result = self.load(place, stop, &mut observe);
         if let Some(over) = over.into_inner() {
             return Some(over);
         }
-        rendezvous.say(match (result, problem.into_inner()) {
-            (_, Some(problem)) => Said::Failed(problem),
-            (Ok(finished), None) => Said::Finished(End {
+        rendezvous.send(match (result, problem.into_inner()) {
+            (_, Some(problem)) => Message::Failed(problem),
+            (Ok(finished), None) => Message::Finished(End {
                 interrupted: finished.interrupted,
                 negotiated: finished.negotiated,
             }),
-            (Err(EngineError::Interrupted), None) => Said::Finished(End {
+            (Err(EngineError::Interrupted), None) => Message::Finished(End {
                 interrupted: true,
                 negotiated: None,
             }),
-            (Err(e @ EngineError::Defect(_)), None) => Said::Defect(e.to_string()),
-            (Err(e), None) => Said::Failed(e.to_string()),
+            (Err(e @ EngineError::Defect(_)), None) => Message::Defect(e.to_string()),
+            (Err(e), None) => Message::Failed(e.to_string()),
         });
         rendezvous.close();
         None
@@ -324,7 +324,7 @@ impl Part<'_> {
                 Ok(Event::Begin(at)) => {
                     let shard = self.identity.shard;
                     if shard.index > 0 {
-                        self.tell(format_args!(
+                        self.notice(format_args!(
                             "shard {} of {}: the load begins",
                             shard.index, shard.of
                         ));
@@ -360,7 +360,7 @@ impl Part<'_> {
         }
     }
 
-    fn tell(&self, text: std::fmt::Arguments<'_>) {
+    fn notice(&self, text: std::fmt::Arguments<'_>) {
         if self.session.progress != crate::progress::Style::None {
             console::tell(text);
         }

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use plimsoll_model::run::RunHeader;
 use serde::{Deserialize, Serialize};
 
-use crate::spread::wire::Said;
+use crate::spread::wire::Message;
 
 /// Changes when shards of one version can't understand those of another. The build that all must
 /// have alike makes that rare; a merge of an old run needs it.
@@ -146,14 +146,14 @@ pub(super) struct Offset {
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Line {
-    Said(Said),
+    Message(Message),
     Clock(Offset),
 }
 
 impl Line {
     pub(super) fn to_text(&self) -> String {
         match self {
-            Line::Said(said) => said.to_line(),
+            Line::Message(message) => message.to_line(),
             Line::Clock(offset) => format!(
                 "clock {}",
                 String::from_utf8_lossy(&to_json(offset)).into_owned()
@@ -164,7 +164,7 @@ impl Line {
     fn from_text(text: &str) -> Result<Line, String> {
         match text.strip_prefix("clock ") {
             Some(offset) => from_json("clock", offset.as_bytes()).map(Line::Clock),
-            None => Said::from_line(text).map(Line::Said),
+            None => Message::from_line(text).map(Line::Message),
         }
     }
 }
@@ -200,8 +200,8 @@ mod tests {
                 offset_us: -3,
                 uncertainty_us: 7,
             }),
-            Line::Said(Said::Alive),
-            Line::Said(Said::Failed("no\nroom".into())),
+            Line::Message(Message::Alive),
+            Line::Message(Message::Failed("no\nroom".into())),
         ];
         let texts: Vec<String> = lines.iter().map(Line::to_text).collect();
         let sealed = seal(&texts);
@@ -225,14 +225,14 @@ mod tests {
         assert_eq!(one.difference(&one), None);
         let mut other = one.clone();
         other.data.insert("rows.csv".into(), "d".into());
-        let told = one.difference(&other);
-        assert_eq!(told.as_deref(), Some("another data file rows.csv"));
+        let difference = one.difference(&other);
+        assert_eq!(difference.as_deref(), Some("another data file rows.csv"));
         other.data.clear();
         assert!(one.difference(&other).is_some());
         other.plan = "x".into();
         assert_eq!(one.difference(&other).as_deref(), Some("another plan"));
         other.build = "x".into();
-        let told = one.difference(&other);
-        assert_eq!(told.as_deref(), Some("another build of plimsoll"));
+        let difference = one.difference(&other);
+        assert_eq!(difference.as_deref(), Some("another build of plimsoll"));
     }
 }

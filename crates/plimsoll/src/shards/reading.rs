@@ -19,7 +19,7 @@ use crate::documents::{Made, Screen};
 use crate::execution::{self, Session};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
-use crate::spread::wire::Said;
+use crate::spread::wire::Message;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
@@ -116,16 +116,16 @@ impl Reading {
             .collect();
         let mut parts = 0;
         for some in wanted.chunks(AT_ONCE) {
-            let (tell, told) = mpsc::channel();
+            let (sender, answers) = mpsc::channel();
             for &shard in some {
-                let tell = tell.clone();
+                let sender = sender.clone();
                 let name = objects::part(shard, self.next[shard as usize]);
                 self.store.ask(Ask::Get(name), move |answer| {
-                    let _ = tell.send((shard, answer));
+                    let _ = sender.send((shard, answer));
                 });
             }
-            drop(tell);
-            for (shard, answer) in told {
+            drop(sender);
+            for (shard, answer) in answers {
                 match answer {
                     Answer::Bytes { bytes, .. } => {
                         parts += 1;
@@ -136,7 +136,7 @@ impl Reading {
                                 .into_iter()
                                 .for_each(|line| self.merging.take(shard, line, stopped)),
                             Err(problem) => {
-                                let line = Line::Said(Said::Failed(problem));
+                                let line = Line::Message(Message::Failed(problem));
                                 self.merging.take(shard, line, stopped);
                             }
                         }

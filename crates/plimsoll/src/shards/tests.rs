@@ -14,7 +14,7 @@ use super::leader::{self, Charge, Leader, ranges};
 use super::member::{self, Event, Member};
 use super::objects::{self, Arrival, Digests, Line};
 use super::store::{Answer, Ask};
-use crate::spread::wire::{End, Ready, Said};
+use crate::spread::wire::{End, Message, Ready};
 
 const TICK: u64 = 50_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -91,8 +91,8 @@ struct Simulated {
     /// When its load begins, in the simulation's time.
     begins: Option<u64>,
     connected: Option<u64>,
-    /// Seconds of load that it has told of.
-    told: u64,
+    /// Seconds of load that it has reported.
+    reported: u64,
     stop: u8,
     finished: bool,
     over: Option<Event>,
@@ -112,7 +112,7 @@ struct World {
     intervals: Vec<IntervalRecord>,
     result: Option<Result<(), String>>,
     ended: bool,
-    told: Vec<String>,
+    notices: Vec<String>,
     begun_at: Option<u64>,
     /// Requests in each second, of all.
     requests: BTreeMap<u64, u64>,
@@ -165,7 +165,7 @@ impl World {
                 fate,
                 begins: None,
                 connected: None,
-                told: 0,
+                reported: 0,
                 stop: 0,
                 finished: false,
                 over: None,
@@ -204,7 +204,7 @@ impl World {
             intervals: Vec::new(),
             result: None,
             ended: false,
-            told: Vec::new(),
+            notices: Vec::new(),
             begun_at: None,
             requests: BTreeMap::new(),
         }
@@ -315,7 +315,8 @@ impl World {
                 Event::Connect => m.connected = Some(now + 100_000_000),
                 Event::Begin(at) => m.begins = Some(at.0 + m.started),
                 Event::BeganWithout(_) => {
-                    m.member.say(&Line::Said(Said::Failed("too late".into())));
+                    m.member
+                        .log(&Line::Message(Message::Failed("too late".into())));
                     m.member.close(local);
                     m.finished = true;
                 }
@@ -325,7 +326,7 @@ impl World {
         }
         if m.connected.is_some_and(|at| now >= at) {
             m.connected = None;
-            m.member.say(&Line::Said(Said::Ready(Ready {
+            m.member.log(&Line::Message(Message::Ready(Ready {
                 workers: 1,
                 open: 1,
                 ..Ready::default()
@@ -333,27 +334,28 @@ impl World {
         }
         let evicted = matches!(m.fate, Fate::Evicted(at) if now >= at);
         if let Some(begins) = m.begins.filter(|_| !m.finished) {
-            while !m.finished && now >= begins + (m.told + 1) * SECOND {
-                let second = m.told;
+            while !m.finished && now >= begins + (m.reported + 1) * SECOND {
+                let second = m.reported;
                 let calls = m.shard.part(rate);
                 let mut record = StageRecord {
                     due: calls,
                     ..StageRecord::default()
                 };
                 record.outcomes.add(Outcome::Ok, calls);
-                m.member
-                    .say(&Line::Said(Said::Interval(Box::new(IntervalRecord {
+                m.member.log(&Line::Message(Message::Interval(Box::new(
+                    IntervalRecord {
                         index: second,
                         start_offset: Duration::from_secs(second),
                         length: Duration::from_secs(1),
                         stages: vec![(0, record)],
                         ..IntervalRecord::default()
-                    }))));
-                m.told += 1;
+                    },
+                ))));
+                m.reported += 1;
                 let stopped = m.stop > 0 || evicted;
-                if m.told == seconds || stopped {
-                    m.member.say(&Line::Said(Said::Finished(End {
-                        interrupted: m.told < seconds,
+                if m.reported == seconds || stopped {
+                    m.member.log(&Line::Message(Message::Finished(End {
+                        interrupted: m.reported < seconds,
                         negotiated: None,
                     })));
                     m.member.close(local);
@@ -361,7 +363,7 @@ impl World {
                 }
             }
         } else if (evicted || m.stop > 0) && !m.finished {
-            m.member.say(&Line::Said(Said::Finished(End {
+            m.member.log(&Line::Message(Message::Finished(End {
                 interrupted: true,
                 negotiated: None,
             })));
@@ -391,7 +393,7 @@ impl World {
         while let Some(event) = self.leader.event() {
             match event {
                 leader::Event::Interval(record, _) => self.intervals.push(*record),
-                leader::Event::Told(text) => self.told.push(text),
+                leader::Event::Notice(text) => self.notices.push(text),
                 leader::Event::Started { .. } => self.begun_at = Some(self.now),
                 leader::Event::Connecting(_) | leader::Event::Wished => {}
             }
@@ -422,8 +424,8 @@ impl World {
             .map(|i| self.members[i].shard.index)
             .collect();
         panic!(
-            "after {limit} s shards {hanging:?} still wait; the leader's result: {:?}; told: {:?}",
-            self.result, self.told
+            "after {limit} s shards {hanging:?} still wait; the leader's result: {:?}; notices: {:?}",
+            self.result, self.notices
         );
     }
 
@@ -432,11 +434,11 @@ impl World {
         stages.map(|(_, s)| s.due).sum()
     }
 
-    /// What the shards told of that were heard.
-    fn told_of(&self) -> u64 {
+    /// The calls that the shards which were heard have reported.
+    fn reported(&self) -> u64 {
         self.members
             .iter()
-            .map(|m| m.told * m.shard.part(self.rate))
+            .map(|m| m.reported * m.shard.part(self.rate))
             .sum()
     }
 
@@ -459,7 +461,7 @@ const HARSH: Faults = Faults {
 /// Every call is in one interval of one second, and every second is whole.
 #[track_caller]
 fn complete(world: &World) {
-    assert_eq!(world.result, Some(Ok(())), "{:?}", world.told);
+    assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
     assert_eq!(world.due(), world.rate * world.seconds);
     assert_eq!(world.intervals.len() as u64, world.seconds);
     for interval in &world.intervals {
@@ -583,7 +585,7 @@ fn a_shard_that_dies_is_given_up_and_what_it_told_is_kept() {
             "{problem}"
         );
         // What it said last may not have been written.
-        let all = world.told_of();
+        let all = world.reported();
         let part = world.members[3].shard.part(world.rate);
         assert!(
             world.due() <= all && world.due() + 4 * part >= all,
@@ -628,7 +630,7 @@ fn one_that_stands_still_for_a_while_loses_nothing_and_for_long_is_given_up() {
         problem.starts_with("shard 1 of 3: nothing was heard"),
         "{problem}"
     );
-    assert_eq!(world.members[2].told, world.seconds, "the others go on");
+    assert_eq!(world.members[2].reported, world.seconds, "the others go on");
 }
 
 #[test]
@@ -643,7 +645,7 @@ fn one_that_is_evicted_hands_over_and_the_others_are_stopped() {
     );
     assert_eq!(
         world.due(),
-        world.told_of(),
+        world.reported(),
         "nothing that was measured is lost"
     );
     assert!(world.due() < world.rate * world.seconds);
@@ -655,7 +657,7 @@ fn a_second_shard_of_the_same_number_is_refused_and_harms_nobody() {
     for at in [0, 3, 20] {
         let mut world = World::new(3, at, Faults::default(), &[(1, Fate::Twice(at * SECOND))]);
         world.run(300);
-        assert_eq!(world.result, Some(Ok(())), "{:?}", world.told);
+        assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
         assert_eq!(world.due(), world.rate * world.seconds);
         let refused = world.members.iter().filter(
             |m| matches!(&m.over, Some(Event::Lost(why)) if why.starts_with("shard 1 of this run has come before")),

@@ -28,7 +28,7 @@ use plimsoll_model::{Plan, Time};
 use super::Spread;
 use super::gathering::Gathering;
 use super::server_memory::ServerMemory;
-use super::wire::{Said, Told};
+use super::wire::{Message, Order};
 use crate::console;
 use crate::execution::Session;
 use crate::failure::Exit;
@@ -81,7 +81,7 @@ pub(crate) fn run(
             start,
         } => (shard, clock, Some(start)),
     };
-    let (tell, heard) = mpsc::channel();
+    let (sender, heard) = mpsc::channel();
     let mut members = Vec::new();
     for index in 0..spread.processes {
         let shard = Shard {
@@ -90,9 +90,9 @@ pub(crate) fn run(
         };
         let part = whole.inner(index, spread.processes);
         let command = command(plan, spread, part, clock, plan_file, session);
-        members.push(Member::start(command, shard, tell.clone())?);
+        members.push(Member::start(command, shard, sender.clone())?);
     }
-    drop(tell);
+    drop(sender);
     let mut crew = Crew {
         gathering: Gathering::new(members.len()),
         members,
@@ -104,8 +104,8 @@ pub(crate) fn run(
         client: Meter::new(Watched::own()),
         server: server.map(Meter::new),
         memory,
-        told: StopLevel::Run,
-        told_at: Time::NEVER,
+        ordered: StopLevel::Run,
+        ordered_at: Time::NEVER,
         observe,
     };
     let (established, workers) = crew.muster(plan, stop)?;
@@ -184,13 +184,13 @@ struct Member {
 }
 
 /// A message of the process of that number; `None`: there will be no more.
-type Heard = (usize, Option<Result<Said, String>>);
+type Heard = (usize, Option<Result<Message, String>>);
 
 impl Member {
     fn start(
         command: Result<Command, std::io::Error>,
         shard: Shard,
-        tell: Sender<Heard>,
+        sender: Sender<Heard>,
     ) -> Result<Member, EngineError> {
         let failed = |e: std::io::Error| EngineError::Shard {
             index: shard.index,
@@ -209,16 +209,16 @@ impl Member {
                 .flat_map(BufRead::lines)
             {
                 beat.fetch_add(1, Ordering::Relaxed);
-                let said = line
+                let message = line
                     .map_err(|e| e.to_string())
-                    .and_then(|line| Said::from_line(&line));
-                let wrong = said.is_err();
+                    .and_then(|line| Message::from_line(&line));
+                let wrong = message.is_err();
                 // Nobody listens once the run is given up.
-                if tell.send((index, Some(said))).is_err() || wrong {
+                if sender.send((index, Some(message))).is_err() || wrong {
                     break;
                 }
             }
-            let _ = tell.send((index, None));
+            let _ = sender.send((index, None));
         });
         Ok(Member {
             shard,
@@ -232,9 +232,9 @@ impl Member {
         })
     }
 
-    fn tell(&mut self, what: Told) {
+    fn send(&mut self, order: Order) {
         if let Some(stdin) = &mut self.stdin
-            && writeln!(stdin, "{}", what.to_line()).is_err()
+            && writeln!(stdin, "{}", order.to_line()).is_err()
         {
             // It has ended, which is heard on the other pipe.
             self.stdin = None;
@@ -286,8 +286,8 @@ struct Crew<'a, 'o> {
     server: Option<Meter>,
     memory: ServerMemory,
     /// What the processes were told of the run's end, and when.
-    told: StopLevel,
-    told_at: Time,
+    ordered: StopLevel,
+    ordered_at: Time,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
 
@@ -345,8 +345,8 @@ impl Crew<'_, '_> {
             connections: u64::from(established.open),
         });
         self.began = at;
-        let begin = Told::Begin(self.began);
-        self.members.iter_mut().for_each(|m| m.tell(begin));
+        let begin = Order::Begin(self.began);
+        self.members.iter_mut().for_each(|m| m.send(begin));
     }
 
     /// Hears the processes until the last has ended.
@@ -358,7 +358,7 @@ impl Crew<'_, '_> {
                     // No process measures alone what all were to measure together.
                     console::tell(format_args!("{error}; the others are stopped"));
                     self.gathering.gone(index);
-                    self.tell_all(StopLevel::Graceful);
+                    self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, Fate::Stands(error))) => {
@@ -378,8 +378,8 @@ impl Crew<'_, '_> {
 
     /// One message, or a moment without any.
     fn turn(&mut self, stop: &Stop) -> Option<(usize, Fate)> {
-        self.tell_all(stop.level());
-        if self.told == StopLevel::Now && self.clock.now() > self.told_at + PATIENCE {
+        self.order_stop(stop.level());
+        if self.ordered == StopLevel::Now && self.clock.now() > self.ordered_at + PATIENCE {
             for member in self.members.iter_mut().filter(|m| !m.gone) {
                 let _ = member.child.kill();
             }
@@ -393,7 +393,7 @@ impl Crew<'_, '_> {
             Some(heard) => Ok(heard),
             None => self.heard.recv_timeout(TURN),
         };
-        let (index, said) = match heard {
+        let (index, message) = match heard {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => {
@@ -401,16 +401,16 @@ impl Crew<'_, '_> {
                 return None;
             }
         };
-        let fate = match said {
+        let fate = match message {
             None => self.gone(index),
             Some(Err(problem)) => self.gives_up(index, problem),
-            Some(Ok(Said::Failed(problem))) => self.gives_up(index, problem),
-            Some(Ok(Said::Defect(problem))) => {
+            Some(Ok(Message::Failed(problem))) => self.gives_up(index, problem),
+            Some(Ok(Message::Defect(problem))) => {
                 defect::note();
                 self.gives_up(index, problem)
             }
-            Some(Ok(said)) => {
-                self.take(index, said);
+            Some(Ok(message)) => {
+                self.take(index, message);
                 Fate::Goes
             }
         };
@@ -434,9 +434,9 @@ impl Crew<'_, '_> {
             };
             member.beats = beats;
         }
-        let told = self.told;
+        let ordered = self.ordered;
         let stands_still = |m: &Member| {
-            let patience = match (told, m.beats) {
+            let patience = match (ordered, m.beats) {
                 (StopLevel::Now, _) => SILENCE_AT_THE_END,
                 (_, 0) => SILENCE_AT_THE_BEGINNING,
                 _ => SILENCE,
@@ -458,15 +458,15 @@ impl Crew<'_, '_> {
         )))
     }
 
-    fn take(&mut self, index: usize, said: Said) {
+    fn take(&mut self, index: usize, message: Message) {
         let member = &mut self.members[index];
         if member.gone {
             return;
         }
-        if let Said::Finished(end) = &said {
-            member.finished = !end.interrupted || self.told != StopLevel::Run;
+        if let Message::Finished(end) = &message {
+            member.finished = !end.interrupted || self.ordered != StopLevel::Run;
         }
-        self.gathering.take(index, said);
+        self.gathering.take(index, message);
     }
 
     /// A process can't go on.
@@ -504,14 +504,14 @@ impl Crew<'_, '_> {
         )))
     }
 
-    fn tell_all(&mut self, level: StopLevel) {
-        while self.told < level {
-            self.told = match self.told {
+    fn order_stop(&mut self, level: StopLevel) {
+        while self.ordered < level {
+            self.ordered = match self.ordered {
                 StopLevel::Run => StopLevel::Graceful,
                 _ => StopLevel::Now,
             };
-            self.told_at = self.clock.now();
-            self.members.iter_mut().for_each(|m| m.tell(Told::Stop));
+            self.ordered_at = self.clock.now();
+            self.members.iter_mut().for_each(|m| m.send(Order::Stop));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What several sources of one load measured, added up interval by interval.
 //!
 //! A source is a process of this machine, or a shard on another. What comes of it is the same
-//! messages ([`Said`]); how they come is the caller's. Invariant: every call that a source has
+//! messages ([`Message`]); how they come is the caller's. Invariant: every call that a source has
 //! told of is in exactly one interval that is passed on, and what was open at the last word of a
 //! source that is gone stays open to the end. No I/O and no clock.
 
@@ -12,7 +12,7 @@ use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::merge::InStep;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, Resources};
 
-use super::wire::{End, Ready, Said};
+use super::wire::{End, Message, Ready};
 
 /// One load from several sources.
 pub(crate) struct Gathering {
@@ -108,17 +108,17 @@ impl Gathering {
     }
 
     /// Takes what `source` said. What is no part of a measurement changes nothing here.
-    pub(crate) fn take(&mut self, source: usize, said: Said) {
+    pub(crate) fn take(&mut self, source: usize, message: Message) {
         let next = self.next;
         let from = &mut self.sources[source];
-        match said {
-            Said::Connecting(open) => from.connecting = open,
-            Said::Ready(ready) => {
+        match message {
+            Message::Connecting(open) => from.connecting = open,
+            Message::Ready(ready) => {
                 from.connecting = u64::from(ready.open);
                 from.ready = Some(ready);
             }
-            Said::Request(request) => from.requests.push(request),
-            Said::Interval(mut interval) => {
+            Message::Request(request) => from.requests.push(request),
+            Message::Interval(mut interval) => {
                 // What is late is of the first second that is not passed on.
                 let at = interval.index.max(next);
                 let part = self.intervals.part(source, at);
@@ -130,12 +130,12 @@ impl Gathering {
                 part.record.merge(&interval);
                 part.requests.append(&mut from.requests);
             }
-            Said::Finished(end) => {
+            Message::Finished(end) => {
                 from.end = Some(end);
                 (from.open.in_flight, from.open.backlog) = (0, 0);
                 self.intervals.ended(source);
             }
-            Said::Failed(_) | Said::Defect(_) | Said::Alive => {}
+            Message::Failed(_) | Message::Defect(_) | Message::Alive => {}
         }
     }
 

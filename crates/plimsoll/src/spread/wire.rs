@@ -21,7 +21,7 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// From a process to the one that started it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum Message {
     /// So many connections are up.
     Connecting(u64),
     /// Its connections are up, or have failed once.
@@ -72,47 +72,47 @@ pub(crate) struct End {
     pub(crate) negotiated: Option<NegotiatedTls>,
 }
 
-impl Said {
+impl Message {
     pub(crate) fn to_line(&self) -> String {
         match self {
-            Said::Connecting(open) => format!("connecting {open}"),
-            Said::Ready(ready) => format!("ready {}", json(ready)),
-            Said::Request(request) => format!("request {}", request.to_line()),
-            Said::Interval(interval) => format!("interval {}", interval.to_line()),
-            Said::Finished(end) => format!("finished {}", json(end)),
-            Said::Failed(problem) => format!("failed {}", json(problem)),
-            Said::Defect(problem) => format!("defect {}", json(problem)),
-            Said::Alive => "alive".to_owned(),
+            Message::Connecting(open) => format!("connecting {open}"),
+            Message::Ready(ready) => format!("ready {}", json(ready)),
+            Message::Request(request) => format!("request {}", request.to_line()),
+            Message::Interval(interval) => format!("interval {}", interval.to_line()),
+            Message::Finished(end) => format!("finished {}", json(end)),
+            Message::Failed(problem) => format!("failed {}", json(problem)),
+            Message::Defect(problem) => format!("defect {}", json(problem)),
+            Message::Alive => "alive".to_owned(),
         }
     }
 
     /// # Errors
     /// Where the line is no message: what it was.
-    pub(crate) fn from_line(line: &str) -> Result<Said, String> {
+    pub(crate) fn from_line(line: &str) -> Result<Message, String> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let said = match word {
+        let message = match word {
             "connecting" => rest
                 .parse()
-                .map(Said::Connecting)
+                .map(Message::Connecting)
                 .map_err(|e| e.to_string()),
             "ready" => serde_json::from_str(rest)
-                .map(Said::Ready)
+                .map(Message::Ready)
                 .map_err(|e| e.to_string()),
-            "request" => RequestRecord::from_line(rest).map(Said::Request),
-            "interval" => IntervalRecord::from_line(rest).map(|i| Said::Interval(Box::new(i))),
+            "request" => RequestRecord::from_line(rest).map(Message::Request),
+            "interval" => IntervalRecord::from_line(rest).map(|i| Message::Interval(Box::new(i))),
             "finished" => serde_json::from_str(rest)
-                .map(Said::Finished)
+                .map(Message::Finished)
                 .map_err(|e| e.to_string()),
             "failed" => serde_json::from_str(rest)
-                .map(Said::Failed)
+                .map(Message::Failed)
                 .map_err(|e| e.to_string()),
             "defect" => serde_json::from_str(rest)
-                .map(Said::Defect)
+                .map(Message::Defect)
                 .map_err(|e| e.to_string()),
-            "alive" if rest.is_empty() => Ok(Said::Alive),
+            "alive" if rest.is_empty() => Ok(Message::Alive),
             _ => Err("no such message".to_owned()),
         };
-        said.map_err(|problem| {
+        message.map_err(|problem| {
             let begin: String = line.chars().take(80).collect();
             format!("it said {begin:?}: {problem}")
         })
@@ -121,25 +121,25 @@ impl Said {
 
 /// To a process, from the one that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Order {
     /// The load begins then, on the clock that all share.
     Begin(Time),
     /// The run is to end: the first time gracefully, the second at once.
     Stop,
 }
 
-impl Told {
+impl Order {
     pub(crate) fn to_line(self) -> String {
         match self {
-            Told::Begin(at) => format!("begin {}", at.0),
-            Told::Stop => "stop".to_owned(),
+            Order::Begin(at) => format!("begin {}", at.0),
+            Order::Stop => "stop".to_owned(),
         }
     }
 
-    pub(crate) fn from_line(line: &str) -> Option<Told> {
+    pub(crate) fn from_line(line: &str) -> Option<Order> {
         match line.split_once(' ') {
-            Some(("begin", at)) => at.parse().ok().map(|ns| Told::Begin(Time(ns))),
-            None if line == "stop" => Some(Told::Stop),
+            Some(("begin", at)) => at.parse().ok().map(|ns| Order::Begin(Time(ns))),
+            None if line == "stop" => Some(Order::Stop),
             _ => None,
         }
     }
@@ -150,40 +150,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_is_read_as_it_was_said() {
+    fn every_message_is_read_as_it_was_sent() {
         let messages = [
-            Said::Connecting(7),
-            Said::Ready(Ready {
+            Message::Connecting(7),
+            Message::Ready(Ready {
                 workers: 2,
                 open: 10,
                 failed: 1,
                 failure: Some(("CONNECT_REFUSED".into(), "a \"word\"\nmore".into())),
             }),
-            Said::Interval(Box::new(IntervalRecord {
+            Message::Interval(Box::new(IntervalRecord {
                 index: 3,
                 length: Duration::from_secs(1),
                 ..IntervalRecord::default()
             })),
-            Said::Finished(End {
+            Message::Finished(End {
                 interrupted: true,
                 negotiated: Some(NegotiatedTls::default()),
             }),
-            Said::Failed("no\nroom".into()),
-            Said::Defect("a\npanic".into()),
-            Said::Alive,
+            Message::Failed("no\nroom".into()),
+            Message::Defect("a\npanic".into()),
+            Message::Alive,
         ];
         for message in messages {
             let line = message.to_line();
             assert!(!line.contains('\n'), "{line}");
-            assert_eq!(Said::from_line(&line), Ok(message));
+            assert_eq!(Message::from_line(&line), Ok(message));
         }
-        for told in [Told::Begin(Time(12)), Told::Stop] {
-            assert_eq!(Told::from_line(&told.to_line()), Some(told));
+        for order in [Order::Begin(Time(12)), Order::Stop] {
+            assert_eq!(Order::from_line(&order.to_line()), Some(order));
         }
     }
 
     #[test]
-    fn what_is_no_message_is_told() {
+    fn what_is_no_message_is_an_error() {
         for line in [
             "",
             "hello",
@@ -192,11 +192,11 @@ mod tests {
             "interval {",
             "alive still",
         ] {
-            let problem = Said::from_line(line).unwrap_err();
+            let problem = Message::from_line(line).unwrap_err();
             assert!(problem.starts_with("it said"), "{problem}");
         }
         for line in ["", "begin", "begin soon", "stop now"] {
-            assert_eq!(Told::from_line(line), None);
+            assert_eq!(Order::from_line(line), None);
         }
     }
 }
