@@ -129,7 +129,7 @@ pub enum Place<'a> {
     Shard {
         shard: Shard,
         clock: Clock,
-        /// Told how the connecting went and how many workers there are, it waits for the
+        /// Given how the connecting went and how many workers there are, it waits for the
         /// others and gives the moment at which all begin; `None`: not at all.
         start: &'a mut dyn FnMut(&Established, u32) -> Option<Time>,
     },
@@ -282,7 +282,7 @@ fn carry_out(
         start: AtomicU64::new(0),
         connections: AtomicI64::new(0),
     });
-    let (tell, told) = mpsc::channel();
+    let (sender, messages) = mpsc::channel();
     let client = Watched::own();
     let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
     let (client, server) = (Meter::new(client), server.map(Meter::new));
@@ -292,7 +292,7 @@ fn carry_out(
         let (give, given) = mpsc::channel();
         let hands = Hands {
             shared: Arc::clone(&shared),
-            tell: tell.clone(),
+            sender: sender.clone(),
             spares: given,
             used_ns: 0,
         };
@@ -301,10 +301,10 @@ fn carry_out(
         let thread = thread::Builder::new()
             .name(format!("worker {index}"))
             .spawn(move || {
-                let tell = hands.tell.clone();
+                let sender = hands.sender.clone();
                 if let Err(defect) = defect::caught(|| work(clock, share, hands)) {
                     // The conductor is gone only when the run is given up.
-                    let _ = tell.send(Told::Defect(index, defect));
+                    let _ = sender.send(Message::Defect(index, defect));
                 }
             });
         match thread {
@@ -316,11 +316,11 @@ fn carry_out(
         }
         spares.push(give);
     }
-    drop(tell);
+    drop(sender);
 
     let mut conductor = Conductor {
         shared,
-        told,
+        messages,
         spares,
         clock,
         holding,
@@ -340,7 +340,7 @@ fn carry_out(
         end_at_once(&conductor.shared.stop);
     }
     for thread in threads {
-        // Its panic was caught, and told.
+        // Its panic was caught and reported.
         let _ = thread.join();
     }
     outcome
@@ -359,7 +359,7 @@ struct Shared {
     connections: AtomicI64,
 }
 
-enum Told {
+enum Message {
     Established(Established),
     /// With the CPU that the worker's thread took for it, in nanoseconds.
     Interval(Box<WorkerInterval>, u64),
@@ -368,10 +368,10 @@ enum Told {
     Defect(u32, Defect),
 }
 
-/// A worker's end of the conversation.
+/// A worker's end of the channel to its conductor.
 struct Hands {
     shared: Arc<Shared>,
-    tell: Sender<Told>,
+    sender: Sender<Message>,
     spares: Receiver<Interval>,
     /// What the thread had used at the end of its last interval.
     used_ns: u64,
@@ -412,8 +412,8 @@ impl Control for Hands {
         let used_ns = thread_cpu_ns();
         let used_in_it = used_ns.saturating_sub(std::mem::replace(&mut self.used_ns, used_ns));
         let _ = self
-            .tell
-            .send(Told::Interval(Box::new(interval), used_in_it));
+            .sender
+            .send(Message::Interval(Box::new(interval), used_in_it));
         self.spares.try_recv().ok()
     }
 }
@@ -442,7 +442,7 @@ fn work<P: Protocol>(
         let mut worker = Worker::new(share, network, protocol, tls);
         let established = worker.establish(hands)?;
         // The conductor is gone only when the run is given up.
-        let _ = hands.tell.send(Told::Established(established));
+        let _ = hands.sender.send(Message::Established(established));
         if worker.await_start(hands)?
             && let Some(start) = hands.start()
         {
@@ -452,7 +452,7 @@ fn work<P: Protocol>(
         Ok(())
     };
     if let Err(e) = carry(&mut hands) {
-        let _ = hands.tell.send(Told::Failed(e));
+        let _ = hands.sender.send(Message::Failed(e));
     }
     tracing::debug!(worker = index, "worker ended");
 }
@@ -470,7 +470,9 @@ fn work_scripts<C: Scripts>(clock: Clock, share: Share, scripts: Arc<C>, mut han
         scripts.clock_began(clock.unix_zero());
         let mut worker = ScriptWorker::new(share, network, scripts);
         // The conductor is gone only when the run is given up.
-        let _ = hands.tell.send(Told::Established(Established::default()));
+        let _ = hands
+            .sender
+            .send(Message::Established(Established::default()));
         while hands.start().is_none() {
             if hands.stop_level() != StopLevel::Run {
                 return Ok(());
@@ -486,7 +488,7 @@ fn work_scripts<C: Scripts>(clock: Clock, share: Share, scripts: Arc<C>, mut han
         }
     };
     if let Err(e) = carry(&mut hands) {
-        let _ = hands.tell.send(Told::Failed(e));
+        let _ = hands.sender.send(Message::Failed(e));
     }
     tracing::debug!(worker = index, "worker ended");
 }
@@ -516,7 +518,7 @@ struct Standing {
 
 struct Conductor<'a, 'o> {
     shared: Arc<Shared>,
-    told: Receiver<Told>,
+    messages: Receiver<Message>,
     spares: Vec<Sender<Interval>>,
     clock: Clock,
     client: Meter,
@@ -580,23 +582,23 @@ impl Conductor<'_, '_> {
         let mut last_end = 0;
         let mut failure = None;
         loop {
-            match self.told.recv() {
-                Ok(Told::Interval(interval, used_ns)) => {
+            match self.messages.recv() {
+                Ok(Message::Interval(interval, used_ns)) => {
                     self.take(*interval, used_ns);
                     self.emit(&mut last_end);
                 }
-                Ok(Told::Failed(e)) => {
+                Ok(Message::Failed(e)) => {
                     self.shared.stop.request();
                     failure.get_or_insert(EngineError::Loop(e));
                 }
-                Ok(Told::Defect(worker, defect)) => {
+                Ok(Message::Defect(worker, defect)) => {
                     // The others count their calls in flight to their end.
                     self.shared.stop.request();
                     self.gone(worker);
                     self.emit(&mut last_end);
                     failure.get_or_insert(EngineError::Defect(defect));
                 }
-                Ok(Told::Established(_)) => {}
+                Ok(Message::Established(_)) => {}
                 // Every worker has ended.
                 Err(_) => break,
             }
@@ -622,14 +624,14 @@ impl Conductor<'_, '_> {
         let mut total = Established::default();
         let mut missing = workers;
         while missing > 0 {
-            match self.told.recv_timeout(Duration::from_millis(250)) {
-                Ok(Told::Established(one)) => {
+            match self.messages.recv_timeout(Duration::from_millis(250)) {
+                Ok(Message::Established(one)) => {
                     missing -= 1;
                     total.add(one);
                 }
-                Ok(Told::Failed(e)) => return Err(EngineError::Loop(e)),
-                Ok(Told::Defect(_, defect)) => return Err(EngineError::Defect(defect)),
-                Ok(Told::Interval(..)) => {}
+                Ok(Message::Failed(e)) => return Err(EngineError::Loop(e)),
+                Ok(Message::Defect(_, defect)) => return Err(EngineError::Defect(defect)),
+                Ok(Message::Interval(..)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let open = self.shared.connections.load(Ordering::Relaxed);
                     (self.observe)(Observation::Connecting {

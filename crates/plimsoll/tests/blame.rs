@@ -37,7 +37,7 @@ fn loading(place: &Place, url: &str, objective: &str) -> Child {
 }
 
 /// What all the documents say of the only objective, and of the run.
-struct Said {
+struct Documents {
     verdict: String,
     objective: String,
     run: Value,
@@ -45,16 +45,16 @@ struct Said {
 
 /// That they agree with each other and with the exit code.
 #[track_caller]
-fn agreed(place: &Place, code: i32) -> Said {
+fn agreed(place: &Place, code: i32) -> Documents {
     let screen = place.read("screen");
     let json = place.expect_json(0, &["report", "run", "--json"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let said = Said {
+    let documents = Documents {
         verdict: text(&json["verdict"]),
         objective: text(&json["objectives"][0]["verdict"]),
         run: place.run_json("run"),
     };
-    let (expected, word, on_screen) = match said.objective.as_str() {
+    let (expected, word, on_screen) = match documents.objective.as_str() {
         "met" => (0, "PASS", ": met"),
         "missed" => (99, "FAIL", ": MISSED"),
         _ => (90, "INVALID", ": CANNOT BE JUDGED"),
@@ -65,7 +65,7 @@ fn agreed(place: &Place, code: i32) -> Said {
         99 => "fail",
         _ => "invalid",
     };
-    assert_eq!(said.verdict, verdict, "{screen}");
+    assert_eq!(documents.verdict, verdict, "{screen}");
     assert!(screen.contains(&format!("verdict: {word}")), "{screen}");
     assert!(screen.contains(on_screen), "{screen}");
     // The screen is what the run directory says.
@@ -84,8 +84,12 @@ fn agreed(place: &Place, code: i32) -> Said {
     }
     let markdown = place.expect(0, &["report", "run", "--markdown", "-"]);
     assert!(markdown.contains(&format!("| {verdict} |")), "{markdown}");
-    assert_eq!(said.run["count_check"]["matches"], true, "{}", said.run);
-    said
+    assert_eq!(
+        documents.run["count_check"]["matches"], true,
+        "{}",
+        documents.run
+    );
+    documents
 }
 
 /// How long the generator stood still is far above the limit, and the limit far above what a server
@@ -100,12 +104,12 @@ fn a_generator_that_stands_still_fails_no_target() {
     thread::sleep(Duration::from_millis(1_500));
     signal(&child, Signal::CONT);
     let code = wait(&mut child);
-    let said = agreed(&place, code);
+    let documents = agreed(&place, code);
     // The times themselves say that the limit was missed: it is not the target's doing.
-    let p99 = said.run["total"]["response"]["p99_us"].as_f64();
-    assert!(p99.is_some_and(|us| us > 500_000.0), "{}", said.run);
-    assert_eq!(said.objective, "cannot_be_judged", "{}", said.run);
-    assert_eq!(said.verdict, "invalid");
+    let p99 = documents.run["total"]["response"]["p99_us"].as_f64();
+    assert!(p99.is_some_and(|us| us > 500_000.0), "{}", documents.run);
+    assert_eq!(documents.objective, "cannot_be_judged", "{}", documents.run);
+    assert_eq!(documents.verdict, "invalid");
 }
 
 #[test]
@@ -122,14 +126,14 @@ fn a_server_that_dies_fails_the_run_however_late_the_generator_was() {
             signal(&child, Signal::CONT);
         }
         let code = wait(&mut child);
-        let said = agreed(&place, code);
-        assert_eq!(said.objective, "missed", "{}", said.run);
-        let codes = said.run["total"]["errors_by_code"].as_array();
+        let documents = agreed(&place, code);
+        assert_eq!(documents.objective, "missed", "{}", documents.run);
+        let codes = documents.run["total"]["errors_by_code"].as_array();
         let mut codes = codes.expect("a list").iter();
         assert!(
             codes.any(|e| e["code"] == "CONNECT_REFUSED"),
             "{}",
-            said.run
+            documents.run
         );
     }
 }

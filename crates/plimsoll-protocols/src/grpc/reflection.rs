@@ -72,12 +72,12 @@ enum Wanted {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Reply {
-    #[prost(oneof = "Said", tags = "4, 6, 7")]
-    said: Option<Said>,
+    #[prost(oneof = "Response", tags = "4, 6, 7")]
+    response: Option<Response>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-enum Said {
+enum Response {
     #[prost(message, tag = "4")]
     Files(Files),
     #[prost(message, tag = "6")]
@@ -148,7 +148,7 @@ impl Mirror<'_> {
         answer.into_inner().message().await
     }
 
-    async fn ask(&self, wanted: Wanted) -> Result<Said, ReflectionError> {
+    async fn ask(&self, wanted: Wanted) -> Result<Response, ReflectionError> {
         let what = wanted.what();
         let called = tokio::time::timeout(ANSWER_LIMIT, self.call(wanted));
         let reply = called
@@ -164,11 +164,11 @@ impl Mirror<'_> {
                     status: Box::new(status),
                 },
             })?;
-        let problem = match reply.and_then(|reply| reply.said) {
-            Some(Said::Error(refusal)) => {
+        let problem = match reply.and_then(|reply| reply.response) {
+            Some(Response::Error(refusal)) => {
                 format!("error {}: {}", refusal.code, refusal.message)
             }
-            Some(said) => return Ok(said),
+            Some(response) => return Ok(response),
             None => "an empty answer (does it answer every method alike?)".to_owned(),
         };
         Err(ReflectionError::Answer { what, problem })
@@ -176,14 +176,14 @@ impl Mirror<'_> {
 
     async fn services(&self) -> Result<Vec<String>, ReflectionError> {
         match self.ask(Wanted::Services(String::new())).await? {
-            Said::Services(found) => Ok(found.services.into_iter().map(|s| s.name).collect()),
+            Response::Services(found) => Ok(found.services.into_iter().map(|s| s.name).collect()),
             _ => Err(unasked("its services".to_owned())),
         }
     }
 
     async fn files(&self, wanted: Wanted) -> Result<Vec<Descriptor>, ReflectionError> {
         let what = wanted.what();
-        let Said::Files(found) = self.ask(wanted).await? else {
+        let Response::Files(found) = self.ask(wanted).await? else {
             return Err(unasked(what));
         };
         let decoded = found.files.iter().map(|file| Descriptor::decode(file));

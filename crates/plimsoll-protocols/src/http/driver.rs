@@ -78,7 +78,7 @@ impl Protocol for Http1Protocol {
             partial: Vec::new(),
             interim: 0,
             memo: Vec::new(),
-            memo_says: Said::NOTHING,
+            memo_meaning: HeadMeaning::NOTHING,
             scratch: Vec::new(),
             rest_until: None,
             told: Vec::new(),
@@ -97,16 +97,16 @@ struct InFlight {
     sent: u32,
 }
 
-/// What a head says, which is the same for the same bytes.
+/// What a head means; the same for the same bytes.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct HeadMeaning {
     outcome: Outcome,
     framing: Framing,
     closes: bool,
 }
 
-impl Said {
-    const NOTHING: Said = Said {
+impl HeadMeaning {
+    const NOTHING: HeadMeaning = HeadMeaning {
         outcome: Outcome::Ok,
         framing: Framing::Length(0),
         closes: false,
@@ -120,17 +120,17 @@ pub struct Http1Driver {
     open: bool,
     draining: bool,
     call: Option<InFlight>,
-    /// What the answer's head said, until its body is over.
-    head: Option<Said>,
+    /// What the answer's head means, until its body is over.
+    head: Option<HeadMeaning>,
     body: Body,
     content: Content,
     /// A head that came in part.
     partial: Vec<u8>,
     /// Bytes of interim answers before the one that counts.
     interim: usize,
-    /// The last head, where it is not too long, and what it says.
+    /// The last head, where it is not too long, and what it means.
     memo: Vec<u8>,
-    memo_says: Said,
+    memo_meaning: HeadMeaning,
     scratch: Vec<u8>,
     /// The body of an answer whose call is over has to be read by then.
     rest_until: Option<Time>,
@@ -147,8 +147,8 @@ impl Http1Driver {
             && bytes.len() >= known
             && bytes[..known] == self.memo
         {
-            let said = self.memo_says;
-            self.begin_body(said)?;
+            let head = self.memo_meaning;
+            self.begin_body(head)?;
             return Ok(known);
         }
         self.read_head(bytes)
@@ -196,7 +196,7 @@ impl Http1Driver {
                 .iter()
                 .map(|(name, value)| (name.as_bytes(), value));
             let fields: Vec<(&[u8], &[u8])> = fields.collect();
-            let said = Said {
+            let head = HeadMeaning {
                 outcome: self.shared.checks.head(head.status, fields.iter().copied()),
                 framing: match self.shared.checks.bodiless {
                     true => Framing::Length(0),
@@ -211,9 +211,9 @@ impl Http1Driver {
             self.memo.clear();
             if size <= MEMO {
                 self.memo.extend_from_slice(&whole[..size]);
-                self.memo_says = said;
+                self.memo_meaning = head;
             }
-            self.begin_body(said)?;
+            self.begin_body(head)?;
         }
         gathered.clear();
         self.partial = gathered;
@@ -221,14 +221,14 @@ impl Http1Driver {
     }
 
     #[inline]
-    fn begin_body(&mut self, said: Said) -> Result<(), Http1Error> {
+    fn begin_body(&mut self, head: HeadMeaning) -> Result<(), Http1Error> {
         self.interim = 0;
         self.body
-            .restart(said.framing, self.shared.checks.max_body)?;
-        if said.outcome != Outcome::Ok || self.shared.checks.look_into_bodies() {
+            .restart(head.framing, self.shared.checks.max_body)?;
+        if head.outcome != Outcome::Ok || self.shared.checks.look_into_bodies() {
             self.content.restart();
         }
-        self.head = Some(said);
+        self.head = Some(head);
         Ok(())
     }
 
@@ -236,16 +236,16 @@ impl Http1Driver {
     #[inline]
     fn take_body(
         &mut self,
-        said: Said,
+        head: HeadMeaning,
         bytes: &[u8],
         events: &mut Vec<Event>,
     ) -> Result<usize, Http1Error> {
         let checks = &self.shared.checks;
-        if said.outcome == Outcome::Ok && !checks.look_into_bodies() {
+        if head.outcome == Outcome::Ok && !checks.look_into_bodies() {
             return self.body.take(bytes, &mut |_| ());
         }
         let (content, call) = (&mut self.content, self.call);
-        self.body.take(bytes, &mut |data| match said.outcome {
+        self.body.take(bytes, &mut |data| match head.outcome {
             Outcome::Ok => content.take(checks, data, &mut || {
                 events.extend(call.map(|call| Event::Message(call.call)));
             }),
@@ -255,12 +255,12 @@ impl Http1Driver {
 
     /// The answer is over, or all that matters of it.
     #[inline]
-    fn answered(&mut self, said: Said, events: &mut Vec<Event>) {
+    fn answered(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
         let looked = self.shared.checks.look_into_bodies();
-        let outcome = match said.outcome {
+        let outcome = match head.outcome {
             Outcome::Ok if !looked => Outcome::Ok,
-            _ => self.judge(said, call.call, events),
+            _ => self.judge(head, call.call, events),
         };
         events.push(Event::Done(Done {
             call: call.call,
@@ -272,17 +272,17 @@ impl Http1Driver {
     }
 
     #[inline(never)]
-    fn judge(&mut self, said: Said, call: CallId, events: &mut Vec<Event>) -> Outcome {
+    fn judge(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
         let checks = &self.shared.checks;
-        if said.outcome != Outcome::Ok {
-            if self.may_tell(said.outcome) {
-                let text = self.text_of_head(said.outcome);
+        if head.outcome != Outcome::Ok {
+            if self.may_tell(head.outcome) {
+                let text = self.text_of_head(head.outcome);
                 events.push(Event::Detail {
-                    outcome: said.outcome,
+                    outcome: head.outcome,
                     text,
                 });
             }
-            return said.outcome;
+            return head.outcome;
         }
         let (outcome, why) = self
             .content
@@ -328,9 +328,9 @@ impl Http1Driver {
 
     /// The body is over.
     #[inline]
-    fn finished(&mut self, said: Said, events: &mut Vec<Event>) {
-        self.answered(said, events);
-        self.draining |= said.closes || self.shared.closes;
+    fn finished(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
+        self.answered(head, events);
+        self.draining |= head.closes || self.shared.closes;
         self.head = None;
         self.rest_until = None;
     }
@@ -439,16 +439,16 @@ impl Driver for Http1Driver {
                 let taken = self.take_head(bytes).map_err(|e| broken(&e))?;
                 bytes = &bytes[taken..];
             }
-            let Some(said) = self.head else { continue };
-            let taken = self.take_body(said, bytes, events);
+            let Some(head) = self.head else { continue };
+            let taken = self.take_body(head, bytes, events);
             // An error in the rest of a body does not concern a call that has ended.
             if self.call.is_some() && self.content.is_settled() {
-                self.answered(said, events);
+                self.answered(head, events);
                 self.rest_until = Some(now + REST);
             }
             bytes = &bytes[taken.map_err(|e| broken(&e))?..];
             if self.body.is_over() {
-                self.finished(said, events);
+                self.finished(head, events);
             }
         }
         Ok(())
@@ -460,9 +460,9 @@ impl Driver for Http1Driver {
             return Ok(());
         }
         match self.head {
-            Some(said) => {
+            Some(head) => {
                 self.body.end().map_err(|e| broken(&e))?;
-                self.finished(said, events);
+                self.finished(head, events);
                 Ok(())
             }
             None if self.partial.is_empty() && self.interim == 0 => Ok(()),

@@ -134,7 +134,7 @@ pub type Http2Driver = Connection<HttpCalls>;
 pub struct HttpCalls {
     shared: Arc<Shared>,
     decoder: Decoder,
-    memo: Memo<Said, MEMO_BLOCK_LEN>,
+    memo: Memo<HeadMeaning, MEMO_BLOCK_LEN>,
     /// Of the block that was decoded last.
     fields: FieldList,
     /// Of answers that are looked into, or whose head shows a failure; streams point here.
@@ -156,9 +156,9 @@ struct Kept {
 
 type Stream = http2::Stream<Answer>;
 
-/// What a header block says, which is the same for the same bytes.
+/// What a header block means; the same for the same bytes.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct HeadMeaning {
     /// 0: there is none, as in trailers.
     status: u16,
     outcome: Outcome,
@@ -225,15 +225,15 @@ impl FieldList {
 impl HttpCalls {
     /// Reads a whole header block. Where it shows a failure, its fields are in `fields`.
     #[inline]
-    fn read(&mut self, block: &[u8]) -> Result<Said, HpackError> {
+    fn read(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         match self.memo.get(block) {
-            Some(said) => Ok(*said),
+            Some(head) => Ok(*head),
             None => self.read_anew(block),
         }
     }
 
     #[inline(never)]
-    fn read_anew(&mut self, block: &[u8]) -> Result<Said, HpackError> {
+    fn read_anew(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         let fields = &mut self.fields;
         fields.clear();
         let mut rules = AnswerRules::default();
@@ -257,7 +257,7 @@ impl HttpCalls {
             malformed = Some("a field list over 65536 bytes (RFC 9113, 6.5.2)");
         }
         let checks = &self.shared.checks;
-        let said = Said {
+        let head = HeadMeaning {
             status: rules.status,
             outcome: match rules.status {
                 ..200 => Outcome::Ok,
@@ -268,11 +268,11 @@ impl HttpCalls {
         };
         if decoded.changed_table {
             self.memo.clear();
-        } else if said.outcome.is_ok() {
+        } else if head.outcome.is_ok() {
             // Of others, the fields are part of the text.
-            self.memo.put(block, said);
+            self.memo.put(block, head);
         }
-        Ok(said)
+        Ok(head)
     }
 
     /// Makes room for what is kept of a stream's answer.
@@ -298,7 +298,7 @@ impl Http2Driver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
-        let said = self.calls.read(block).map_err(lost_compression)?;
+        let head = self.calls.read(block).map_err(lost_compression)?;
         let stream = match self.streams.find(id) {
             Some(stream) if stream.state == State::Open => stream,
             other => {
@@ -307,7 +307,7 @@ impl Http2Driver {
             }
         };
         let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
-        if let Some(why) = said.malformed {
+        if let Some(why) = head.malformed {
             return malformed(why);
         }
         let answer = &mut stream.answer;
@@ -315,13 +315,13 @@ impl Http2Driver {
             answer.first_byte = now;
         }
         if answer.head_seen {
-            return match said.status {
+            return match head.status {
                 0 if end_stream => self.answered(id, out, events),
                 0 => malformed("trailers without END_STREAM (RFC 9113, 8.1)"),
                 _ => malformed("trailers with a pseudo-field (RFC 9113, 8.1)"),
             };
         }
-        match said.status {
+        match head.status {
             0 => return malformed("an answer without :status (RFC 9113, 8.3.2)"),
             101 => return malformed("status 101, which HTTP/2 does not have (RFC 9113, 8.6)"),
             100..200 if end_stream => {
@@ -331,18 +331,18 @@ impl Http2Driver {
             _ => {}
         }
         answer.head_seen = true;
-        answer.outcome = said.outcome;
+        answer.outcome = head.outcome;
         let checks = &self.calls.shared.checks;
-        let bodiless = checks.bodiless || matches!(said.status, 204 | 304);
-        let length = if bodiless { Some(0) } else { said.length };
+        let bodiless = checks.bodiless || matches!(head.status, 204 | 304);
+        let length = if bodiless { Some(0) } else { head.length };
         if let Some(length) = length {
             if length > checks.max_body {
                 return self.too_large(id, end_stream, out, events);
             }
             answer.length = Some(length as u32);
         }
-        if said.outcome != Outcome::Ok || checks.look_into_bodies() {
-            self.keep_answer(id, &said);
+        if head.outcome != Outcome::Ok || checks.look_into_bodies() {
+            self.keep_answer(id, &head);
         }
         match end_stream {
             true => self.answered(id, out, events),
@@ -351,14 +351,14 @@ impl Http2Driver {
     }
 
     #[inline(never)]
-    fn keep_answer(&mut self, id: u32, said: &Said) {
-        let tells = !said.outcome.is_ok() && self.tells(said.outcome);
+    fn keep_answer(&mut self, id: u32, head: &HeadMeaning) {
+        let tells = !head.outcome.is_ok() && self.tells(head.outcome);
         let HttpCalls { shared, fields, .. } = &self.calls;
         let text = tells.then(|| {
             let fields = fields.iter();
             shared
                 .checks
-                .text_of_head(said.outcome, said.status, "", fields)
+                .text_of_head(head.outcome, head.status, "", fields)
         });
         if let Some(stream) = self.streams.find(id) {
             self.calls.keep(stream, text);
@@ -468,7 +468,7 @@ impl Http2Driver {
         Ok(())
     }
 
-    /// What became of an answer that is looked into, or whose head told of a failure.
+    /// What became of an answer that is looked into, or whose head shows a failure.
     #[inline(never)]
     fn judge(&mut self, id: u32, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
         let Some(stream) = self.streams.find(id) else {
