@@ -27,14 +27,14 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR").unwrap_or_default());
     let root = here.join("../..");
-    tell("VERSION_COMMIT", &commit(&here, &root));
-    tell("VERSION_BUILD", &build());
-    tell("VERSION_FEATURES", &features());
-    tell("VERSION_LIBRARIES", &libraries(&here, &root));
+    set_variable("VERSION_COMMIT", &commit(&here, &root));
+    set_variable("VERSION_BUILD", &build());
+    set_variable("VERSION_FEATURES", &features());
+    set_variable("VERSION_LIBRARIES", &libraries(&here, &root));
 }
 
 /// A variable for the compiler; it holds one line.
-fn tell(name: &str, value: &str) {
+fn set_variable(name: &str, value: &str) {
     println!("cargo::rustc-env={name}={}", value.replace('\n', " "));
 }
 

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::tls::record::Cipher;
 use plimsoll_engine::tls::shapes::{
-    Choices, Conversation, Long, Setup, Shape, Whose, client_says, server_says,
+    Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
 };
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -39,8 +39,8 @@ fn shape(input: &[u8]) -> Shape<'_> {
 
 fn assert_whole(came: &Conversation) {
     assert_eq!((&came.client.error, &came.server.error), (&None, &None));
-    assert!(came.client.heard == server_says() && came.client.closed);
-    assert!(came.server.heard == client_says());
+    assert!(came.client.heard == server_text() && came.client.closed);
+    assert!(came.server.heard == client_text());
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -217,7 +217,7 @@ impl TlsClient {
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
         let library = error.get_ref().and_then(|e| e.downcast_ref());
         match (library, error.kind()) {
-            (Some(error), _) => told(error, self.has_identity, &self.learned),
+            (Some(error), _) => explained(error, self.has_identity, &self.learned),
             _ if self.lacks_certificate() => {
                 (Outcome::TlsClientCertificateRequired, UNINVITED.to_owned())
             }
@@ -494,7 +494,7 @@ impl TlsSession {
         };
         match done {
             Ok(()) => Ok(true),
-            Err(BareError::Handshake(e)) => Err(told(&e, self.has_identity, &self.learned)),
+            Err(BareError::Handshake(e)) => Err(explained(&e, self.has_identity, &self.learned)),
             Err(BareError::Record(e)) => Err(classify_record(&e, self.has_identity)),
         }
     }
@@ -554,7 +554,7 @@ impl TlsSession {
         }
         match state {
             Ok(state) => Ok(state.peer_has_closed()),
-            Err(e) => Err(told(&e, self.has_identity, &self.learned)),
+            Err(e) => Err(explained(&e, self.has_identity, &self.learned)),
         }
     }
 
@@ -675,8 +675,8 @@ fn classify_record(error: &RecordError, has_identity: bool) -> (Outcome, String)
     }
 }
 
-/// [`classify`], with what is known besides.
-fn told(error: &rustls::Error, has_identity: bool, learned: &Learned) -> (Outcome, String) {
+/// [`classify`], with what is known besides the error.
+fn explained(error: &rustls::Error, has_identity: bool, learned: &Learned) -> (Outcome, String) {
     let (outcome, text) = classify(error, has_identity);
     match learned.why(error) {
         Some(why) => (outcome, format!("{text}: {why}")),

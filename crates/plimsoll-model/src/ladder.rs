@@ -578,7 +578,7 @@ impl LadderRecord {
 
     /// What rung `of` adds to rung `to`, round by round.
     pub fn added(&self, of: usize, to: usize, metric: Metric) -> Added {
-        let told = |found: Option<Paired>| match found {
+        let added = |found: Option<Paired>| match found {
             Some(d) if d.is_clear() => Added::Clear(d),
             Some(d) => Added::NoneSeen(d),
             None => Added::TooFew,
@@ -595,7 +595,7 @@ impl LadderRecord {
         if let Some(turns) = &self.turns
             && metric.part().is_none()
         {
-            return told(turns.difference(of, to, metric));
+            return added(turns.difference(of, to, metric));
         }
         let differences: Vec<f64> = upper
             .slices_of(metric)
@@ -603,7 +603,7 @@ impl LadderRecord {
             .zip(lower.slices_of(metric))
             .filter_map(|(u, l)| Some(u.value(metric)? - l.value(metric)?))
             .collect();
-        told(paired(&differences, ALPHA / self.stated().max(1) as f64))
+        added(paired(&differences, ALPHA / self.stated().max(1) as f64))
     }
 
     /// Write `ladder.json` in `dir`, whole or not at all.

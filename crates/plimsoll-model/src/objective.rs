@@ -628,18 +628,18 @@ mod tests {
             let judged = judge(&objectives, &measured(r), Standing::OtherLoad);
             (judged[0].verdict, judged[0].measured.clone())
         };
-        let told = |verdict, text: &str| (verdict, text.to_owned());
+        let expected = |verdict, text: &str| (verdict, text.to_owned());
         assert_eq!(
             judged(1, 99),
-            told(Verdict::CannotBeJudged, "99.0000% of 100 handshakes")
+            expected(Verdict::CannotBeJudged, "99.0000% of 100 handshakes")
         );
         assert_eq!(
             judged(2, 98),
-            told(Verdict::Missed, "98.0000% of 100 handshakes")
+            expected(Verdict::Missed, "98.0000% of 100 handshakes")
         );
         assert_eq!(
             judged(0, 0),
-            told(Verdict::NotSupported, "no handshake was made")
+            expected(Verdict::NotSupported, "no handshake was made")
         );
     }
 

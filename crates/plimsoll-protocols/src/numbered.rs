@@ -50,7 +50,7 @@ pub(crate) struct Numbered {
     heartbeats: Heartbeats,
     request_bytes: u32,
     in_flight: u32,
-    details_told: u8,
+    details_given: u8,
     stage: Stage,
 }
 
@@ -62,7 +62,7 @@ impl Numbered {
             heartbeats: Heartbeats::new(settings.heartbeat),
             request_bytes: settings.request_bytes,
             in_flight: settings.in_flight,
-            details_told: 0,
+            details_given: 0,
             stage: Stage::Closed,
         }
     }
@@ -191,16 +191,16 @@ impl Numbered {
 
     /// Says what went wrong, unless enough was said on this connection; `text` is asked
     /// for only then.
-    pub(crate) fn tell(
+    pub(crate) fn detail(
         &mut self,
         outcome: Outcome,
         text: impl FnOnce() -> Option<String>,
         events: &mut Vec<Event>,
     ) {
-        if self.details_told < MAX_DETAILS
+        if self.details_given < MAX_DETAILS
             && let Some(text) = text()
         {
-            self.details_told += 1;
+            self.details_given += 1;
             let text = text.chars().take(DETAIL_LENGTH).collect();
             events.push(Event::Detail { outcome, text });
         }
@@ -252,7 +252,7 @@ impl Numbered {
                         "{MAX_MISSED} heartbeats in a row were not answered"
                     ))
                 };
-                self.tell(Outcome::NoAnswer, text, events);
+                self.detail(Outcome::NoAnswer, text, events);
                 None
             }
         }

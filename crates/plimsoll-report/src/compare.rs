@@ -130,7 +130,7 @@ impl Unit {
 impl Comparison {
     /// How the figures are to be read.
     pub fn method(&self) -> String {
-        if self.can_tell() {
+        if self.enough_runs() {
             return format!(
                 "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would make any row differ as much in at most 5 % of comparisons: p is multiplied by the {} judged (Bonferroni), and the intervals hold together.",
                 plural(self.judged as u64, "row")
@@ -152,8 +152,8 @@ impl Comparison {
     }
 
     /// Both groups have enough runs for the rows that are judged.
-    pub fn can_tell(&self) -> bool {
-        rank::can_tell(self.a.runs, self.b.runs, self.judged)
+    pub fn enough_runs(&self) -> bool {
+        rank::enough_values(self.a.runs, self.b.runs, self.judged)
     }
 }
 

@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn percentiles_of_small_samples_are_not_told() {
-        let told = |n: u64| {
+        let percents = |n: u64| {
             let histogram = of(1..=n);
             let found = percentiles(&histogram).filter(|(_, value)| value.is_some());
             found.map(|(percent, _)| percent).collect::<Vec<_>>()
         };
-        assert!(told(5).is_empty());
-        assert!(told(40).contains(&90) && !told(40).contains(&99));
-        assert_eq!(told(1000), PERCENTS);
+        assert!(percents(5).is_empty());
+        assert!(percents(40).contains(&90) && !percents(40).contains(&99));
+        assert_eq!(percents(1000), PERCENTS);
     }
 }

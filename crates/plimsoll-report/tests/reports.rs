@@ -170,7 +170,7 @@ fn compare_replicates() {
     };
     let (a, b) = (group("a", 1.0), group("b", 0.85));
     let compared = compare::compare(&a, &b).unwrap();
-    assert!(compared.can_tell());
+    assert!(compared.enough_runs());
     assert_eq!(compared.rows[0].better(), Some(true));
     assert_data_eq!(
         render_comparison(&compared, &Options::default()),

@@ -241,7 +241,7 @@ pub(crate) fn parse(
     parsed.map_err(|error| {
         let _ = error.print();
         if let Some(variable) = blamed_variable(&error, &stand_ins, environment) {
-            console::tell(format_args!(
+            console::notice(format_args!(
                 "note: the value is that of {variable} in the environment"
             ));
         }

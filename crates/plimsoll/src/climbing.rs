@@ -56,7 +56,7 @@ pub(crate) struct Asked<'a> {
     /// Where nobody says how many: the rounds that so many rungs need.
     pub(crate) default_rounds: fn(usize) -> usize,
     /// A line a round, for who watches: the record so far, the round, of how many.
-    pub(crate) round_told: fn(&LadderRecord, usize, usize) -> String,
+    pub(crate) round_line: fn(&LadderRecord, usize, usize) -> String,
     pub(crate) slice: Option<Period>,
     /// Calls a turn.
     pub(crate) turn: Option<u32>,
@@ -84,7 +84,7 @@ pub(crate) struct Climb {
     pub(crate) dir: PathBuf,
     rungs: Vec<RungSpec>,
     plans: Vec<Plan>,
-    round_told: fn(&LadderRecord, usize, usize) -> String,
+    round_line: fn(&LadderRecord, usize, usize) -> String,
     /// Of slices.
     rounds: usize,
     /// `None`: slices.
@@ -277,7 +277,7 @@ impl Climb {
             }
         };
         for skipped in &servers.skipped {
-            console::tell(format_args!(
+            console::notice(format_args!(
                 "{} is not measured: {}",
                 skipped.name, skipped.reason
             ));
@@ -320,7 +320,7 @@ impl Climb {
             rungs,
             plans,
             rounds,
-            round_told: asked.round_told,
+            round_line: asked.round_line,
             turning,
             parts,
             testbed,
@@ -393,7 +393,7 @@ impl Climb {
         // Dropped at the end, it gives the terminal back before anything else is shown.
         let series = Series::new(session.progress);
         if let Some(part) = all.part {
-            series.tell(format_args!("{}: {} rounds", part.words(), all.rounds));
+            series.notice(format_args!("{}: {} rounds", part.words(), all.rounds));
         }
         for (round, order) in orders.into_iter().enumerate() {
             for (nth, rung) in order.into_iter().enumerate() {
@@ -436,7 +436,7 @@ impl Climb {
                 self.keep()?;
             }
             if all.part.is_none() {
-                series.tell((self.round_told)(&self.record, round + 1, all.rounds));
+                series.notice((self.round_line)(&self.record, round + 1, all.rounds));
             }
         }
         Ok(())

@@ -23,24 +23,24 @@ pub(crate) fn result(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
-/// What is told while the live view has the terminal.
+/// Lines that wait while the live view has the terminal.
 static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether what is told is a JSON object a line.
+/// Whether each line is a JSON object.
 static IN_JSON: AtomicBool = AtomicBool::new(false);
 
-/// From here on what is told is a JSON object a line.
+/// From here on each line is a JSON object.
 pub(crate) fn in_json() {
     IN_JSON.store(true, Ordering::Relaxed);
 }
 
-/// Tells a person something. There is nowhere to report that stderr is gone.
-pub(crate) fn tell(text: impl fmt::Display) {
-    // Outside of the lock: what is told may be that this panicked.
+/// Prints a line for people. There is nowhere to report that stderr is gone.
+pub(crate) fn notice(text: impl fmt::Display) {
+    // Outside of the lock: formatting may panic, and the report of that comes here, too.
     let text = text.to_string();
     line(match IN_JSON.load(Ordering::Relaxed) {
         true => json_line("INFO", &text),
@@ -48,7 +48,7 @@ pub(crate) fn tell(text: impl fmt::Display) {
     });
 }
 
-/// The same of a line that is as it is to be.
+/// Prints a line as it is.
 pub(crate) fn line(text: String) {
     match lines().as_mut() {
         Some(held) => held.push(text),
@@ -58,7 +58,7 @@ pub(crate) fn line(text: String) {
     }
 }
 
-/// From here on what is told is kept, because the terminal shows something else.
+/// From here on lines are kept, because the terminal shows something else.
 pub(crate) fn hold() {
     lines().get_or_insert_default();
 }
@@ -68,7 +68,7 @@ pub(crate) fn held() -> Vec<String> {
     lines().clone().unwrap_or_default()
 }
 
-/// Tells what was kept.
+/// Prints what was kept.
 pub(crate) fn release() {
     let held = lines().take();
     for text in held.into_iter().flatten() {
@@ -76,10 +76,10 @@ pub(crate) fn release() {
     }
 }
 
-/// Tells what is written to it: a log line a write.
-pub(crate) struct Teller;
+/// Prints what is written to it: a log line a write.
+pub(crate) struct LogWriter;
 
-impl Write for Teller {
+impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         self::line(text.trim_end_matches('\n').to_owned());

@@ -11,7 +11,7 @@ pub(crate) const COUNT: &str = "panics";
 /// Tells of every panic from here on, whichever thread it is on.
 pub(crate) fn watch() {
     defect::watch(|what| {
-        console::tell(format_args!(
+        console::notice(format_args!(
             "an error in plimsoll, not in what it talks to: {what}\n\
              please report it: this message, the command or plan, the output of \
              `plimsoll --version`, and the run directory where there is one"

@@ -221,7 +221,7 @@ impl DocumentFlags {
         if let Some(file) = summary
             && let Err(e) = append(Path::new(&file), &contents.markdown())
         {
-            console::tell(format_args!("{JOB_SUMMARY}: can't append to {file}: {e}"));
+            console::notice(format_args!("{JOB_SUMMARY}: can't append to {file}: {e}"));
         }
         Ok(())
     }
@@ -345,7 +345,7 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
     }
     std::fs::write(file, text)
         .map_err(|e| Failure::error(format_args!("{flag}: can't write {}: {e}", file.display())))?;
-    console::tell(format_args!("written to {}", file.display()));
+    console::notice(format_args!("written to {}", file.display()));
     Ok(())
 }
 

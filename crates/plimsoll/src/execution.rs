@@ -375,7 +375,7 @@ fn carry(
     if plan.tls.as_ref().is_some_and(unchecked) {
         // Once for all the runs of a search or a ladder.
         static WARNED: Once = Once::new();
-        WARNED.call_once(|| console::tell("INSECURE: the server's certificate is not checked"));
+        WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
     }
     let barrier = match by {
         By::Machine => None,
@@ -444,7 +444,7 @@ pub(crate) fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
     let interrupted = session.stop.level() != StopLevel::Run;
     let ok = run.summary.total.ok;
     if ok == 0 && !interrupted {
-        console::tell("not one call succeeded");
+        console::notice("not one call succeeded");
     }
     exit_of(interrupted, ok, run.state, Conclusion::of(judged))
 }
@@ -520,7 +520,7 @@ fn record(
                     chain(&e)
                 );
                 writer.log(&text);
-                console::tell(&text);
+                console::notice(&text);
             }
             progress.interval(interval);
             if known.is_none()
@@ -559,7 +559,7 @@ fn record(
                     if let Some(precision) = &precision {
                         let text = precision.not_reached();
                         writer.log(&text);
-                        console::tell(&text);
+                        console::notice(&text);
                     }
                     Ending::complete()
                 }
@@ -624,7 +624,7 @@ fn note(finished: &Finished, writer: &mut RunWriter) {
             established.failed + established.open,
         );
         writer.log(&text);
-        console::tell(&text);
+        console::notice(&text);
     }
     if !finished.watched_pids.is_empty() {
         writer.log(&format!(

@@ -115,7 +115,7 @@ impl Failure {
     /// Tells it on stderr.
     pub(crate) fn show(&self) {
         let text = format!("{:?}", self.report);
-        crate::console::tell(format_args!("Error: {}", text.trim_start_matches('\n')));
+        crate::console::notice(format_args!("Error: {}", text.trim_start_matches('\n')));
     }
 }
 

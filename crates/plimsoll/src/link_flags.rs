@@ -33,7 +33,7 @@ pub(crate) enum Unreflected {
     /// There is no way to the server.
     NoWay(Failure),
     /// It does not say, or can't be asked, in words.
-    Untold(String),
+    NoAnswer(String),
 }
 
 #[derive(Debug, Args)]
@@ -166,7 +166,7 @@ impl LinkFlags {
             return Err(problems::failure(found, &Source::Flags));
         }
         if self.insecure {
-            console::tell("INSECURE: the server's certificate is not checked");
+            console::notice("INSECURE: the server's certificate is not checked");
         }
         let mut server = server(&target, tls, self.authority.clone()).map_err(could_not_begin)?;
         server.metadata = metadata;
@@ -277,12 +277,12 @@ pub(crate) fn reflected(
     service: &str,
     metadata: &[(String, String)],
 ) -> Result<Schema, Unreflected> {
-    let untold = |why: &dyn std::fmt::Display| Unreflected::Untold(why.to_string());
+    let no_answer = |why: &dyn std::fmt::Display| Unreflected::NoAnswer(why.to_string());
     let url = spec.target.as_deref();
-    let url = url.ok_or_else(|| untold(&"there is no target to ask"))?;
-    let (mut target, secured) = grpc_target(url).map_err(|e| untold(&e))?;
+    let url = url.ok_or_else(|| no_answer(&"there is no target to ask"))?;
+    let (mut target, secured) = grpc_target(url).map_err(|e| no_answer(&e))?;
     let given = spec.load.resolve.as_deref().unwrap_or_default();
-    give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| untold(&problem))?;
+    give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| no_answer(&problem))?;
     let secured = secured || spec.tls.is_some() && is_bare_socket(url);
     let tls = secured.then(|| spec.tls.clone().unwrap_or_default());
     let call = spec.call.grpc.as_ref();
@@ -293,14 +293,14 @@ pub(crate) fn reflected(
     if let Some(limit) = spec.load.connect_timeout {
         server.connect_timeout = limit.0;
     }
-    let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(|e| untold(&e))?;
+    let runtime = plimsoll_protocols::serving::runtime(Some(1)).map_err(|e| no_answer(&e))?;
     runtime.block_on(async {
         let opened = Connection::open(&server).await;
         let connection = opened.map_err(|e| Unreflected::NoWay(no_way(url, e)))?;
         let asked = reflection::schema(&connection, Some(service)).await;
         asked.map_err(|e| match e.advice() {
-            Some(advice) => untold(&format_args!("{e}; {advice}")),
-            None => untold(&e),
+            Some(advice) => no_answer(&format_args!("{e}; {advice}")),
+            None => no_answer(&e),
         })
     })
 }

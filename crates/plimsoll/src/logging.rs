@@ -39,7 +39,7 @@ pub(crate) fn start(verbose: bool, trace: bool, format: Format) {
         _ => LevelFilter::WARN,
     };
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(|| console::Teller)
+        .with_writer(|| console::LogWriter)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false);
     let throttle = (level == LevelFilter::WARN).then_some(Throttled);
@@ -58,7 +58,7 @@ pub(crate) fn start(verbose: bool, trace: bool, format: Format) {
 pub(crate) fn conclude() {
     if let Some(throttle) = THROTTLE.get() {
         let left_out = throttle.lock().values().map(Place::left_out).sum();
-        throttle.tell("WARN", left_out);
+        throttle.report("WARN", left_out);
     }
 }
 
@@ -122,7 +122,7 @@ impl Throttle {
         place.comes(now_ns.max(place.began_ns))
     }
 
-    fn tell(&self, level: &str, left_out: u64) {
+    fn report(&self, level: &str, left_out: u64) {
         if left_out == 0 {
             return;
         }
@@ -152,7 +152,7 @@ impl<S: Subscriber> Layer<S> for Throttled {
         };
         let what = event.metadata();
         let (written, left_out) = throttle.comes(what);
-        throttle.tell(what.level().as_str(), left_out);
+        throttle.report(what.level().as_str(), left_out);
         written
     }
 }

@@ -258,10 +258,10 @@ impl World<'_> {
                 *self.lost.borrow_mut() = Some(told);
                 Err(unknown())
             }
-            Err(Unreflected::Untold(why)) if asked_for => {
+            Err(Unreflected::NoAnswer(why)) if asked_for => {
                 Err(Problem::new("call.grpc.reflection", why))
             }
-            Err(Unreflected::Untold(why)) => Err(unknown().help(format!(
+            Err(Unreflected::NoAnswer(why)) => Err(unknown().help(format!(
                 "for a service of your own give its .proto files (proto) or a descriptor set \
                  (descriptor_set); asking the server did not help: {why}"
             ))),

@@ -116,9 +116,9 @@ impl Series {
     }
 
     /// A line for a run of many.
-    pub(crate) fn tell(&self, text: impl std::fmt::Display) {
+    pub(crate) fn notice(&self, text: impl std::fmt::Display) {
         if self.style != Style::None {
-            console::tell(text);
+            console::notice(text);
         }
     }
 }
@@ -205,7 +205,7 @@ impl Progress {
         self.shown = match Live::start(plan, Vec::new()) {
             Ok(live) => Shown::Live(Arc::new(live)),
             Err(e) => {
-                console::tell(format_args!("the live view is not to be had: {e}"));
+                console::notice(format_args!("the live view is not to be had: {e}"));
                 Shown::Lines
             }
         };
@@ -215,7 +215,7 @@ impl Progress {
         self.take_terminal();
         match &self.shown {
             Shown::Live(live) => live.connecting(open, wanted),
-            Shown::Lines => console::tell(format_args!("connecting: {open} of {wanted}")),
+            Shown::Lines => console::notice(format_args!("connecting: {open} of {wanted}")),
             Shown::No | Shown::Soon => {}
         }
     }
@@ -228,7 +228,7 @@ impl Progress {
     /// The run ends early; of one run among many nobody wants to know.
     pub(crate) fn lost(&self, reason: &str) {
         if !matches!(self.shown, Shown::No) {
-            console::tell(reason);
+            console::notice(reason);
         }
     }
 
@@ -253,7 +253,7 @@ impl Progress {
             Shown::Live(live) => live.interval(interval),
             // With lines by calls, lines by time are too many.
             Shown::Lines if self.every.is_none() => {
-                console::tell(self.line(interval, warming, ended, errors));
+                console::notice(self.line(interval, warming, ended, errors));
             }
             Shown::Lines | Shown::No | Shown::Soon => {}
         }
@@ -306,7 +306,7 @@ impl Progress {
             .as_ref()
             .and_then(|plan| plan.load.calls)
             .map_or_else(String::new, |wanted| format!(" of {}", count(wanted)));
-        console::tell(format_args!(
+        console::notice(format_args!(
             "{}{of} calls, {:.1} s elapsed, {}/s",
             count(self.calls),
             elapsed.as_secs_f64(),

@@ -44,7 +44,7 @@ pub(crate) fn on_signal(mut wished: impl FnMut(Wish) + Send + 'static) -> Result
             for (count, _) in signals.forever().enumerate() {
                 match count {
                     0 => {
-                        console::tell("stopping: calls in flight may end (once more: at once)");
+                        console::notice("stopping: calls in flight may end (once more: at once)");
                         wished(Wish::Gracefully);
                     }
                     1 => wished(Wish::AtOnce),

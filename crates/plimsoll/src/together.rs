@@ -173,7 +173,7 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, session: &Session) -> Result<V
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::sleep(LOOK);
             if Duration::from_nanos(clock.now().0) >= told && told < lasts {
-                series.tell(format_args!(
+                series.notice(format_args!(
                     "{} s of {} s: {what}",
                     told.as_secs(),
                     lasts.as_secs(),

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::arguments::Cli;
 
-    fn said(name: &str) -> Option<String> {
+    fn error_of(name: &str) -> Option<String> {
         let environment = Environment::of(&[(name, "1")]);
         let failure = check(&Cli::command(), &environment).err()?;
         Some(failure.to_string())
@@ -83,13 +83,13 @@ mod tests {
             "PLIMSOLL_SCORE_PORT_50051_TCP_ADDR",
             "PATH",
         ] {
-            assert_eq!(said(known), None, "{known}");
+            assert_eq!(error_of(known), None, "{known}");
         }
         assert_eq!(
-            said("PLIMSOLL_DURATON").as_deref(),
+            error_of("PLIMSOLL_DURATON").as_deref(),
             Some("PLIMSOLL_DURATON: no flag has this variable; did you mean PLIMSOLL_DURATION?")
         );
-        let far = said("PLIMSOLL_QQQQQQ").expect("an error");
+        let far = error_of("PLIMSOLL_QQQQQQ").expect("an error");
         assert!(far.contains("stands beside it in --help"), "{far}");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
         _ => None,
     };
     if let Some(line) = foreign {
-        console::tell(format_args!("as: plimsoll {}", line.join(" ")));
+        console::notice(format_args!("as: plimsoll {}", line.join(" ")));
         let line = line.into_iter().map(OsString::from);
         return Ok(std::iter::once(program).chain(line).collect());
     }

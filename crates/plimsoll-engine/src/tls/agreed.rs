@@ -201,7 +201,7 @@ impl Tally {
     /// where there was no handshake. Begins anew.
     pub fn take(&mut self, certificate: Vec<CertificateTaken>) -> Option<NegotiatedTls> {
         let counted = std::mem::take(&mut self.0);
-        let handshakes = counted.iter().map(|(one, count)| told(one, *count));
+        let handshakes = counted.iter().map(|(one, count)| handshakes(one, *count));
         let first = handshakes.clone().next()?;
         let negotiated = NegotiatedTls {
             version: first.version,
@@ -234,7 +234,7 @@ impl SharedTally {
     }
 }
 
-fn told(agreed: &Agreement, count: u64) -> Handshakes {
+fn handshakes(agreed: &Agreement, count: u64) -> Handshakes {
     let unknown = || "unknown".to_owned();
     Handshakes {
         count,

@@ -73,12 +73,12 @@ pub struct Conversation {
     pub legal: bool,
 }
 
-/// What each end says once its handshake is over.
-pub fn client_says() -> Vec<u8> {
+/// What each end sends once its handshake is over.
+pub fn client_text() -> Vec<u8> {
     b"GET / HTTP/1.1\r\n\r\n".repeat(20)
 }
 
-pub fn server_says() -> Vec<u8> {
+pub fn server_text() -> Vec<u8> {
     (0..17_000u32).map(|n| (n % 251) as u8).collect()
 }
 
@@ -260,7 +260,7 @@ trait Side {
     /// Takes what arrived; true: the peer said goodbye.
     fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String>;
     fn give(&mut self) -> Vec<u8>;
-    fn say(&mut self, text: &[u8]);
+    fn write(&mut self, text: &[u8]);
     fn close(&mut self);
     fn is_handshaking(&self) -> bool;
     /// Resumed, and retried.
@@ -307,7 +307,7 @@ impl Side for Ours {
         bytes
     }
 
-    fn say(&mut self, text: &[u8]) {
+    fn write(&mut self, text: &[u8]) {
         self.0.seal(text);
     }
 
@@ -342,7 +342,7 @@ impl Side for ServerSession {
         bytes
     }
 
-    fn say(&mut self, text: &[u8]) {
+    fn write(&mut self, text: &[u8]) {
         self.seal(text);
     }
 
@@ -408,7 +408,7 @@ where
         bytes
     }
 
-    fn say(&mut self, text: &[u8]) {
+    fn write(&mut self, text: &[u8]) {
         let _ = self.connection.writer().write_all(text);
     }
 

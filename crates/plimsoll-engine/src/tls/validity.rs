@@ -73,7 +73,7 @@ pub fn now() -> u64 {
 }
 
 /// A moment, in seconds since 1970, as people read it.
-pub fn told(seconds: u64) -> String {
+pub fn utc(seconds: u64) -> String {
     i64::try_from(seconds)
         .ok()
         .and_then(|seconds| Timestamp::from_second(seconds).ok())
@@ -85,13 +85,13 @@ pub fn failure(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
             not_after, ..
-        }) => format!("the certificate expired at {}", told(not_after.as_secs())),
+        }) => format!("the certificate expired at {}", utc(not_after.as_secs())),
         rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
             not_before,
             ..
         }) => format!(
             "the certificate is not valid before {}",
-            told(not_before.as_secs())
+            utc(not_before.as_secs())
         ),
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => {
             format!("the certificate is refused: {}", why.0)
@@ -144,7 +144,7 @@ mod tests {
         ] {
             assert_eq!(not_after(&made(date)), Some(seconds), "{date:?}");
         }
-        assert_eq!(told(1_772_323_200), "2026-03-01T00:00:00Z");
+        assert_eq!(utc(1_772_323_200), "2026-03-01T00:00:00Z");
     }
 
     #[test]

@@ -506,7 +506,7 @@ mod tests {
              { name = \"tls\" }, { name = \"mutual\", target = \"grpcs://h:3\", \
              tls = { cert = \"c.crt\", key = \"c.key\" } }, { target = \"grpcs://h:4\", name = \"nginx\" }]";
         let found = read(text).unwrap().rungs().unwrap();
-        let told: Vec<_> = found
+        let seen: Vec<_> = found
             .iter()
             .map(|r| {
                 let tls = r.spec.tls.as_ref();
@@ -524,7 +524,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            seen,
             [
                 ("plain", "grpc://h:2", Secured::Off, false, false),
                 ("tls", "grpcs://h:1", Secured::Server, true, false),
@@ -540,11 +540,11 @@ mod tests {
             "serve = [\"score\"]\nrungs = [{ name = \"now\" }, { serve = [\"score\", \"--busy\", \"5us\"] }]",
         )
         .unwrap();
-        let told: Vec<_> = found
+        let seen: Vec<_> = found
             .iter()
             .map(|r| (r.name.as_str(), r.serve.is_some()))
             .collect();
-        assert_eq!(told, [("now", false), ("score --busy 5us", true)]);
+        assert_eq!(seen, [("now", false), ("score --busy 5us", true)]);
         let wrong = rungs("rungs = [{ name = \"a\" }, { serve = [\"score\"] }]").unwrap_err();
         assert!(wrong.to_string().contains("in a ladder without"), "{wrong}");
         let wrong = rungs("serve = [\"score\"]\nrungs = [{ name = 1 }, { serve = \"score\" }]")
@@ -566,7 +566,7 @@ mod tests {
     fn sizes_choose_the_file_and_bound_what_is_in_flight() {
         let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 16\n[ladder]\nsize = [\"1KiB\", \"32MiB\", \"512MiB\"]";
         let found = read(text).unwrap().rungs().unwrap();
-        let told: Vec<_> = found
+        let seen: Vec<_> = found
             .iter()
             .map(|r| {
                 let fetch = r.spec.call.fetch.as_ref().unwrap();
@@ -578,7 +578,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            seen,
             [
                 ("size 1KiB", "/bytes/1024".to_owned(), Some(16)),
                 ("size 32MiB", "/bytes/33554432".to_owned(), Some(2)),
@@ -597,18 +597,18 @@ mod tests {
 
     #[test]
     fn what_is_no_axis_is_told() {
-        let told = |ladder: &str| {
+        let error_of = |ladder: &str| {
             let problem = rungs(ladder).unwrap_err();
             let help = problem.help.clone().unwrap_or_default();
             format!("{problem} {help}")
         };
-        assert!(told("tls = [\"on\", \"off\"]").contains("use \"off\", \"server\" or \"mutual\""));
-        assert!(told("\"load.conections\" = [1, 2]").contains("unknown field"));
-        assert!(told("sweets = [1, 2]").contains("an axis is tls"));
-        assert!(told("tls = [\"off\"]").contains("the axes make 1 rungs"));
-        assert!(told("tls = []").contains("an axis without values"));
-        assert!(told("network = [\"lan\", \"localhost\"]").contains("\"namespaces\""));
-        assert!(told("network = [\"localhost\", \"namespaces\"]").contains("serve ="));
-        assert!(told("rungs = [{ tls = \"on\" }, { tls = \"off\" }]").contains("`on` is unknown"));
+        assert!(error_of("tls = [\"on\", \"off\"]").contains("use \"off\", \"server\" or \"mutual\""));
+        assert!(error_of("\"load.conections\" = [1, 2]").contains("unknown field"));
+        assert!(error_of("sweets = [1, 2]").contains("an axis is tls"));
+        assert!(error_of("tls = [\"off\"]").contains("the axes make 1 rungs"));
+        assert!(error_of("tls = []").contains("an axis without values"));
+        assert!(error_of("network = [\"lan\", \"localhost\"]").contains("\"namespaces\""));
+        assert!(error_of("network = [\"localhost\", \"namespaces\"]").contains("serve ="));
+        assert!(error_of("rungs = [{ tls = \"on\" }, { tls = \"off\" }]").contains("`on` is unknown"));
     }
 }

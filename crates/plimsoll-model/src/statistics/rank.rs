@@ -40,7 +40,7 @@ impl Difference {
 
 /// Whether groups of these sizes can differ clearly in one of `together` statistics: whether
 /// the most extreme order of all, either way round, comes about rarely enough by chance.
-pub fn can_tell(n1: usize, n2: usize, together: usize) -> bool {
+pub fn enough_values(n1: usize, n2: usize, together: usize) -> bool {
     // Orders: (n1 + n2) over n1.
     let orders: f64 = (1..=n1).map(|i| (n2 + i) as f64 / i as f64).product();
     2.0 / orders * together.max(1) as f64 <= ALPHA
@@ -48,13 +48,13 @@ pub fn can_tell(n1: usize, n2: usize, together: usize) -> bool {
 
 /// The fewest runs a side with which one of `together` statistics can differ clearly.
 pub fn fewest_runs(together: usize) -> usize {
-    (1..).find(|n| can_tell(*n, *n, together)).unwrap_or(1)
+    (1..).find(|n| enough_values(*n, *n, together)).unwrap_or(1)
 }
 
 /// Compare `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs
-/// ([`can_tell`]), or a value that is not a number.
+/// ([`enough_values`]), or a value that is not a number.
 pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
-    if !can_tell(a.len(), b.len(), together) {
+    if !enough_values(a.len(), b.len(), together) {
         return None;
     }
     if a.iter().chain(b).any(|v| !v.is_finite()) {
@@ -289,8 +289,8 @@ mod tests {
             assert_eq!(fewest_runs(together), fewest, "{together}");
         }
         // 2 · 3 of 120 orders is 5 % to the letter.
-        assert!(can_tell(3, 7, 3) && !can_tell(3, 7, 4) && !can_tell(3, 6, 3));
-        assert!(!can_tell(0, 9, 1) && !can_tell(9, 0, 1));
+        assert!(enough_values(3, 7, 3) && !enough_values(3, 7, 4) && !enough_values(3, 6, 3));
+        assert!(!enough_values(0, 9, 1) && !enough_values(9, 0, 1));
         let (a, b) = (
             [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
             [11.0, 12.0, 13.0, 14.0, 15.0, 16.0],

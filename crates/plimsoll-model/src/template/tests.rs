@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Template, TemplateError> {
     Template::parse(text, &mut 0, Some(&rows()))
 }
 
-fn told(text: &str) -> String {
+fn error_of(text: &str) -> String {
     parse(text).unwrap_err().to_string()
 }
 
@@ -71,7 +71,7 @@ fn what_is_wrong_in_braces_is_told() {
         ),
         ("{{row.zzzzzzz}}", "it has name, age"),
     ] {
-        assert!(told(text).contains(problem), "{text}: {}", told(text));
+        assert!(error_of(text).contains(problem), "{text}: {}", error_of(text));
     }
     let without = Template::parse("{{row.a}}", &mut 0, None).unwrap_err();
     assert!(without.to_string().contains("needs rows"), "{without}");

@@ -184,7 +184,7 @@ impl BoltDriver {
             ),
         };
         let text = || text.or_else(|| failure_text(frame));
-        self.state.tell(outcome, text, events);
+        self.state.detail(outcome, text, events);
         outcome
     }
 

@@ -25,7 +25,7 @@ fn request(peer: &mut Peer) -> io::Result<u32> {
 /// The client's preface, and SETTINGS of ours.
 fn greet(peer: &mut Peer) -> io::Result<()> {
     peer.take(PREFACE)?;
-    say(peer, |out| write::settings(out, &[]))
+    send_frames(peer, |out| write::settings(out, &[]))
 }
 
 /// Reads frames up to one with END_STREAM.
@@ -37,7 +37,7 @@ fn whole_request(peer: &mut Peer) -> io::Result<u32> {
         let (kind, bits) = (head[3], head[4]);
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
         if kind == kind::SETTINGS && bits & flags::ACK == 0 {
-            say(peer, write::settings_ack)?;
+            send_frames(peer, write::settings_ack)?;
         }
         if matches!(kind, kind::HEADERS | kind::DATA) && bits & flags::END_STREAM != 0 {
             return Ok(stream);
@@ -45,7 +45,7 @@ fn whole_request(peer: &mut Peer) -> io::Result<u32> {
     }
 }
 
-fn say(peer: &mut Peer, frames: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+fn send_frames(peer: &mut Peer, frames: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
     let mut out = Vec::new();
     frames(&mut out);
     peer.send(&out)
@@ -79,7 +79,7 @@ fn answer(out: &mut Vec<u8>, stream: u32) {
 /// A good answer; then whatever else the client asks on the connection.
 fn answers(peer: &mut Peer, mut stream: u32) -> io::Result<()> {
     loop {
-        say(peer, |out| answer(out, stream))?;
+        send_frames(peer, |out| answer(out, stream))?;
         stream = whole_request(peer)?;
     }
 }
@@ -87,7 +87,7 @@ fn answers(peer: &mut Peer, mut stream: u32) -> io::Result<()> {
 /// After a whole request these frames, and then nothing more.
 fn instead(peer: &mut Peer, frames: impl FnOnce(&mut Vec<u8>, u32)) -> io::Result<()> {
     let stream = request(peer)?;
-    say(peer, |out| frames(out, stream))?;
+    send_frames(peer, |out| frames(out, stream))?;
     peer.wait()
 }
 
@@ -229,7 +229,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ProtocolError,
         |p| {
             p.take(PREFACE)?;
-            say(p, |out| frame(out, kind::PING, 0, 0, b"pingping"))?;
+            send_frames(p, |out| frame(out, kind::PING, 0, 0, b"pingping"))?;
             p.wait()
         },
     ),
@@ -239,7 +239,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ProtocolError,
         |p| {
             p.take(PREFACE)?;
-            say(p, |out| {
+            send_frames(p, |out| {
                 write::settings(out, &[(setting::INITIAL_WINDOW_SIZE, 1 << 31)])
             })?;
             p.wait()
@@ -251,7 +251,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ProtocolError,
         |p| {
             p.take(PREFACE)?;
-            say(p, |out| {
+            send_frames(p, |out| {
                 write::settings(out, &[(setting::MAX_FRAME_SIZE, 100)])
             })?;
             p.wait()
@@ -263,7 +263,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ProtocolError,
         |p| {
             p.take(PREFACE)?;
-            say(p, |out| frame(out, kind::SETTINGS, 0, 0, &[0; 5]))?;
+            send_frames(p, |out| frame(out, kind::SETTINGS, 0, 0, &[0; 5]))?;
             p.wait()
         },
     ),
@@ -273,7 +273,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ProtocolError,
         |p| {
             p.take(PREFACE)?;
-            say(p, |out| frame(out, kind::SETTINGS, 0, 1, &[]))?;
+            send_frames(p, |out| frame(out, kind::SETTINGS, 0, 1, &[]))?;
             p.wait()
         },
     ),
@@ -293,7 +293,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::DeadlineExceeded,
         |p| {
             p.take(PREFACE)?;
-            say(p, |out| {
+            send_frames(p, |out| {
                 write::settings(out, &[(setting::MAX_CONCURRENT_STREAMS, 0)])
             })?;
             p.wait()
@@ -305,7 +305,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::DeadlineExceeded,
         |p| {
             p.take(PREFACE)?;
-            say(p, |out| {
+            send_frames(p, |out| {
                 write::settings(out, &[(setting::INITIAL_WINDOW_SIZE, 0)])
             })?;
             p.wait()
@@ -352,7 +352,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         |p| {
             let stream = request(p)?;
             for _ in 0..1000 {
-                say(p, |out| frame(out, kind::PING, 0, 0, b"pingping"))?;
+                send_frames(p, |out| frame(out, kind::PING, 0, 0, b"pingping"))?;
             }
             answers(p, stream)
         },
@@ -365,7 +365,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         |p| {
             p.take(PREFACE)?;
             // In one write: no request can have come in between.
-            say(p, |out| {
+            send_frames(p, |out| {
                 write::settings(out, &[]);
                 write::goaway(out, 0, ErrorCode::NO_ERROR, b"");
             })
@@ -659,7 +659,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ProtocolError,
         |p| {
             let stream = request(p)?;
-            say(p, |out| frame(out, kind::HEADERS, 0, stream, &[0x88]))?;
+            send_frames(p, |out| frame(out, kind::HEADERS, 0, stream, &[0x88]))?;
             let mut out = Vec::new();
             frame(&mut out, kind::CONTINUATION, 0, stream, b"\x00\x01a\x01b");
             p.flood(&out)
@@ -671,7 +671,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ProtocolError,
         |p| {
             let stream = request(p)?;
-            say(p, |out| frame(out, kind::HEADERS, 0, stream, &[0x88]))?;
+            send_frames(p, |out| frame(out, kind::HEADERS, 0, stream, &[0x88]))?;
             let mut out = Vec::new();
             frame(&mut out, kind::CONTINUATION, 0, stream, b"");
             p.flood(&out)
@@ -683,7 +683,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::DeadlineExceeded,
         |p| {
             let stream = request(p)?;
-            say(p, |out| head(out, stream))?;
+            send_frames(p, |out| head(out, stream))?;
             let mut out = Vec::new();
             write::data(&mut out, stream, b"", false);
             p.flood(&out)
@@ -999,7 +999,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ConnectionClosed,
         |p| {
             let stream = request(p)?;
-            say(p, |out| {
+            send_frames(p, |out| {
                 head(out, stream);
                 write::data(out, stream, &MESSAGE[..8], false);
             })
@@ -1011,7 +1011,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::Reset,
         |p| {
             let stream = request(p)?;
-            say(p, |out| {
+            send_frames(p, |out| {
                 head(out, stream);
                 write::data(out, stream, &MESSAGE[..8], false);
             })?;
@@ -1024,7 +1024,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         O::ConnectionClosed,
         |p| {
             let stream = request(p)?;
-            say(p, |out| write::head(out, 100, kind::DATA, 0, stream))
+            send_frames(p, |out| write::head(out, 100, kind::DATA, 0, stream))
         },
     ),
     Behaviour::new(
@@ -1034,7 +1034,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         |p| {
             p.take(PREFACE)?;
             // In one write: no request can have come in between.
-            say(p, |out| {
+            send_frames(p, |out| {
                 write::settings(out, &[]);
                 answer(out, 1);
             })?;

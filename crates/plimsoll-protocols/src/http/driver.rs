@@ -275,7 +275,7 @@ impl Http1Driver {
     fn judge(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
         let checks = &self.shared.checks;
         if head.outcome != Outcome::Ok {
-            if self.may_tell(head.outcome) {
+            if self.wants_detail(head.outcome) {
                 let text = self.text_of_head(head.outcome);
                 events.push(Event::Detail {
                     outcome: head.outcome,
@@ -288,7 +288,7 @@ impl Http1Driver {
             .content
             .end(checks, &mut || events.push(Event::Message(call)));
         if let Some(why) = why
-            && self.may_tell(outcome)
+            && self.wants_detail(outcome)
         {
             let text = self.shared.checks.text_of_body(&why);
             events.push(Event::Detail { outcome, text });
@@ -312,7 +312,7 @@ impl Http1Driver {
 
     /// Only the first few texts of a kind are reported.
     #[cold]
-    fn may_tell(&mut self, outcome: Outcome) -> bool {
+    fn wants_detail(&mut self, outcome: Outcome) -> bool {
         match self.told.iter_mut().find(|(known, _)| *known == outcome) {
             Some((_, DETAILS_EACH..)) => false,
             Some((_, count)) => {

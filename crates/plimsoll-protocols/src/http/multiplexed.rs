@@ -352,9 +352,9 @@ impl Http2Driver {
 
     #[inline(never)]
     fn keep_answer(&mut self, id: u32, head: &HeadMeaning) {
-        let tells = !head.outcome.is_ok() && self.tells(head.outcome);
+        let wanted = !head.outcome.is_ok() && self.wants_detail(head.outcome);
         let HttpCalls { shared, fields, .. } = &self.calls;
-        let text = tells.then(|| {
+        let text = wanted.then(|| {
             let fields = fields.iter();
             shared
                 .checks

@@ -226,7 +226,7 @@ impl<C: Calls> Connection<C> {
             } else {
                 format!(", {}", printable(debug))
             };
-            self.tell(Outcome::Goaway, format!("GOAWAY with {code}{said}"), events);
+            self.detail(Outcome::Goaway, format!("GOAWAY with {code}{said}"), events);
         }
         Ok(())
     }

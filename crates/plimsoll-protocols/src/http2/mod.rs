@@ -213,7 +213,7 @@ pub struct Connection<C: Calls> {
     /// DATA received and not yet given back to the server's window. Bytes.
     pub(crate) unacknowledged: u32,
     /// How many texts of failures were reported, by outcome.
-    details_told: DetailsTold,
+    details_given: DetailsTold,
     pub(crate) stage: Stage,
     /// What the call that is being started has waited since it was due.
     waited: Duration,
@@ -240,7 +240,7 @@ impl<C: Calls> Connection<C> {
             last_stream: http2::MAX_STREAM_ID,
             last_reset: 0,
             unacknowledged: 0,
-            details_told: DetailsTold::default(),
+            details_given: DetailsTold::default(),
             stage: Stage::Greeting,
             waited: Duration::ZERO,
             windows_opened: false,

@@ -136,25 +136,25 @@ impl<C: Calls> Connection<C> {
         self.calls.forget(stream);
         self.streams.close(id, state);
         if let Some(text) = detail.filter(|_| !is_over) {
-            self.tell(outcome, text, events);
+            self.detail(outcome, text, events);
         }
         unsent
     }
 
     /// Tells a failure's text, the first few times.
     #[cold]
-    pub(crate) fn tell(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        if self.tells(outcome) {
+    pub(crate) fn detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
+        if self.wants_detail(outcome) {
             let (word, shift) = place_of(outcome);
-            self.details_told[word] += 1 << shift;
+            self.details_given[word] += 1 << shift;
             events.push(Event::Detail { outcome, text });
         }
     }
 
-    /// [`Connection::tell`] would.
-    pub(crate) fn tells(&self, outcome: Outcome) -> bool {
+    /// [`Connection::detail`] would.
+    pub(crate) fn wants_detail(&self, outcome: Outcome) -> bool {
         let (word, shift) = place_of(outcome);
-        self.details_told[word] >> shift & 3 < DETAILS_EACH
+        self.details_given[word] >> shift & 3 < DETAILS_EACH
     }
 
     /// DATA or HEADERS on a stream that carries no call in flight (RFC 9113, 5.1).

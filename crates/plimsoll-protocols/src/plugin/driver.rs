@@ -168,7 +168,7 @@ impl PluginDriver {
     #[cold]
     fn failed(&mut self, status: u32, events: &mut Vec<Event>) {
         let text = || Some(format!("status {status} of {}", self.prepared.codec.name()));
-        self.state.tell(Outcome::AnswerStatus, text, events);
+        self.state.detail(Outcome::AnswerStatus, text, events);
     }
 
     /// Heartbeats, and what a server asks of its clients.
@@ -320,7 +320,7 @@ impl Driver for PluginDriver {
         let codec = &self.prepared.codec;
         if self.state.has_failed_over() {
             let text = || Some(format!("{} could not write a request", codec.name()));
-            self.state.tell(Outcome::PluginFailed, text, events);
+            self.state.detail(Outcome::PluginFailed, text, events);
         }
         let Some(id) = self.state.expire(now, events) else {
             return;
@@ -330,7 +330,7 @@ impl Driver for PluginDriver {
             Err(fault) => {
                 self.state.drain();
                 let text = || Some(format!("{}: no heartbeat: {fault}", codec.name()));
-                self.state.tell(Outcome::PluginFailed, text, events);
+                self.state.detail(Outcome::PluginFailed, text, events);
             }
         }
     }

@@ -33,19 +33,19 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Connections that could not be taken, told once a while: they come many a second.
+/// Connections that could not be taken, reported once in a while: they come many a second.
 #[derive(Default)]
 struct NotAccepted {
-    /// Since it was last told.
-    untold: u64,
-    told: Option<Instant>,
+    /// Since the last report.
+    unreported: u64,
+    reported: Option<Instant>,
 }
 
 impl NotAccepted {
-    fn tell(&mut self, error: &io::Error) {
+    fn report(&mut self, error: &io::Error) {
         const WHILE: Duration = Duration::from_secs(5);
-        self.untold += 1;
-        if self.told.is_none_or(|told| told.elapsed() >= WHILE) {
+        self.unreported += 1;
+        if self.reported.is_none_or(|at| at.elapsed() >= WHILE) {
             let advice = match Errno::from_io_error(error) {
                 Some(Errno::MFILE | Errno::NFILE) => {
                     ": raise `ulimit -n`, or let fewer clients connect"
@@ -54,11 +54,11 @@ impl NotAccepted {
             };
             tracing::warn!(
                 "accepting a connection: {error} (failed attempts: {}){advice}",
-                self.untold
+                self.unreported
             );
             *self = NotAccepted {
-                untold: 0,
-                told: Some(Instant::now()),
+                unreported: 0,
+                reported: Some(Instant::now()),
             };
         }
     }
@@ -123,7 +123,7 @@ pub async fn accept(
                     return Err(ServeError::Io { doing: "accepting connections", source: e });
                 }
                 Err(e) => {
-                    not_accepted.tell(&e);
+                    not_accepted.report(&e);
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

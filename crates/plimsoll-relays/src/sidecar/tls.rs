@@ -152,7 +152,7 @@ impl Identity {
                 "route {}: the certificate {} expired at {}: new connections will be refused until the file is replaced",
                 self.route,
                 cert.display(),
-                validity::told(last)
+                validity::utc(last)
             );
         }
     }

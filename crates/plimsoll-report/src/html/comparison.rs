@@ -50,7 +50,7 @@ fn verdict(c: &Comparison) -> Markup {
     let (better, worse) = (names("better"), names("worse"));
     let (tone, label) = match () {
         () if !c.warnings.is_empty() => (Tone::Unsure, "beware"),
-        () if !c.can_tell() => (Tone::Plain, "not enough runs to tell"),
+        () if !c.enough_runs() => (Tone::Plain, "not enough runs to tell"),
         () if !worse.is_empty() && !better.is_empty() => (Tone::Unsure, "better and worse"),
         () if !worse.is_empty() => (Tone::Bad, "B is worse"),
         () if !better.is_empty() => (Tone::Good, "B is better"),
@@ -85,7 +85,7 @@ fn verdict(c: &Comparison) -> Markup {
             sentences.push(format!("B is {word} in {}", names.join(", ")));
         }
     }
-    if !c.can_tell() {
+    if !c.enough_runs() {
         sentences.push(c.method());
     }
     let sides = format!("A: {} · B: {}", c.a.words(), c.b.words());

@@ -25,16 +25,16 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
         }
     }
     out.push('\n');
-    let tells = c.can_tell();
+    let enough = c.enough_runs();
     let mut table = Table::new(options.width);
     // What is left out where the terminal is narrow follows from the rest.
-    let wide = options.width >= 92 || !tells;
+    let wide = options.width >= 92 || !enough;
     let mut head = vec!["", "A", "B"];
     if wide {
         head.push("B − A");
     }
     head.push("%");
-    if tells {
+    if enough {
         head.push("95 % interval");
         if wide {
             head.push("p");
@@ -43,7 +43,7 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
     }
     let last = head.len() - 1;
     table.head(head.into_iter().map(str::to_owned).collect(), |i| {
-        if i == 0 || (tells && i == last) {
+        if i == 0 || (enough && i == last) {
             Align::Left
         } else {
             Align::Right
@@ -57,7 +57,7 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
             cells.push(signed(row.shift(), show));
         }
         cells.push(row.percent().unwrap_or_else(dash));
-        if tells {
+        if enough {
             cells.push(row.interval().unwrap_or_else(dash));
             if wide {
                 cells.push(

@@ -227,7 +227,7 @@ impl PeerTable {
         if (self.lowest as usize) < needed {
             self.inserted = false;
         }
-        self.tell(out);
+        self.signal(out);
         if self.inserted {
             return BlockChoice::Steady;
         }
@@ -244,11 +244,11 @@ impl PeerTable {
         if (self.lowest as usize) < needed {
             self.inserted = false;
         }
-        self.tell(out);
+        self.signal(out);
     }
 
     /// Appends the size updates that the next block must begin with (RFC 7541, 4.2).
-    fn tell(&mut self, out: &mut Vec<u8>) {
+    fn signal(&mut self, out: &mut Vec<u8>) {
         if self.lowest < self.signalled {
             integer::encode(self.lowest, 5, 0x20, out);
             self.signalled = self.lowest;
@@ -284,11 +284,11 @@ impl ListEncoder {
         keep: impl Fn(&Field<'_>) -> bool,
         block: &mut Vec<u8>,
     ) -> bool {
-        let mut changed = !self.is_told();
+        let mut changed = !self.is_current();
         if changed {
             self.encoder.table.resize(self.peer.lowest);
             self.encoder.table.resize(self.peer.allowed);
-            self.peer.tell(block);
+            self.peer.signal(block);
         }
         for field in fields {
             let kept = keep(&field);
@@ -298,7 +298,7 @@ impl ListEncoder {
     }
 
     /// No size update is due.
-    fn is_told(&self) -> bool {
+    fn is_current(&self) -> bool {
         self.peer.signalled == self.peer.lowest && self.peer.signalled == self.peer.allowed
     }
 }

@@ -118,18 +118,18 @@ impl ClimbFlags {
         Ok((spec, text))
     }
 
-    /// `kind`, `default_rounds`, `round_told`: as in [`Asked`].
+    /// `kind`, `default_rounds`, `round_line`: as in [`Asked`].
     pub(crate) fn asked(
         &self,
         kind: &'static str,
         default_rounds: fn(usize) -> usize,
-        round_told: fn(&LadderRecord, usize, usize) -> String,
+        round_line: fn(&LadderRecord, usize, usize) -> String,
     ) -> Asked<'_> {
         Asked {
             kind,
             rounds: self.rounds,
             default_rounds,
-            round_told,
+            round_line,
             slice: self.slice,
             turn: self.turn,
             parts: self.parts.as_deref(),

@@ -233,7 +233,7 @@ impl Climb {
                     || "nothing is resolved yet".to_owned(),
                     |us| format!("resolved to ±{}", time(us)),
                 );
-                Series::new(session.progress).tell(format_args!(
+                Series::new(session.progress).notice(format_args!(
                     "{found} after {} s: going on",
                     u64::from(stretch + 1) * turning.length.as_secs()
                 ));

@@ -194,7 +194,7 @@ fn echo(arguments: &EchoArguments, environment: &Environment) -> Result<Exit, Fa
         console::result(shown(&results))?;
     }
     if failed > 0 {
-        console::tell(format_args!("{failed} of {} cases failed", results.len()));
+        console::notice(format_args!("{failed} of {} cases failed", results.len()));
         return Ok(Exit::Error);
     }
     Ok(Exit::Done)

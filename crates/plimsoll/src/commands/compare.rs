@@ -142,7 +142,7 @@ fn document(comparison: &Comparison) -> Value {
     json!({
         "a": side(&comparison.a),
         "b": side(&comparison.b),
-        "enough_runs": comparison.can_tell(),
+        "enough_runs": comparison.enough_runs(),
         "rows_judged": comparison.judged,
         "warnings": comparison.warnings,
         "plan_differences": comparison

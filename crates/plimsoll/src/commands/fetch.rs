@@ -150,7 +150,7 @@ impl Arguments {
             kind: "both",
             rounds: None,
             default_rounds: |_| 1,
-            round_told: sweep::round_told,
+            round_line: sweep::round_line,
             slice: None,
             turn: None,
             parts: None,

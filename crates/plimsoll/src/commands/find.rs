@@ -381,7 +381,7 @@ impl Hunt<'_> {
                         self.record.finding = Some(found);
                         return Ok(());
                     }
-                    series.tell(self.line(&trial));
+                    series.notice(self.line(&trial));
                     self.record.trials.push(trial);
                     self.keep()?;
                 }

@@ -244,7 +244,7 @@ struct DescribeArguments {
     what: String,
 }
 
-fn untold(error: ReflectionError) -> Failure {
+fn reflection_failure(error: ReflectionError) -> Failure {
     match error.advice() {
         Some(advice) => Failure::error_with_help(error, advice),
         None => Failure::error(error),
@@ -258,10 +258,10 @@ fn answer(question: &Question, environment: &Environment) -> Result<Exit, Failur
     };
     let schema = link.with_connection(environment, async |connection| {
         let asked = reflection::schema(&connection, None).await;
-        asked.map_err(untold)
+        asked.map_err(reflection_failure)
     })?;
     for broken in schema.broken_services() {
-        console::tell(format_args!("warning: {broken}"));
+        console::notice(format_args!("warning: {broken}"));
     }
     console::result(match what {
         None => schema.list(),

@@ -71,7 +71,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         }
     };
     for run in &runs {
-        console::tell(format_args!("imported as {}", run.dir.display()));
+        console::notice(format_args!("imported as {}", run.dir.display()));
     }
     match runs.as_slice() {
         several @ [_, _, ..] if arguments.json.json => {

@@ -72,7 +72,7 @@ fn carry_out(
     let session = || {
         let variables: Vec<&str> = origins.variables().collect();
         if !variables.is_empty() && !cli.quiet {
-            crate::console::tell(format_args!(
+            crate::console::notice(format_args!(
                 "from the environment: {}",
                 variables.join(", ")
             ));

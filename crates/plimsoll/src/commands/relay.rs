@@ -433,7 +433,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     })?;
     let sidecar = Sidecar::start(&config).map_err(Failure::error)?;
     sidecar.watch_codecs(|stuck| {
-        console::tell(format_args!("Error: {stuck}"));
+        console::notice(format_args!("Error: {stuck}"));
         std::process::exit(i32::from(Exit::Defect.code()));
     });
     announce_routes(&sidecar, &config)?;
@@ -451,13 +451,13 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         });
         match read {
             Ok(config) => {
-                console::tell(format_args!("{name}: read again"));
+                console::notice(format_args!("{name}: read again"));
                 // Calls do not depend on who reads this.
                 if let Err(failure) = announce_routes(&sidecar, &config) {
-                    console::tell(format_args!("{failure}"));
+                    console::notice(format_args!("{failure}"));
                 }
             }
-            Err(failure) => console::tell(format_args!("nothing is changed: {failure}")),
+            Err(failure) => console::notice(format_args!("nothing is changed: {failure}")),
         }
     }
     sidecar.stop();
@@ -483,12 +483,12 @@ fn sidecar_file(file: &Path) -> Result<Config, Failure> {
 /// Tells where each route listens, and which of them hold their upstreams to nothing.
 fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
     for route in config.insecure_routes() {
-        console::tell(format_args!(
+        console::notice(format_args!(
             "INSECURE: route {route}: the upstream's certificate is not checked"
         ));
     }
     for route in config.faulty_routes() {
-        console::tell(format_args!(
+        console::notice(format_args!(
             "FAULTS: route {route}: calls are harmed on purpose"
         ));
     }

@@ -35,8 +35,8 @@ pub(super) fn at_hangup(
         };
         for (what, renewed) in [("certificates", certificates), ("secrets", secrets)] {
             match renewed {
-                Ok(()) => console::tell(format_args!("{what}: read again")),
-                Err(e) => console::tell(format_args!("{what}: {e}; those from before stay in use")),
+                Ok(()) => console::notice(format_args!("{what}: read again")),
+                Err(e) => console::notice(format_args!("{what}: {e}; those from before stay in use")),
             }
         }
     })

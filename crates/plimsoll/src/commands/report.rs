@@ -157,7 +157,7 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
     } else {
         "calls"
     };
-    console::tell(format_args!("{written} {what} written to {file}"));
+    console::notice(format_args!("{written} {what} written to {file}"));
     Ok(Exit::Done)
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure>
     let path = folder.join(format!("{stem}_summary.json"));
     std::fs::write(&path, summary).map_err(|e| written(&path, e))?;
     if !run.has_requests {
-        console::tell(format_args!(
+        console::notice(format_args!(
             "summary written to {}; {} keeps no calls, so there are no rows to write: make the run with --requests",
             path.display(),
             run.dir.display()
@@ -188,7 +188,7 @@ pub(crate) fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure>
     let mut out = BufWriter::new(File::create(&csv).map_err(|e| written(&csv, e))?);
     let rows = sessions::export_csv(run, &mut out).map_err(|e| wrong(&e))?;
     out.flush().map_err(|e| written(&csv, e))?;
-    console::tell(format_args!(
+    console::notice(format_args!(
         "{rows} queries written to {}, their summary to {}",
         csv.display(),
         path.display()

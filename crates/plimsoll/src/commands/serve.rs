@@ -1,7 +1,7 @@
 //! `plimsoll serve`: the reference servers, each in a file of its own.
 
 use clap::{Args, Subcommand};
-use plimsoll_engine::tls::validity::{now, told};
+use plimsoll_engine::tls::validity::{now, utc};
 use plimsoll_protocols::serving::{Bound, ConnectionStats, Renewal};
 
 use crate::console;
@@ -114,9 +114,9 @@ fn run<S: ReferenceServer>(server: &S) -> Result<Exit, Failure> {
         .and_then(Renewal::ends)
         .filter(|end| *end < now())
     {
-        console::tell(format_args!(
+        console::notice(format_args!(
             "the server's certificate expired at {}: clients that check it will refuse it",
-            told(ended)
+            utc(ended)
         ));
     }
     let counted = until_stopped(listen, async |stopped| {
@@ -129,14 +129,14 @@ fn run<S: ReferenceServer>(server: &S) -> Result<Exit, Failure> {
         server.serve(serving).await
     })?;
     for alike in handshakes.take() {
-        console::tell(format_args!(
+        console::notice(format_args!(
             "handshakes {}: {}",
             alike.count,
             alike.sentence()
         ));
     }
     if let Some(renewed) = renewal.map(|renewal| renewal.renewed()).filter(|n| *n > 0) {
-        console::tell(format_args!("certificate read again {renewed}"));
+        console::notice(format_args!("certificate read again {renewed}"));
     }
     listen.conclude(&counted)?;
     Ok(Exit::Done)

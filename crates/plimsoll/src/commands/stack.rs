@@ -339,7 +339,7 @@ fn up(
         embedded: flags.embedded,
     };
     for problem in limits.problems(&topology) {
-        console::tell(format_args!("note: {problem}"));
+        console::notice(format_args!("note: {problem}"));
     }
     Stack::up(&place.dir, &plimsoll, &topology).map_err(Failure::error)
 }

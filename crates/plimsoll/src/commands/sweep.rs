@@ -59,7 +59,7 @@ pub(crate) fn execute(
         name: arguments.plan.display().to_string(),
         text: &text,
     };
-    let asked = flags.asked("sweep", |_| 1, round_told);
+    let asked = flags.asked("sweep", |_| 1, round_line);
     if flags.dry_run {
         check_call(&spec, asked.kind)?;
         Outline::of(&spec, &asked, &source)?.show(flags.documents.json())?;
@@ -75,8 +75,8 @@ pub(crate) fn execute(
     )
 }
 
-/// That a round is over.
-pub(crate) fn round_told(_: &LadderRecord, round: usize, rounds: usize) -> String {
+/// The line at a round's end.
+pub(crate) fn round_line(_: &LadderRecord, round: usize, rounds: usize) -> String {
     format!("round {round} of {rounds}")
 }
 

@@ -138,7 +138,7 @@ pub(super) fn lead(
                 leader::Event::Interval(record, requests) => {
                     observe(Observation::Interval(&record, &requests));
                 }
-                leader::Event::Notice(text) => console::tell(text),
+                leader::Event::Notice(text) => console::notice(text),
                 leader::Event::Wished => wished(),
             }
         }

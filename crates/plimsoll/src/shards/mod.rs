@@ -362,7 +362,7 @@ impl Part<'_> {
 
     fn notice(&self, text: std::fmt::Arguments<'_>) {
         if self.session.progress != crate::progress::Style::None {
-            console::tell(text);
+            console::notice(text);
         }
     }
 }

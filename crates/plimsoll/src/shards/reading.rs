@@ -261,7 +261,7 @@ pub(crate) fn watch(
         if parts == 0
             && let Some(ended) = &orders.ended
         {
-            console::tell("the run has ended; shard 0 has written it");
+            console::notice("the run has ended; shard 0 has written it");
             return Ok(Exit::from_code(ended.exit));
         }
         silence = match orders.beat == before {
@@ -280,9 +280,9 @@ pub(crate) fn watch(
         if session.stop.level() != StopLevel::Run {
             if wants_to_stop() {
                 wish(&reading.store)?;
-                console::tell("the run is asked to end");
+                console::notice("the run is asked to end");
             }
-            console::tell("no longer watching; plimsoll watch with the same words goes on with it");
+            console::notice("no longer watching; plimsoll watch with the same words goes on with it");
             return Ok(Exit::Interrupted);
         }
         if parts == 0 {
@@ -296,7 +296,7 @@ fn wants_to_stop() -> bool {
     if !std::io::stdin().is_terminal() {
         return false;
     }
-    console::tell("stop the run? y: stop it; anything else: only stop watching");
+    console::notice("stop the run? y: stop it; anything else: only stop watching");
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
     read.is_ok() && matches!(line.trim(), "y" | "yes")

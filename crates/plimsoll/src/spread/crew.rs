@@ -356,14 +356,14 @@ impl Crew<'_, '_> {
             match self.turn(stop) {
                 Some((index, Fate::Fails(error))) => {
                     // No process measures alone what all were to measure together.
-                    console::tell(format_args!("{error}; the others are stopped"));
+                    console::notice(format_args!("{error}; the others are stopped"));
                     self.gathering.gone(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, Fate::Stands(error))) => {
                     // It takes its part of the load along; the rest is not lost for it.
-                    console::tell(format_args!("{error}; the run goes on without it"));
+                    console::notice(format_args!("{error}; the run goes on without it"));
                     self.gathering.gone(index);
                     failure.get_or_insert(error);
                 }

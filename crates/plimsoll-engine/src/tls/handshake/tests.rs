@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::*;
 use crate::tls::record::MAX_PLAINTEXT;
 use crate::tls::shapes::{
-    Came, Choices, Conversation, Long, Setup, Shape, Whose, client_says, server_says,
+    Came, Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
 };
 
 /// One certificate for both ends.
@@ -48,8 +48,8 @@ fn came(heard: Vec<u8>, closed: bool, resumed: bool, retried: bool) -> Came {
 }
 
 fn assert_whole(what: &Conversation, resumed: bool, retried: bool, seed: u64) {
-    let client = came(server_says(), true, resumed, retried);
-    let server = came(client_says(), false, resumed, retried);
+    let client = came(server_text(), true, resumed, retried);
+    let server = came(client_text(), false, resumed, retried);
     assert_eq!(what.client.error, None, "seed {seed}");
     assert_eq!(what.server.error, None, "seed {seed}");
     assert!(what.client == client, "seed {seed}: the client");

@@ -77,7 +77,7 @@ trait Peer {
     /// Takes what arrived and gives the text in it; true: the peer said goodbye.
     fn take(&mut self, bytes: &[u8]) -> (Vec<u8>, bool);
     fn give(&mut self) -> Vec<u8>;
-    fn say(&mut self, text: &[u8]);
+    fn write(&mut self, text: &[u8]);
 }
 
 impl Peer for Client {
@@ -104,7 +104,7 @@ impl Peer for Client {
         self.sent(bytes.len());
         bytes
     }
-    fn say(&mut self, text: &[u8]) {
+    fn write(&mut self, text: &[u8]) {
         self.seal(text);
     }
 }
@@ -124,7 +124,7 @@ impl Peer for ServerSession {
         self.sent(bytes.len());
         bytes
     }
-    fn say(&mut self, text: &[u8]) {
+    fn write(&mut self, text: &[u8]) {
         self.seal(text);
     }
 }
@@ -154,7 +154,7 @@ where
         }
         bytes
     }
-    fn say(&mut self, text: &[u8]) {
+    fn write(&mut self, text: &[u8]) {
         self.writer().write_all(text).unwrap();
     }
 }
@@ -179,9 +179,9 @@ fn carry(a: &mut impl Peer, b: &mut impl Peer, step: usize) -> (Vec<u8>, Vec<u8>
 
 /// What `a` says reaches `b`, and the reverse.
 fn talk(a: &mut impl Peer, b: &mut impl Peer, text: &[u8]) {
-    a.say(text);
+    a.write(text);
     assert_eq!(carry(a, b, 7), (Vec::new(), text.to_vec()));
-    b.say(text);
+    b.write(text);
     assert_eq!(carry(a, b, 1_000), (text.to_vec(), Vec::new()));
 }
 
@@ -237,7 +237,7 @@ fn a_handshake_may_come_in_any_pieces_with_data_at_its_heels() {
                 a.take(piece);
             }
             // The client's Finished and its first words arrive together.
-            a.say(b"at its heels");
+            a.write(b"at its heels");
             let mut heard = Vec::new();
             for piece in a.give().chunks(step) {
                 heard.extend(b.take(piece).0);
@@ -260,7 +260,7 @@ fn a_library_s_key_updates_reach_an_end_at_rest() {
             assert!(at_rest(&ours));
             // It wants new keys of us, too: they come before our next words.
             theirs.refresh_traffic_keys().unwrap();
-            theirs.say(b"new keys");
+            theirs.write(b"new keys");
             assert_eq!(carry(&mut ours, &mut theirs, 7).0, b"new keys");
             ours.rest();
             assert!(at_rest(&ours), "with an update owed");
@@ -272,7 +272,7 @@ fn a_library_s_key_updates_reach_an_end_at_rest() {
         carry(&mut theirs, &mut ours, usize::MAX);
         ours.rest();
         theirs.refresh_traffic_keys().unwrap();
-        theirs.say(b"new keys");
+        theirs.write(b"new keys");
         assert_eq!(carry(&mut theirs, &mut ours, 7).1, b"new keys");
         ours.rest();
         talk(&mut ours, &mut theirs, b"and on");
@@ -352,7 +352,7 @@ fn tickets_resume_a_session_with_a_server_at_rest_and_leave_a_client_alone() {
 #[test]
 fn nothing_is_given_up_while_something_is_under_way() {
     let (mut a, mut b) = pair(&settings(SUITES[0], false));
-    a.say(b"unsent");
+    a.write(b"unsent");
     a.rest();
     assert!(!at_rest(&a));
     let bytes = a.give();
@@ -366,7 +366,7 @@ fn nothing_is_given_up_while_something_is_under_way() {
     assert!(at_rest(&a) && at_rest(&b.0));
     // A changed record is refused after a rest as before it, and the peer is told.
     let mut theirs = {
-        b.say(b"changed");
+        b.write(b"changed");
         b.give()
     };
     theirs[8] ^= 1;

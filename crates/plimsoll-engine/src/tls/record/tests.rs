@@ -264,12 +264,12 @@ fn key_updates_change_keys_in_their_direction_and_are_answered_when_asked() {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
         let bytes = raw(&mut a, message);
         assert_eq!(give(&mut b, &bytes, 50).1, Err(error));
-        assert_eq!(told(&mut b), alert);
+        assert_eq!(alert_sent(&mut b), alert);
     }
 }
 
 /// The alert that an end with the second half of the keys has sent.
-fn told(by: &mut Records<Schedule>) -> u8 {
+fn alert_sent(by: &mut Records<Schedule>) -> u8 {
     let bytes = drain(by);
     let (mut peer, _) = pair(by.schedule.cipher);
     match give(&mut peer, &bytes, usize::MAX) {
@@ -310,7 +310,7 @@ fn what_brings_nothing_is_bounded_as_the_library_bounds_it() {
     assert_eq!(give(&mut b, &bytes, 7), (b"x".to_vec(), Ok(false)));
     let bytes = empty(&mut a);
     assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::Empty));
-    assert_eq!(told(&mut b), 10);
+    assert_eq!(alert_sent(&mut b), 10);
 
     let update = |a: &mut Records<Schedule>| {
         let bytes = raw(a, &[KEY_UPDATE, 0, 0, 1, 0, HANDSHAKE]);
@@ -327,7 +327,7 @@ fn what_brings_nothing_is_bounded_as_the_library_bounds_it() {
     assert_eq!(give(&mut b, &bytes, 7).1, Ok(false), "data, if none");
     let bytes = update(&mut a);
     assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::KeyUpdates));
-    assert_eq!(told(&mut b), 10);
+    assert_eq!(alert_sent(&mut b), 10);
 
     let canceled = |a: &mut Records<Schedule>| raw(a, &[1, USER_CANCELED, ALERT]);
     let (mut a, mut b, end) = repeated(4, canceled);
@@ -337,7 +337,7 @@ fn what_brings_nothing_is_bounded_as_the_library_bounds_it() {
         give(&mut b, &bytes, 7),
         (b"x".to_vec(), Err(RecordError::Warnings))
     );
-    assert_eq!(told(&mut b), 10);
+    assert_eq!(alert_sent(&mut b), 10);
 }
 
 #[test]

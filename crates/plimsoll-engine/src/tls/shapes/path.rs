@@ -8,7 +8,7 @@ use rustls::KeyLog;
 
 use super::super::record::{Cipher, Key, MAX_PLAINTEXT, Rekey};
 use super::super::secrets::TrafficSecrets;
-use super::{Came, Conversation, Shape, Side, client_says, server_says};
+use super::{Came, Conversation, Shape, Side, client_text, server_text};
 
 const HEADER: usize = 5;
 /// The largest read.
@@ -335,12 +335,12 @@ impl<'a> Path<'a> {
             if !client_spoke && !client.is_handshaking() {
                 client_spoke = true;
                 (at_client.resumed, at_client.retried) = client.kind();
-                client.say(&client_says());
+                client.write(&client_text());
             }
             if !server_spoke && !server.is_handshaking() {
                 server_spoke = true;
                 (at_server.resumed, at_server.retried) = server.kind();
-                server.say(&server_says());
+                server.write(&server_text());
                 server.close();
             }
             let (up, down) = (client.give(), server.give());

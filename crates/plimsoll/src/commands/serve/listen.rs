@@ -146,11 +146,11 @@ impl ListenFlags {
             (defects::COUNT, defect::seen()),
         ];
         let all: Vec<(&str, u64)> = counted.counts.iter().copied().chain(all).collect();
-        self.tell(&all)
+        self.print(&all)
     }
 
-    /// Tells counts, the first in any case.
-    pub(super) fn tell(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
+    /// Prints counts, the first in any case.
+    pub(super) fn print(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
         let all = all.iter().copied();
         if self.json.json {
             let object: serde_json::Map<_, _> = all

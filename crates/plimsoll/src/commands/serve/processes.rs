@@ -88,7 +88,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
         }
     }
     let counts: Vec<(&str, u64)> = counts.iter().map(|(name, n)| (name.as_str(), *n)).collect();
-    listen.tell(&counts)?;
+    listen.print(&counts)?;
     Ok(Exit::Done)
 }
 
