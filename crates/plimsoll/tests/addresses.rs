@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::peers::python;
-use support::{Place, SCORE, Server, told};
+use support::{Place, SCORE, Server, stderr_of};
 
 const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "::1"];
 
@@ -180,7 +180,11 @@ fn addresses_that_are_no_addresses_of_the_target_are_refused() {
         ),
     ] {
         let output = place.run(&load("grpc://api.test:1", given, &[]));
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-        assert!(told(&output).contains(needle), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", stderr_of(&output));
+        assert!(
+            stderr_of(&output).contains(needle),
+            "{}",
+            stderr_of(&output)
+        );
     }
 }

@@ -304,17 +304,17 @@ fn clients_in_java_on_our_server() {
         );
     }
     java_client(&["sofa-client", "127.0.0.1", &port, "200"], &[]);
-    let told = server.conclude();
-    let heartbeats = told
+    let printed = server.conclude();
+    let heartbeats = printed
         .split("heartbeats ")
         .nth(1)
         .and_then(|rest| rest.split([',', '\n']).next())
         .and_then(|number| number.trim().parse::<u32>().ok())
         .unwrap_or(0);
-    assert!(heartbeats >= 15, "{told}");
+    assert!(heartbeats >= 15, "{printed}");
     assert!(
-        told.contains("oneway 3") && !told.contains("malformed"),
-        "{told}"
+        printed.contains("oneway 3") && !printed.contains("malformed"),
+        "{printed}"
     );
 }
 
@@ -441,8 +441,8 @@ fn clients_and_servers_in_java_through_one_sidecar_and_two() {
     for sidecar in sidecars.into_iter().chain([ours_one, ours_out, ours_in]) {
         sidecar.conclude();
     }
-    let told = ours.conclude();
-    assert!(!told.contains("malformed"), "{told}");
+    let printed = ours.conclude();
+    assert!(!printed.contains("malformed"), "{printed}");
 }
 
 #[test]
@@ -472,8 +472,8 @@ fn bolt_over_tls_and_mutual_tls() {
         assert_eq!((exit, counts(&json)), (0, (400, vec![])), "{version}");
         assert_eq!(json["security"], "tls");
     }
-    let told = server.conclude();
-    assert!(!told.contains("malformed"), "{told}");
+    let printed = server.conclude();
+    assert!(!printed.contains("malformed"), "{printed}");
     let server = Server::ours(&[&tls[..], &["--tls-client-ca", &ca]].concat());
     let flags = [&identity[..], &["--rate", "400/s", "-c", "4"]].concat();
     let (exit, json) = run(&server, &flags);

@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 
 use serde_json::Value;
-use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, told};
+use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, stderr_of};
 
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{self, flags, kind, write};
@@ -96,8 +96,11 @@ calls = 6
     assert_eq!(run(&order), Some(2));
     for command in ["run", "ladder", "find"] {
         let output = place.run(&[command, "plan.toml", "--rows", "gone.csv"]);
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-        assert!(told(&output).contains("can't read gone.csv"), "{command}");
+        assert_eq!(output.status.code(), Some(2), "{}", stderr_of(&output));
+        assert!(
+            stderr_of(&output).contains("can't read gone.csv"),
+            "{command}"
+        );
     }
     let (_, said) = server.stop();
     assert!(said.contains("scored 6, invalid 6"), "{said}");
@@ -144,8 +147,8 @@ fn data_that_can_not_vary_so_is_told_before_any_load() {
         arguments.extend(["-d", data, "--rate", "1/s", "--calls", "1"]);
         arguments.extend(more);
         let output = place.run(&arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-        told(&output)
+        assert_eq!(output.status.code(), Some(2), "{}", stderr_of(&output));
+        stderr_of(&output)
     };
     let rows = ["--rows", "r.csv"];
     for (data, more, problem) in [
@@ -193,8 +196,8 @@ fn data_that_can_not_vary_so_is_told_before_any_load() {
             "use \"gzip\" or \"none\"",
         ),
     ] {
-        let told = order(data, more);
-        assert!(told.contains(problem), "{data}: {told}");
+        let printed = order(data, more);
+        assert!(printed.contains(problem), "{data}: {printed}");
     }
 }
 
@@ -472,18 +475,21 @@ fn a_server_that_is_asked_what_it_is_and_never_says() {
     ];
     let ask = |port: u16| {
         let output = place.run(&["grpc", "list", &format!("grpc://127.0.0.1:{port}")]);
-        assert_eq!(output.status.code(), Some(1), "{}", told(&output));
-        told(&output)
+        assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
+        stderr_of(&output)
     };
     // Both take ten seconds.
-    let (told, _) = thread::scope(|scope| {
+    let (printed, _) = thread::scope(|scope| {
         let first = scope.spawn(|| ask(ports[0]));
         let second = scope.spawn(|| ask(ports[1]));
-        (first.join().expect("told"), second.join().expect("told"))
+        (
+            first.join().expect("reported"),
+            second.join().expect("reported"),
+        )
     });
     assert!(
-        told.contains("its services: no answer within 10 s"),
-        "{told}"
+        printed.contains("its services: no answer within 10 s"),
+        "{printed}"
     );
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use support::openssl::s_server;
 use support::peers::{peer, succeeds, tool};
-use support::{LONGEST, Place, SCORE, Server, output, text, told};
+use support::{LONGEST, Place, SCORE, Server, output, stderr_of, text};
 
 /// The command of the TLS workload, with the name that it asks for left as it is.
 const OWN: &str =
@@ -97,10 +97,10 @@ fn attempt(place: &Place, arguments: &[&str]) -> Output {
 }
 
 /// What a command printed, on one line, whatever the width it was printed in.
-fn said(output: &Output) -> String {
+fn screen_of(output: &Output) -> String {
     let printed = text(&output.stdout).replace('│', " ");
     let words: Vec<&str> = printed.split_whitespace().collect();
-    format!("{} {}", told(output), words.join(" "))
+    format!("{} {}", stderr_of(output), words.join(" "))
 }
 
 /// A load of three calls or files must succeed; what `run.json` says of the certificate.
@@ -116,7 +116,7 @@ fn loads(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
         output.status.code(),
         Some(0),
         "{arguments:?}: {}",
-        told(&output)
+        stderr_of(&output)
     );
     let run = place.run_json(&run);
     assert_eq!(run["total"]["ok"], 3, "{run}");
@@ -132,7 +132,7 @@ fn loads(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
 fn fails(place: &Place, command: &[&str], flags: &[&str], words: &[&str]) {
     let arguments = [command, flags, &["--out", "never"]].concat();
     let output = attempt(place, &arguments);
-    let said = said(&output);
+    let said = screen_of(&output);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
     for word in words {
         assert!(said.contains(word), "{word:?}: {said}");
@@ -175,9 +175,9 @@ fn the_certificate_that_req_x509_makes_is_taken_when_it_is_given() {
         &[&fetch(&url)[..], &ca, &["--out", "shown"]].concat(),
     );
     assert!(
-        said(&output).contains("the server's certificate is in the CA file itself"),
+        screen_of(&output).contains("the server's certificate is in the CA file itself"),
         "{}",
-        said(&output)
+        screen_of(&output)
     );
     let url = ours.tls();
     let list = ["grpc", "list", &url, "--ca", "server.crt"];
@@ -294,13 +294,17 @@ fn a_pinned_certificate_is_taken_and_no_other() {
     fails(&place, &grpc(&url), &["--pin", &other], &words);
     let wrong = attempt(&place, &[&grpc(&url)[..], &["--pin", "5b"]].concat());
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(said(&wrong).contains("--pin"), "{}", said(&wrong));
+    assert!(screen_of(&wrong).contains("--pin"), "{}", screen_of(&wrong));
     let wrong = attempt(
         &place,
         &[&grpc(&url)[..], &["--pin", &pin, "--ca", "ca.crt"]].concat(),
     );
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(said(&wrong).contains("held to no CA"), "{}", said(&wrong));
+    assert!(
+        screen_of(&wrong).contains("held to no CA"),
+        "{}",
+        screen_of(&wrong)
+    );
 }
 
 #[test]
@@ -310,13 +314,13 @@ fn what_was_not_checked_is_said_everywhere() {
     let url = server.tls();
     let load = [&grpc(&url)[..], &["--insecure", "--out", "run"]].concat();
     let output = attempt(&place, &load);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
     // When it begins, in the line about the link, and as a note.
     assert_eq!(
-        said(&output).matches("INSECURE").count(),
+        screen_of(&output).matches("INSECURE").count(),
         3,
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     let run = place.run_json("run");
     assert_eq!(run["insecure"], true);
@@ -349,7 +353,11 @@ fn what_was_not_checked_is_said_everywhere() {
     place.expect(0, &["report", "run", "--html", "report.html"]);
     assert!(place.read("report.html").contains("INSECURE"));
     let list = attempt(&place, &["grpc", "list", &url, "--insecure"]);
-    assert!(said(&list).contains("INSECURE"), "{}", told(&list));
+    assert!(
+        screen_of(&list).contains("INSECURE"),
+        "{}",
+        stderr_of(&list)
+    );
     fails(
         &place,
         &grpc(&url),
@@ -386,7 +394,7 @@ fn a_resumed_session_outlives_no_certificate() {
     for (records, output) in ["own", "library"].into_iter().zip(runs) {
         let run = place.run_json(records);
         let errors = run["total"]["errors_by_code"].as_array().expect("a list");
-        assert_eq!(errors.len(), 1, "{}", told(&output));
+        assert_eq!(errors.len(), 1, "{}", stderr_of(&output));
         assert_eq!(errors[0]["code"], "TLS_CERTIFICATE_EXPIRED", "{run}");
         let resumed = run["total"]["connections_resumed"]
             .as_u64()

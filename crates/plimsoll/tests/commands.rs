@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Place, SCORE, SERVER_TLS, output_of_reader, signal, text, told, wait};
+use support::{Place, SCORE, SERVER_TLS, output_of_reader, signal, stderr_of, text, wait};
 
 /// All files below a folder, as one text.
 fn everything_in(dir: &Path) -> String {
@@ -94,8 +94,11 @@ fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
     arguments.extend(SCORE);
     let output = place.run(&arguments);
     assert_eq!(output.status.code(), Some(1));
-    let told = text(&output.stdout) + &text(&output.stderr);
-    assert!(told.contains("TLS_CLIENT_CERTIFICATE_REQUIRED"), "{told}");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert!(
+        printed.contains("TLS_CLIENT_CERTIFICATE_REQUIRED"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -280,12 +283,12 @@ fn a_bolt_run_ends_with_the_lines_that_sofarpcs_tools_print() {
     let target = bolt.plaintext().replace("grpc://", "sofa://");
     let output = place.run(&["bolt", &target, "--fleet", "4", "-n", "1000", "-q"]);
     assert_eq!(output.status.code(), Some(0));
-    let told = text(&output.stdout);
+    let printed = text(&output.stdout);
     let number = |before: &str, after: &str| -> u64 {
-        let at = told
+        let at = printed
             .find(before)
-            .unwrap_or_else(|| panic!("no `{before}` in {told}"));
-        let rest = &told[at + before.len()..];
+            .unwrap_or_else(|| panic!("no `{before}` in {printed}"));
+        let rest = &printed[at + before.len()..];
         rest[..rest.find(after).expect(after)]
             .parse()
             .expect(before)
@@ -297,9 +300,9 @@ fn a_bolt_run_ends_with_the_lines_that_sofarpcs_tools_print() {
         number("done, ", " succeeded"),
         number("succeeded, ", " failed"),
     );
-    assert_eq!(ok + failed, 1000, "{told}");
+    assert_eq!(ok + failed, 1000, "{printed}");
     let (timeouts, sofa) = (number(", TIMEOUT ", ","), number("error header: ", "\n"));
-    assert_eq!(timeouts + sofa, failed, "{told}");
+    assert_eq!(timeouts + sofa, failed, "{printed}");
     assert_eq!(number("statuses: SUCCESS ", ","), ok + sofa);
     for line in [
         "finished in ",
@@ -311,7 +314,7 @@ fn a_bolt_run_ends_with_the_lines_that_sofarpcs_tools_print() {
         "latency distribution",
         "     99% ",
     ] {
-        assert!(told.contains(line), "no `{line}` in {told}");
+        assert!(printed.contains(line), "no `{line}` in {printed}");
     }
 }
 
@@ -365,10 +368,10 @@ fn cold_calls_are_kept_exported_and_read_back() {
     ];
     let output = place.run(&words);
     assert_eq!(output.status.code(), Some(2));
-    assert!(told(&output).contains("./cold is given twice"));
+    assert!(stderr_of(&output).contains("./cold is given twice"));
     let output = place.run(&["report", "cold.txt"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("plimsoll import"), "{output:?}");
+    assert!(stderr_of(&output).contains("plimsoll import"), "{output:?}");
     // A run without kept calls can't be exported, and says why.
     let output = place.run(&["report", "back", "--export", "lines", "x.txt"]);
     assert_eq!(output.status.code(), Some(1));
@@ -525,11 +528,11 @@ fn a_flag_of_several_values_has_one_a_line_in_its_variable() {
         .args(["--calls", "1", "--dry-run"])
         .env("PLIMSOLL_OBJECTIVE", "p99 < 20ms\nerrors < 1%");
     let output = command.output().expect("plimsoll starts");
-    let (plan, told) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let (plan, printed) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     assert!(
-        told.starts_with("from the environment: PLIMSOLL_METADATA, PLIMSOLL_OBJECTIVE\n"),
-        "{told}"
+        printed.starts_with("from the environment: PLIMSOLL_METADATA, PLIMSOLL_OBJECTIVE\n"),
+        "{printed}"
     );
     for line in [
         "x-one = \"1\"",
@@ -601,8 +604,8 @@ fn a_fleet_reports_its_progress_by_calls() {
         "run",
     ]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told = text(&output.stderr);
-    assert!(told.contains("5,000 of 5,000 calls"), "{told}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("5,000 of 5,000 calls"), "{printed}");
     let run = place.run_json("run");
     assert_eq!(
         (&run["total"]["ok"], &run["connections"], &run["clients"]),
@@ -649,7 +652,7 @@ fn what_is_no_file_is_called_what_it_is_and_not_waited_for() {
         let mut command = place.command(&[command, &flags, class, &load].concat());
         command.stdin(fs::File::open(place.path("folder")).expect("a folder"));
         let output = output_of_reader(&mut command, Duration::from_secs(30));
-        let said = told(&output);
+        let said = stderr_of(&output);
         assert!(
             !output.status.success() && said.contains(problem),
             "{flags:?}: {said}"
@@ -667,10 +670,10 @@ fn a_server_is_ready_when_it_answers_200_or_takes_a_connection() {
     let there = format!("http://{address}/bytes/1KiB");
     place.expect(0, &["check", "ready", &there, "--within", "30s"]);
     let output = place.run(&["check", "ready", &format!("http://{address}/not-there")]);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     assert!(
-        told(&output).contains("was answered 404"),
+        stderr_of(&output).contains("was answered 404"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
 }

@@ -12,7 +12,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 use support::peers::python;
-use support::{Place, Server, told, wait};
+use support::{Place, Server, stderr_of, wait};
 
 const SHOP: &str = r#"syntax = "proto3"; package shop;
     message Item { string name = 1; int32 price = 2; }
@@ -287,7 +287,7 @@ fn binary_messages_that_are_none_are_told_before_any_load() {
         let call = ["grpc", "grpc://127.0.0.1:1", "--proto", "shop.proto"];
         let rest = ["-m", "shop.Shop/Add", "--rate", "1/s", "--calls", "1"];
         let output = place.run(&[&call[..], &rest, flags].concat());
-        let said = told(&output);
+        let said = stderr_of(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         let said: Vec<&str> = said.split_whitespace().filter(|w| *w != "│").collect();
         let said = said.join(" ");

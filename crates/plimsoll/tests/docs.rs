@@ -391,12 +391,12 @@ impl<'a> Reader<'a> {
             .expect("bash is there");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         self.servers.push((address, child));
-        let (told, first) = mpsc::channel();
+        let (sender, first) = mpsc::channel();
         // Reads on to the end, so that the server is never stopped by a full pipe.
         std::thread::spawn(move || {
             let mut line = String::new();
             while out.read_line(&mut line).is_ok_and(|n| n > 0) {
-                let _ = told.send(std::mem::take(&mut line));
+                let _ = sender.send(std::mem::take(&mut line));
             }
         });
         let mut said = String::new();

@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 
-use support::{LONGEST, Place, SCORE, output, text, told};
+use support::{LONGEST, Place, SCORE, output, stderr_of, text};
 
 const DOCUMENTS: [&str; 6] = [
     "--junit",
@@ -25,7 +25,7 @@ fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
     assert!(
         matches!(output.status.code(), Some(0 | 90 | 99)),
         "{arguments:?}: {}",
-        told(&output)
+        stderr_of(&output)
     );
     assert!(
         !output.stdout.is_empty(),
@@ -126,7 +126,7 @@ fn the_summary_of_a_job_has_what_was_measured() {
     let mut command = place.command(&arguments);
     command.env("GITHUB_STEP_SUMMARY", place.path("summary.md"));
     let output = output(&mut command, LONGEST);
-    assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
     assert_eq!(json["total"]["due"], 30);
     let markdown = place.expect(0, &["report", "run", "--markdown", "-"]);
@@ -148,7 +148,7 @@ fn what_never_began_has_its_documents_too() {
     ]
     .concat();
     let output = place.run(&arguments);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     let junit = place.read("junit.xml");
     assert!(
         junit.contains("errors=\"1\"") && junit.contains("CONNECT_REFUSED"),
@@ -180,8 +180,8 @@ fn one_document_has_stdout_and_what_can_not_be_written_is_said_before_the_load()
         (&["--html", "."], "--html: . is a folder"),
     ] {
         let output = place.run(&[&quick[..], wrong].concat());
-        assert_eq!(output.status.code(), Some(2), "{}", told(&output));
-        assert!(told(&output).contains(why), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(2), "{}", stderr_of(&output));
+        assert!(stderr_of(&output).contains(why), "{}", stderr_of(&output));
         assert!(!place.path("run").exists(), "{wrong:?}");
     }
     let markdown = place.expect(0, &[&quick[..], &["--markdown", "-"]].concat());

@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{LONGEST, ORDER, Place, SCORE, Server, output, text, told};
+use support::{LONGEST, ORDER, Place, SCORE, Server, output, stderr_of, text};
 
 /// EX_SOFTWARE of sysexits.h.
 const DEFECT: i32 = 70;
@@ -35,15 +35,15 @@ fn count(value: &Value) -> u64 {
 
 /// A person was told that it is Plimsoll's fault, where, and what to do.
 #[track_caller]
-fn is_told(output: &Output, fault: &str) {
-    let told = told(output);
+fn is_reported(output: &Output, fault: &str) {
+    let printed = stderr_of(output);
     for words in [
         "an error in plimsoll, not in what it talks to: ",
         &format!("a fault put in on purpose: {fault}"),
         "please report it",
         "plimsoll --version",
     ] {
-        assert!(told.contains(words), "{words:?} in {told}");
+        assert!(printed.contains(words), "{words:?} in {printed}");
     }
 }
 
@@ -52,7 +52,7 @@ fn is_told(output: &Output, fault: &str) {
 fn is_kept(place: &Place, output: &Output, fault: &str) -> Value {
     let all = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(DEFECT), "{all}");
-    is_told(output, fault);
+    is_reported(output, fault);
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial", "{all}");
     let reason = run["reason"].as_str().expect("a reason");
@@ -167,7 +167,7 @@ fn a_defect_in_the_first_call_is_told_as_one() {
     let mut command = faulty(&place, "call:1", &load(&url, &["--rate", "100/s"]));
     let output = output(&mut command, LONGEST);
     assert_eq!(output.status.code(), Some(DEFECT));
-    is_told(&output, "call");
+    is_reported(&output, "call");
 }
 
 /// A server that has a fault put in, and what it tells is read.
@@ -181,17 +181,17 @@ fn serve(place: &Place, fault: &str, arguments: &[&str]) -> Server {
 fn ends_as_defect(mut server: Server, fault: &str) -> String {
     let stderr = server.child.stderr.take();
     let (code, counted) = server.stop();
-    let mut told = String::new();
+    let mut printed = String::new();
     stderr
         .expect("stderr is piped")
-        .read_to_string(&mut told)
+        .read_to_string(&mut printed)
         .expect("text");
-    assert_eq!(code, DEFECT, "{counted}{told}");
+    assert_eq!(code, DEFECT, "{counted}{printed}");
     assert!(counted.contains("panics 1"), "{counted}");
-    assert!(told.contains("an error in plimsoll"), "{told}");
+    assert!(printed.contains("an error in plimsoll"), "{printed}");
     assert!(
-        told.contains(&format!("a fault put in on purpose: {fault}")),
-        "{told}"
+        printed.contains(&format!("a fault put in on purpose: {fault}")),
+        "{printed}"
     );
     counted
 }

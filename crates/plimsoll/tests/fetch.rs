@@ -14,8 +14,8 @@ use serde_json::Value;
 use support::nginx::Nginx;
 use support::openssl::{openssl, s_server};
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text,
-    told,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output,
+    stderr_of, text,
 };
 
 /// A run of `fetch` with a trusted CA; it ends with `code`.
@@ -56,8 +56,9 @@ fn failure(run: &Value) -> (&str, u64) {
 }
 
 /// What the server counted under `name`, from its last line; what did not happen is not there.
-fn counted(told: &str, name: &str) -> u64 {
-    told.split([',', '\n'])
+fn counted(printed: &str, name: &str) -> u64 {
+    printed
+        .split([',', '\n'])
         .find_map(|part| part.trim().strip_prefix(name)?.trim().parse().ok())
         .unwrap_or(0)
 }
@@ -101,13 +102,17 @@ fn both_ends_count_the_same_handshakes_in_every_mode() {
             }
             _ => assert_eq!((ours_full, ours_resumed), (full, resumed), "{mode}"),
         }
-        let (code, told) = server.stop();
+        let (code, printed) = server.stop();
         assert_eq!(code, 0);
-        assert_eq!(counted(&told, "refused"), 0);
+        assert_eq!(counted(&printed, "refused"), 0);
         // A connection that was replaced at the very end has carried no call.
-        let theirs = counted(&told, "full handshakes");
+        let theirs = counted(&printed, "full handshakes");
         assert!(theirs.abs_diff(ours_full) <= 2, "{theirs} {ours_full}");
-        assert_eq!(counted(&told, "resumed handshakes"), ours_resumed, "{mode}");
+        assert_eq!(
+            counted(&printed, "resumed handshakes"),
+            ours_resumed,
+            "{mode}"
+        );
     }
 }
 
@@ -183,7 +188,7 @@ fn a_promise_of_resumption_is_judged() {
     let args = ["fetch", &url(&server, "/bytes/1"), "-q", "--out", "none"];
     let wrong = place.run(&[&args[..], &CLIENT_TLS[..], &new].concat());
     assert_eq!(wrong.status.code(), Some(2));
-    let why = told(&wrong);
+    let why = stderr_of(&wrong);
     assert!(why.contains("nothing is to be resumed"), "{why}");
 
     let silent = place.serve(&[&["files", "--no-tickets"], &SERVER_TLS[..]].concat());
@@ -265,7 +270,7 @@ fn early_data_is_answered_before_the_handshake_is_over() {
         ];
         let refused = place.run(&[&args[..], &["1"], more].concat());
         assert_eq!(refused.status.code(), Some(1));
-        assert!(told(&refused).contains(why), "{}", told(&refused));
+        assert!(stderr_of(&refused).contains(why), "{}", stderr_of(&refused));
     }
 }
 
@@ -299,8 +304,8 @@ fn a_method_that_may_do_harm_is_not_answered_early() {
     assert!(said("").contains("200 OK"));
     let head = said("HEAD /bytes/5 HTTP/1.1\r\n\r\n");
     assert!(head.contains("425 Too Early"), "{head}");
-    let (_, told) = server.stop();
-    assert_eq!(counted(&told, "early requests"), 2, "{told}");
+    let (_, printed) = server.stop();
+    assert_eq!(counted(&printed, "early requests"), 2, "{printed}");
 }
 
 #[test]
@@ -323,10 +328,14 @@ fn processes_of_one_server_take_each_others_tickets() {
     let run = fetch(&place, 0, &url(&server, "/bytes/1KiB"), &asked);
     assert_eq!(run["total"]["connections_resumed"], 60, "{run}");
     let (ours_full, ours_resumed) = handshakes(&run);
-    let (code, told) = server.stop();
+    let (code, printed) = server.stop();
     assert_eq!(code, 0);
-    assert_eq!(counted(&told, "full handshakes"), ours_full, "{told}");
-    assert_eq!(counted(&told, "resumed handshakes"), ours_resumed, "{told}");
+    assert_eq!(counted(&printed, "full handshakes"), ours_full, "{printed}");
+    assert_eq!(
+        counted(&printed, "resumed handshakes"),
+        ours_resumed,
+        "{printed}"
+    );
 }
 
 #[test]
@@ -383,10 +392,10 @@ fn the_file_server_names_the_file_it_cannot_use() {
     fs::write(place.path("names/b.test.crt"), "nothing").expect("a file");
     let refused = place.run(&[&["serve"], &flags[..], &["--listen", "127.0.0.1:0"]].concat());
     assert_eq!(refused.status.code(), Some(1));
-    let told = told(&refused);
+    let printed = stderr_of(&refused);
     assert!(
-        told.contains("certificate folder names/b.test.crt: holds no PEM certificate"),
-        "{told}"
+        printed.contains("certificate folder names/b.test.crt: holds no PEM certificate"),
+        "{printed}"
     );
 }
 
@@ -452,9 +461,9 @@ fn the_same_load_runs_over_our_record_layer_and_over_the_librarys() {
     ]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
-        told(&wrong).contains("`mine` is unknown"),
+        stderr_of(&wrong).contains("`mine` is unknown"),
         "{}",
-        told(&wrong)
+        stderr_of(&wrong)
     );
 }
 
@@ -601,11 +610,11 @@ fn s_client_and_s_time_are_served_and_resume() {
         assert!(timed.status.success(), "{}", text(&timed.stderr));
         assert!(text(&timed.stdout).contains("connections in"), "{kind}");
     }
-    let (_, told) = server.stop();
-    let full = counted(&told, "full handshakes");
-    let resumed = counted(&told, "resumed handshakes");
-    assert!(full > 2 && resumed > 2, "{told}");
-    assert_eq!(counted(&told, "refused"), 0);
+    let (_, printed) = server.stop();
+    let full = counted(&printed, "full handshakes");
+    let resumed = counted(&printed, "resumed handshakes");
+    assert!(full > 2 && resumed > 2, "{printed}");
+    assert_eq!(counted(&printed, "refused"), 0);
 }
 
 /// A TLS server that promises ten bytes, sends four and closes: politely, or not.
@@ -687,7 +696,11 @@ fn a_server_that_closes_after_each_answer_is_told() {
     assert_eq!(run["state"], "invalid", "{run}");
     let problems = run["health"]["problems"].as_array().expect("a list");
     let problem = problems.iter().find(|p| p["kind"] == "not_reused");
-    assert_eq!(problem.expect("it is told")["invalidates"], true, "{run}");
+    assert_eq!(
+        problem.expect("it is reported")["invalidates"],
+        true,
+        "{run}"
+    );
     // The line may be broken anywhere.
     let report = place.expect(0, &["report", "run"]);
     let words: Vec<&str> = report.split_whitespace().collect();
@@ -712,6 +725,6 @@ fn a_fifo_in_the_folder_stops_nobody() {
     assert_ne!(failure(&run).0, "DEADLINE_EXCEEDED", "{run}");
     let url = format!("http://{}/file", server.address());
     assert_eq!(fetch(&place, 0, &url, &load)["total"]["ok"], 600);
-    let (code, told) = server.stop();
-    assert_eq!((code, counted(&told, "refused")), (0, 600), "{told}");
+    let (code, printed) = server.stop();
+    assert_eq!((code, counted(&printed, "refused")), (0, 600), "{printed}");
 }

@@ -453,14 +453,14 @@ fn a_session_stays_small_whichever_gateway_does_not_read() {
 fn connections_that_end_young_are_few_and_told_of() {
     let place = Place::new();
     let (listener, port) = listener();
-    let (tell, told) = mpsc::channel();
+    let (sender, accepted) = mpsc::channel();
     thread::spawn(move || {
         let greeting = settings();
         let mut goaway = Vec::new();
         write::goaway(&mut goaway, 0, http2::ErrorCode::NO_ERROR, b"");
         for mut stream in listener.incoming().flatten() {
             let _ = stream.write_all(&[&greeting[..], &goaway].concat());
-            let _ = tell.send(());
+            let _ = sender.send(());
             // Until the client has said goodbye.
             thread::spawn(move || {
                 let mut buffer = [0; 4096];
@@ -473,8 +473,8 @@ fn connections_that_end_young_are_few_and_told_of() {
     let more = ["--out", "run", "--deadline", "1s"];
     let arguments = [&["grpc", &url], &SCORE[..], &load, &more].concat();
     let output = place.run(&arguments);
-    let screen = support::told(&output) + &support::text(&output.stdout);
-    let connections = told.try_iter().count();
+    let screen = support::stderr_of(&output) + &support::text(&output.stdout);
+    let connections = accepted.try_iter().count();
     assert!(connections <= 30, "{connections} connections for 60 calls");
     let run = place.run_json("run");
     let unused = run["total"]["connections_unused"].as_u64().unwrap_or(0);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::openssl::openssl;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, told, wait,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, stderr_of, wait,
 };
 
 /// A run of `hold`; it ends with `code`.
@@ -31,8 +31,9 @@ fn tls(port: u16) -> String {
 }
 
 /// What the server counted under `name`, from its last line; what did not happen is not there.
-fn counted(told: &str, name: &str) -> u64 {
-    told.split([',', '\n'])
+fn counted(printed: &str, name: &str) -> u64 {
+    printed
+        .split([',', '\n'])
         .find_map(|part| part.trim().strip_prefix(name)?.trim().parse().ok())
         .unwrap_or(0)
 }
@@ -79,12 +80,16 @@ fn connections_are_held_measured_and_tried_out_on_every_link() {
             theirs < 8_000.0,
             "{theirs} bytes a connection at the server"
         );
-        let (code, told) = server.stop();
-        assert_eq!(code, 0, "{told}");
-        assert_eq!(counted(&told, "echoed bytes"), 1_500 * 17, "{told}");
-        assert_eq!(counted(&told, "connections broken"), 0, "{told}");
+        let (code, printed) = server.stop();
+        assert_eq!(code, 0, "{printed}");
+        assert_eq!(counted(&printed, "echoed bytes"), 1_500 * 17, "{printed}");
+        assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
         let handshakes = if served.is_empty() { 0 } else { 1_500 };
-        assert_eq!(counted(&told, "full handshakes"), handshakes, "{told}");
+        assert_eq!(
+            counted(&printed, "full handshakes"),
+            handshakes,
+            "{printed}"
+        );
     }
 }
 
@@ -106,9 +111,9 @@ fn keepalives_use_every_connection_as_often_and_leave_nothing_behind() {
     let refused = place.run(&[&["hold", &tls(server.port), "-q"], &often[..]].concat());
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        told(&refused).contains("use 1B to 16KiB"),
+        stderr_of(&refused).contains("use 1B to 16KiB"),
         "{}",
-        told(&refused)
+        stderr_of(&refused)
     );
     let often = [&often[..6], &["--message", "16KiB"], &CLIENT_TLS].concat();
     let run = hold(&place, 0, &tls(server.port), &often);
@@ -169,10 +174,14 @@ fn keepalives_use_every_connection_as_often_and_leave_nothing_behind() {
         let server = &run["memory"][moment]["server"]["rss_bytes"];
         assert!(server.as_u64() > Some(1 << 20), "{moment}: {run}");
     }
-    let (code, told) = server.stop();
-    assert_eq!(code, 0, "{told}");
-    assert_eq!(counted(&told, "resumed handshakes"), with_tickets, "{told}");
-    assert_eq!(counted(&told, "connections broken"), 0, "{told}");
+    let (code, printed) = server.stop();
+    assert_eq!(code, 0, "{printed}");
+    assert_eq!(
+        counted(&printed, "resumed handshakes"),
+        with_tickets,
+        "{printed}"
+    );
+    assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
 }
 
 #[test]
@@ -270,12 +279,12 @@ fn what_cannot_be_meant_or_had_is_told() {
             output.status.code(),
             Some(2),
             "{flags:?}: {}",
-            told(&output)
+            stderr_of(&output)
         );
         assert!(
-            told(&output).contains(needle),
+            stderr_of(&output).contains(needle),
             "{flags:?}: {}",
-            told(&output)
+            stderr_of(&output)
         );
     }
     // A server that does something else with what it gets.
@@ -283,7 +292,7 @@ fn what_cannot_be_meant_or_had_is_told() {
     let url = format!("tcp://127.0.0.1:{}", files.port);
     let output = place.run(&["hold", &url, "--connections", "3", "--for", "1s", "-q"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = told(&output);
+    let said = stderr_of(&output);
     assert!(
         said.contains("BAD_ANSWER") || said.contains("CONNECTION_CLOSED"),
         "{said}"
@@ -294,7 +303,7 @@ fn what_cannot_be_meant_or_had_is_told() {
     let flags = [&["serve", "hold", "--tls-certs", "names"], &SERVER_TLS[..]].concat();
     let output = place.run(&[&flags[..], &["--listen", "127.0.0.1:0"]].concat());
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("certificate folder names/b.test.crt: holds no PEM"));
+    assert!(stderr_of(&output).contains("certificate folder names/b.test.crt: holds no PEM"));
     let output = place.run(&[
         "serve",
         "hold",
@@ -303,9 +312,17 @@ fn what_cannot_be_meant_or_had_is_told() {
         "--listen",
         "127.0.0.1:0",
     ]);
-    assert!(told(&output).contains("needs TLS"), "{}", told(&output));
+    assert!(
+        stderr_of(&output).contains("needs TLS"),
+        "{}",
+        stderr_of(&output)
+    );
     let output = place.run(&["serve", "hold", "--workers", "0", "--listen", "127.0.0.1:0"]);
-    assert!(told(&output).contains("at least 1"), "{}", told(&output));
+    assert!(
+        stderr_of(&output).contains("at least 1"),
+        "{}",
+        stderr_of(&output)
+    );
 }
 
 /// A server out of descriptors leaves the rest in its queue: they look connected to TCP alone.
@@ -415,7 +432,7 @@ impl Talk {
         }
     }
 
-    fn say(&mut self, text: &str) {
+    fn type_in(&mut self, text: &str) {
         self.stdin.write_all(text.as_bytes()).expect("it listens");
         self.stdin.flush().expect("it listens");
         // One command a read.
@@ -485,23 +502,23 @@ fn openssl_s_client_is_echoed_across_key_updates_and_resumes() {
             "session.pem",
         ];
         let mut client = Talk::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
-        client.say("hello there\n");
+        client.type_in("hello there\n");
         client.hear("hello there", 1);
         // K: new keys here, and a wish for new ones there; k: new keys here alone.
-        client.say("K\n");
-        client.say("new keys\n");
+        client.type_in("K\n");
+        client.type_in("new keys\n");
         client.hear("new keys", 1);
-        client.say("k\n");
-        client.say("newer keys\n");
+        client.type_in("k\n");
+        client.type_in("newer keys\n");
         client.hear("newer keys", 1);
-        client.say("Q\n");
+        client.type_in("Q\n");
         assert_eq!(wait(&mut client.child), 0);
     }
-    let (code, told) = server.stop();
+    let (code, printed) = server.stop();
     assert_eq!(code, 0);
-    assert_eq!(counted(&told, "full handshakes"), 2, "{told}");
-    assert_eq!(counted(&told, "resumed handshakes"), 1, "{told}");
-    assert_eq!(counted(&told, "connections broken"), 0, "{told}");
+    assert_eq!(counted(&printed, "full handshakes"), 2, "{printed}");
+    assert_eq!(counted(&printed, "resumed handshakes"), 1, "{printed}");
+    assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
 }
 
 /// `openssl s_server` on a free port.
@@ -574,11 +591,11 @@ fn openssl_s_server_echoes_and_changes_its_keys_while_we_rest() {
         .spawn()
         .expect("it starts");
     server.hear("...............", 1);
-    server.say("...............\n");
+    server.type_in("...............\n");
     // New keys there, and a wish for new ones here, while the connection rests.
-    server.say("K\n");
+    server.type_in("K\n");
     server.hear("\n.......\n", 1);
-    server.say(".......\n");
+    server.type_in(".......\n");
     let output = client.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0));
     let run = place.run_json("run");

@@ -23,16 +23,16 @@ use plimsoll_stack::certificates::{Options, Validity, make_certificates};
 use plimsoll_wire::http2::ErrorCode;
 use serde_json::Value;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output, text,
-    told,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output,
+    stderr_of, text,
 };
 
 /// Runs a command: it ends in time, by itself, and without a panic.
 #[track_caller]
 fn attempt(command: &mut Command) -> Output {
     let output = output(command, LONGEST);
-    let told = told(&output);
-    assert!(!told.contains("panicked"), "{told}");
+    let printed = stderr_of(&output);
+    assert!(!printed.contains("panicked"), "{printed}");
     assert!(output.status.code().is_some(), "{:?}", output.status);
     output
 }
@@ -48,12 +48,12 @@ fn cannot_begin(place: &Place, url: &str, flags: &[&str], code: &str, advice: &s
     let mut arguments = score(url, &["--rate", "50/s", "--calls", "5", "--out", "never"]);
     arguments.extend(flags);
     let output = attempt(&mut place.command(&arguments));
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains(&format!("[{code}]")), "{code}: {told}");
-    assert!(told.contains(url), "{url}: {told}");
-    let help = told.split("help: ").nth(1).unwrap_or_default();
-    assert!(help.contains(advice), "{advice:?}: {told}");
+    let printed = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains(&format!("[{code}]")), "{code}: {printed}");
+    assert!(printed.contains(url), "{url}: {printed}");
+    let help = printed.split("help: ").nth(1).unwrap_or_default();
+    assert!(help.contains(advice), "{advice:?}: {printed}");
     // Whoever reads reports learns of it, too.
     place.expect(0, &["report", "never", "--junit", "never.xml"]);
     let junit = fs::read_to_string(place.path("never.xml")).expect("the report");
@@ -67,14 +67,14 @@ fn counted(place: &Place, exit: i32, arguments: &[&str]) -> Value {
     let mut arguments = arguments.to_vec();
     arguments.extend(["--out", "run"]);
     let output = attempt(&mut place.command(&arguments));
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(exit), "{told}");
+    let printed = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(exit), "{printed}");
     let run = place.run_json("run");
     assert_eq!(run["count_check"]["matches"], true, "{run}");
     assert_eq!(run["count_check"]["in_flight"], 0, "{run}");
     assert_eq!(run["count_check"]["backlog"], 0, "{run}");
     if run["total"]["ok"] == 0 {
-        assert!(told.contains("not one call succeeded"), "{told}");
+        assert!(printed.contains("not one call succeeded"), "{printed}");
         assert_eq!(exit, 1);
     }
     run
@@ -116,12 +116,12 @@ fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice:
         &load,
     ] {
         let output = attempt(&mut place.command(&[arguments, flags].concat()));
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains(&format!("[{code}]")), "{code}: {told}");
-        assert!(told.contains(url), "{url}: {told}");
-        let help = told.split("help: ").nth(1).unwrap_or_default();
-        assert!(help.contains(advice), "{advice:?}: {told}");
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains(&format!("[{code}]")), "{code}: {printed}");
+        assert!(printed.contains(url), "{url}: {printed}");
+        let help = printed.split("help: ").nth(1).unwrap_or_default();
+        assert!(help.contains(advice), "{advice:?}: {printed}");
     }
 }
 
@@ -275,7 +275,7 @@ fn a_certificate_that_expires_while_the_load_runs() {
         started.map(|run| run.join().expect("a run")).into()
     });
     for (chain, output) in ["each", "once"].into_iter().zip(runs) {
-        assert_eq!(output.status.code(), Some(0), "{}", told(&output));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
         let run = place.run_json(chain);
         assert_eq!(run["count_check"]["matches"], true, "{run}");
         let total = &run["total"];
@@ -343,10 +343,10 @@ fn key_files_that_are_of_no_use() {
         ]
         .concat();
         let output = attempt(&mut place.command(&score("grpcs://localhost:1", &flags)));
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
         for word in words {
-            assert!(told.contains(word), "{word:?}: {told}");
+            assert!(printed.contains(word), "{word:?}: {printed}");
         }
         assert!(!place.path("never").exists());
     }
@@ -385,11 +385,11 @@ fn a_key_file_that_may_not_be_read() {
         fs::set_permissions(place.path("certs/client.key"), none).expect("ours");
     }
     let output = attempt(&mut command);
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let printed = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(
-        told.contains("client key certs/client.key: Permission denied"),
-        "{told}"
+        printed.contains("client key certs/client.key: Permission denied"),
+        "{printed}"
     );
 }
 
@@ -697,10 +697,10 @@ duration = \"1s\"
         fs::write(place.path("plan.toml"), plan.replace(right, wrong)).expect("writable");
         let arguments = ["run", "plan.toml", "--out", "never", "-q"];
         let output = attempt(&mut place.command(&arguments));
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         for word in words {
-            assert!(told.contains(word), "{wrong}: {word:?}: {told}");
+            assert!(printed.contains(word), "{wrong}: {word:?}: {printed}");
         }
         assert!(!place.path("never").exists());
     }
@@ -723,10 +723,10 @@ fn flags_with_a_mistake() {
     ] {
         let arguments = score("grpc://127.0.0.1:1", &flags);
         let output = attempt(&mut place.command(&arguments));
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         for word in words {
-            assert!(told.contains(word), "{flags:?}: {word:?}: {told}");
+            assert!(printed.contains(word), "{flags:?}: {word:?}: {printed}");
         }
     }
 }
@@ -763,7 +763,7 @@ fn a_disk_that_fills_up_while_the_load_runs() {
     // 16 blocks of 512 bytes, and no death by signal at the limit.
     let limit = "trap '' XFSZ; ulimit -f 16";
     let output = attempt(&mut limited(&place, limit, &score(&url, &flags)));
-    let said = told(&output);
+    let said = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("the run directory is not written"), "{said}");
     assert!(said.contains("File too large"), "{said}");
@@ -789,17 +789,20 @@ fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> O
         .args(score(url, &[flags, &["--out", "full/run"]].concat()))
         .current_dir(place.path(""));
     let output = attempt(&mut command);
-    let told = told(&output);
-    if output.status.code() == Some(77) || told.contains("unshare failed") {
+    let printed = stderr_of(&output);
+    if output.status.code() == Some(77) || printed.contains("unshare failed") {
         aloud(format_args!(
-            "NOT TRIED: this user may not mount a small disk ({told}); the limit of file sizes stands for it in the test beside this one"
+            "NOT TRIED: this user may not mount a small disk ({printed}); the limit of file sizes stands for it in the test beside this one"
         ));
         return None;
     }
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("No space left on device"), "{told}");
-    assert!(told.contains("full/run"), "{told}");
-    assert!(told.contains("help: ") && told.contains("--out"), "{told}");
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("No space left on device"), "{printed}");
+    assert!(printed.contains("full/run"), "{printed}");
+    assert!(
+        printed.contains("help: ") && printed.contains("--out"),
+        "{printed}"
+    );
     Some(output)
 }
 
@@ -839,10 +842,13 @@ fn too_few_descriptors_for_a_server_are_told() {
         ["relay", "gateway", "--echo", "--listen=127.0.0.1:0"],
     ] {
         let output = attempt(&mut limited(&place, "ulimit -n 12", &arguments));
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("12 files may be open at once"), "{told}");
-        assert!(told.contains("ulimit -n"), "{told}");
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(
+            printed.contains("12 files may be open at once"),
+            "{printed}"
+        );
+        assert!(printed.contains("ulimit -n"), "{printed}");
     }
 }
 
@@ -874,9 +880,12 @@ fn too_few_descriptors_are_told_before_the_load() {
     ] {
         let arguments = score("grpc://127.0.0.1:1", flags);
         let output = attempt(&mut limited(&place, limit, &arguments));
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(code), "{told}");
-        assert!(told.contains(words) && told.contains("ulimit -n"), "{told}");
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(
+            printed.contains(words) && printed.contains("ulimit -n"),
+            "{printed}"
+        );
         assert!(!place.path("never").exists());
     }
 }
@@ -887,10 +896,10 @@ fn a_process_to_watch_that_is_not_there() {
     let flags = ["--clients", "1", "--calls", "1", "--out", "never", "--pid"];
     let arguments = [&score("grpc://127.0.0.1:1", &flags)[..], &["999999999"]].concat();
     let output = attempt(&mut place.command(&arguments));
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let printed = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     for word in ["`--pid`", "no process 999999999", "help: "] {
-        assert!(told.contains(word), "{word:?}: {told}");
+        assert!(printed.contains(word), "{word:?}: {printed}");
     }
     assert!(!place.path("never").exists());
 }
@@ -914,7 +923,7 @@ fn descriptors_that_run_out_are_counted_and_condemn_the_run() {
     ];
     let arguments = score(&url, &flags);
     let output = attempt(&mut limited(&place, "ulimit -n 90", &arguments));
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     let run = place.run_json("run");
     assert_eq!(run["count_check"]["matches"], true, "{run}");
     let errors = errors(&run);

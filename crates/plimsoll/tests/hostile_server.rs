@@ -17,7 +17,7 @@ use std::thread;
 use plimsoll_model::Outcome;
 use plimsoll_protocols::hostile::{Behaviour, Wire, behaviours};
 use serde_json::Value;
-use support::{CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, output_watched, told};
+use support::{CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, output_watched, stderr_of};
 
 /// Runs at a time; most of each is waiting.
 const AT_ONCE: usize = 4;
@@ -142,15 +142,15 @@ fn run(place: &Place, name: &str, load: &[String]) -> (Output, u64) {
 
 /// What is wrong with what the load reported.
 fn wrong(place: &Place, behaviour: &Behaviour, output: &Output) -> String {
-    let told = told(output);
+    let printed = stderr_of(output);
     let Some(code) = output.status.code() else {
-        return format!("ended by a signal: {told}");
+        return format!("ended by a signal: {printed}");
     };
-    if told.contains("panicked") {
-        return told;
+    if printed.contains("panicked") {
+        return printed;
     }
     let Ok(text) = fs::read_to_string(place.path(behaviour.name).join("run.json")) else {
-        return format!("exit code {code} and no run: {told}");
+        return format!("exit code {code} and no run: {printed}");
     };
     let run: Value = match serde_json::from_str(&text) {
         Ok(run) => run,
@@ -185,7 +185,7 @@ fn wrong(place: &Place, behaviour: &Behaviour, output: &Output) -> String {
     if code != expected_exit {
         let _ = write!(
             problems,
-            "exit code {code}, expected {expected_exit}: {told}; "
+            "exit code {code}, expected {expected_exit}: {printed}; "
         );
     }
     if !problems.is_empty() {
@@ -204,9 +204,9 @@ fn every_behaviour_ends_is_counted_and_has_its_code() {
             let (_, behaviour, url) = server.of(idle(wire));
             let load = load(wire, behaviour, url);
             let (output, peak) = run(&place, "idle", &load);
-            let told = told(&output);
-            assert!(peak > 1 << 20, "{wire:?}: {peak} B, {told}");
-            fs::remove_dir_all(place.path("idle")).unwrap_or_else(|e| panic!("{e}: {told}"));
+            let printed = stderr_of(&output);
+            assert!(peak > 1 << 20, "{wire:?}: {peak} B, {printed}");
+            fs::remove_dir_all(place.path("idle")).unwrap_or_else(|e| panic!("{e}: {printed}"));
             (wire, peak)
         })
         .collect();

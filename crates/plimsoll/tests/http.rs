@@ -33,12 +33,12 @@ fn http(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
 #[track_caller]
 fn measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
     let said = place.run(arguments);
-    let (out, told) = (text(&said.stdout), text(&said.stderr));
+    let (out, printed) = (text(&said.stdout), text(&said.stderr));
     let ended = said.status.code();
     let too_busy = code == 0 && ended == Some(90);
     assert!(
         ended == Some(code) || too_busy,
-        "{arguments:?}: {ended:?}\n{out}\n{told}"
+        "{arguments:?}: {ended:?}\n{out}\n{printed}"
     );
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
 }
@@ -92,12 +92,12 @@ fn both_ends_count_the_same_requests_in_plaintext_and_over_tls() {
         let cold = ["--cold", "--calls", "5"];
         let run = http(&place, 0, &url, &[&cold[..], &client].concat());
         assert_eq!(run["total"]["ok"], 5, "{run}");
-        let (code, told) = server.stop();
+        let (code, printed) = server.stop();
         assert_eq!(code, 0);
-        assert!(told.contains("answered 45"), "{told}");
+        assert!(printed.contains("answered 45"), "{printed}");
         assert!(
-            !told.contains("refused") && !told.contains("broken"),
-            "{told}"
+            !printed.contains("refused") && !printed.contains("broken"),
+            "{printed}"
         );
     }
 }
@@ -209,8 +209,8 @@ fn statuses_headers_and_bodies_that_nobody_expects_are_failures_with_codes() {
             &[&three[..], flags].concat(),
         );
         assert_eq!(failure(&run), (code, 3), "{path} {flags:?}");
-        let told = run["details"][0]["text"].as_str().unwrap_or_default();
-        assert!(told.starts_with(detail), "{told}");
+        let printed = run["details"][0]["text"].as_str().unwrap_or_default();
+        assert!(printed.starts_with(detail), "{printed}");
     }
     let found = ["--expect", "404,5xx"];
     let run = http(
@@ -341,8 +341,8 @@ fn http_2_judges_answers_as_http_1_does() {
         let all = [&two[..], &load, flags].concat();
         let run = http(&place, 1, &url(&server, path), &all);
         assert_eq!(failure(&run), (code, 20), "{path} {flags:?}");
-        let told = run["details"][0]["text"].as_str().unwrap_or_default();
-        assert!(told.starts_with(detail), "{told}");
+        let printed = run["details"][0]["text"].as_str().unwrap_or_default();
+        assert!(printed.starts_with(detail), "{printed}");
     }
     let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
     let run = http(
@@ -457,8 +457,8 @@ fn a_deadline_resets_the_stream_and_leaves_the_connection() {
     let run = http(&place, 1, &url(&server, "/"), &flags);
     assert_eq!(failure(&run), ("DEADLINE_EXCEEDED", 8), "{run}");
     assert_eq!(run["count_check"]["matches"], true);
-    let (_, told) = server.stop();
-    assert!(!told.contains("broken"), "{told}");
+    let (_, printed) = server.stop();
+    assert!(!printed.contains("broken"), "{printed}");
 }
 
 #[test]
@@ -467,12 +467,15 @@ fn a_server_of_http_1_alone_is_named() {
     let server = Server::start(&mut python(&place, "http_server.py"));
     let flags = ["--http2", "--clients", "1", "--calls", "1"];
     let said = place.run(&[&["http", &url(&server, "/bytes/1")], &flags[..]].concat());
-    let told = text(&said.stderr)
+    let printed = text(&said.stderr)
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
-    assert!(!said.status.success(), "{told}");
-    assert!(told.contains("the server answered in HTTP/1"), "{told}");
+    assert!(!said.status.success(), "{printed}");
+    assert!(
+        printed.contains("the server answered in HTTP/1"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -774,14 +777,17 @@ fn a_trace_shows_heads_and_no_secrets() {
     ];
     let address = url(&server, "/echo");
     let said = place.run(&[&["http", &address, "--out", "run"], &flags[..]].concat());
-    let told = text(&said.stderr);
-    assert!(said.status.success(), "{told}");
-    assert!(told.contains("POST /echo, host: 127.0.0.1:"), "{told}");
+    let printed = text(&said.stderr);
+    assert!(said.status.success(), "{printed}");
     assert!(
-        told.contains("200 OK, content-type: application/json"),
-        "{told}"
+        printed.contains("POST /echo, host: 127.0.0.1:"),
+        "{printed}"
     );
-    assert!(!told.contains("s3cr3t"), "{told}");
+    assert!(
+        printed.contains("200 OK, content-type: application/json"),
+        "{printed}"
+    );
+    assert!(!printed.contains("s3cr3t"), "{printed}");
     assert!(!place.read("run/plan.toml").contains("s3cr3t"));
 }
 
@@ -794,8 +800,8 @@ fn a_ladder_of_http_is_measured() {
     fs::write(place.path("ladder.toml"), plan).unwrap();
     // On a busy machine the generator may be late, which the exit code says.
     let said = place.run(&["ladder", "ladder.toml", "-q", "--out", "ladder"]);
-    let told = text(&said.stderr);
-    assert!(matches!(said.status.code(), Some(0 | 90)), "{told}");
+    let printed = text(&said.stderr);
+    assert!(matches!(said.status.code(), Some(0 | 90)), "{printed}");
     let record = LadderRecord::load(&place.path("ladder")).expect("a ladder");
-    assert_eq!(record.rungs.len(), 3, "{told}");
+    assert_eq!(record.rungs.len(), 3, "{printed}");
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use support::openssl::{openssl, s_server};
 use support::peers::{go_tls, succeeds};
 use support::{
-    CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, told,
+    CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, stderr_of,
 };
 
 /// Groups by our names, and by OpenSSL's.
@@ -158,11 +158,11 @@ fn each_group_is_agreed_on_with_openssl_as_server_and_as_client() {
             ],
         );
         let said = output(client.stdin(Stdio::null()), LONGEST);
-        let told = format!("{}{}", text(&said.stdout), text(&said.stderr));
-        assert!(said.status.success(), "{ours}: {told}");
+        let printed = format!("{}{}", text(&said.stdout), text(&said.stderr));
+        assert!(said.status.success(), "{ours}: {printed}");
         assert!(
-            told.contains("Verify return code: 0 (ok)"),
-            "{ours}: {told}"
+            printed.contains("Verify return code: 0 (ok)"),
+            "{ours}: {printed}"
         );
     }
 }
@@ -394,7 +394,10 @@ fn a_ladder_makes_certificates_of_each_kind_and_serves_with_them() {
         let flags = if to.is_empty() { &target[..] } else { &[] };
         let out = place.run(&[&wrong[..], flags].concat());
         assert!(!out.status.success(), "{why}");
-        let said = told(&out).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = stderr_of(&out)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         assert!(said.contains(why), "{why}: {said}");
     }
 }
@@ -442,9 +445,9 @@ fn tls_1_2_is_spoken_where_it_is_asked_for() {
         let trust = ["-CAfile", "certs/ca.crt", "-verify_return_error"];
         let mut client = openssl(&place, &[&fixed[..], &trust].concat());
         let said = output(client.stdin(Stdio::null()), LONGEST);
-        let told = format!("{}{}", text(&said.stdout), text(&said.stderr));
-        assert!(said.status.success(), "{told}");
-        assert!(told.contains("TLSv1.2"), "{told}");
+        let printed = format!("{}{}", text(&said.stdout), text(&said.stderr));
+        assert!(said.status.success(), "{printed}");
+        assert!(printed.contains("TLSv1.2"), "{printed}");
     }
 }
 
@@ -479,7 +482,11 @@ fn versions_that_do_not_meet_say_so() {
     ];
     let out = place.run(&[&fetch[..], &OLD, &CLIENT_TLS].concat());
     assert_eq!(out.status.code(), Some(1));
-    assert!(told(&out).contains("TLS_VERSION"), "{}", told(&out));
+    assert!(
+        stderr_of(&out).contains("TLS_VERSION"),
+        "{}",
+        stderr_of(&out)
+    );
     for (flags, why) in [
         (&["--tls-version", "1.1"][..], "is not a version of TLS"),
         (
@@ -497,12 +504,15 @@ fn versions_that_do_not_meet_say_so() {
     ] {
         let out = place.run(&[&fetch[..], flags, &CLIENT_TLS].concat());
         assert_eq!(out.status.code(), Some(2), "{flags:?}");
-        let said = told(&out).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = stderr_of(&out)
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
         assert!(said.contains(why), "{flags:?}: {said}");
     }
     let out = place.run(&[&["serve", "hold"], &OLD[..], &SERVER_TLS].concat());
     assert_eq!(out.status.code(), Some(2));
-    assert!(told(&out).contains("TLS 1.3"), "{}", told(&out));
+    assert!(stderr_of(&out).contains("TLS 1.3"), "{}", stderr_of(&out));
 }
 
 #[test]
@@ -860,8 +870,8 @@ fn servers_say_at_their_end_what_clients_chose() {
             ]
             .concat(),
         );
-        let told = fs::File::create(place.path("told")).expect("a file");
-        command.stderr(told);
+        let printed = fs::File::create(place.path("stderr")).expect("a file");
+        command.stderr(printed);
         let server_process = Server::start(&mut command);
         let _ = fs::remove_dir_all(place.path("run"));
         for group in ["X25519", "secp256r1"] {
@@ -892,7 +902,7 @@ fn servers_say_at_their_end_what_clients_chose() {
         }
         let (code, said) = server_process.stop();
         assert_eq!(code, 0, "{said}");
-        let said = place.read("told");
+        let said = place.read("stderr");
         for group in ["X25519", "secp256r1"] {
             let mut lines = said.lines();
             let is_told = lines.any(|line| {

@@ -107,8 +107,8 @@ fn may_make_namespaces() -> bool {
     match Namespace::make() {
         Ok(_) => true,
         Err(error) => {
-            let told = format!("what a namespace adds is not tried out here: {error}");
-            let _ = writeln!(std::io::stderr(), "{told}");
+            let printed = format!("what a namespace adds is not tried out here: {error}");
+            let _ = writeln!(std::io::stderr(), "{printed}");
             false
         }
     }

@@ -6,7 +6,7 @@ mod support;
 
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::Run;
-use support::{Place, told};
+use support::{Place, stderr_of};
 
 fn plan(place: &Place, target: &str, rest: &str) {
     let text = format!(
@@ -44,7 +44,12 @@ fn lanes_share_one_schedule_by_their_weights() {
         Some("invalid") => (90, "INVALID"),
         _ => panic!("no verdict: {out}"),
     };
-    assert_eq!(output.status.code(), Some(code), "{out}\n{}", told(&output));
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{out}\n{}",
+        stderr_of(&output)
+    );
     let record = LanesRecord::load(&place.path("shop")).unwrap();
     let runs: Vec<Run> = record
         .runs(&place.path("shop"))
@@ -92,7 +97,7 @@ fn a_lane_that_is_wrong_is_named_with_its_key() {
         plan(&place, "grpc://127.0.0.1:1", lanes);
         let output = place.run(&["run", "plan.toml"]);
         assert_eq!(output.status.code(), Some(2));
-        assert!(told(&output).contains(words), "{}", told(&output));
+        assert!(stderr_of(&output).contains(words), "{}", stderr_of(&output));
     }
     plan(
         &place,
@@ -101,9 +106,9 @@ fn a_lane_that_is_wrong_is_named_with_its_key() {
     );
     let output = place.run(&["run", "plan.toml", "--out", "shop"]);
     assert!(
-        told(&output).contains("no name of a lane"),
+        stderr_of(&output).contains("no name of a lane"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     assert!(!place.path("shop").exists() && !place.path("c").exists());
     plan(&place, "grpc://127.0.0.1:1", "[lanes.a]\n[lanes.b]\n");
@@ -111,9 +116,9 @@ fn a_lane_that_is_wrong_is_named_with_its_key() {
     assert!(shown.contains("[lanes.a]"), "{shown}");
     let output = place.run(&["find", "plan.toml"]);
     assert!(
-        told(&output).contains("only `plimsoll run` carries lanes out"),
+        stderr_of(&output).contains("only `plimsoll run` carries lanes out"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
 }
 
@@ -128,5 +133,9 @@ fn one_lane_without_a_target_ends_them_all() {
     );
     let output = place.run(&["run", "plan.toml", "--out", "shop"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(told(&output).contains("127.0.0.1:1"), "{}", told(&output));
+    assert!(
+        stderr_of(&output).contains("127.0.0.1:1"),
+        "{}",
+        stderr_of(&output)
+    );
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use support::{CLIENT_TLS, Place, SERVER_TLS, Server, signal, text, told, wait};
+use support::{CLIENT_TLS, Place, SERVER_TLS, Server, signal, stderr_of, text, wait};
 
 /// A folder with both examples: `c.so` and `rust.so`.
 fn place() -> Place {
@@ -189,8 +189,11 @@ fn sidecars_carry_a_load_and_tell_each_frame_when_asked() {
             "[in encodeResponse] response: Hello World",
             "[out encodeResponse]",
         ] {
-            let told = log.lines().filter(|l| l.ends_with(line)).count();
-            assert!(told >= 400, "{name}: `{line}` is told {told} times");
+            let printed = log.lines().filter(|l| l.ends_with(line)).count();
+            assert!(
+                printed >= 400,
+                "{name}: `{line}` is printed {printed} times"
+            );
         }
     }
 }
@@ -270,7 +273,7 @@ fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
             ),
         ] {
             let output = place.run(arguments);
-            let said = told(&output);
+            let said = stderr_of(&output);
             assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
             assert!(said.contains(needle), "{arguments:?}: {said}");
         }
@@ -300,7 +303,7 @@ fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
         ]
         .concat();
         let output = place.run(&arguments);
-        let said = told(&output);
+        let said = stderr_of(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(needle), "{said}");
     }
@@ -346,8 +349,8 @@ fn a_codec_that_spins_ends_the_sidecar_and_is_named() {
     let mut client = TcpStream::connect(relay.address()).expect("a sidecar");
     client.write_all(b"spin!").expect("sent");
     assert_eq!(wait(&mut relay.child), 70);
-    let told = place.read("relay.log");
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printed = place.read("relay.log");
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     let named = "route orders: plugin spins.so: `decode` has not returned for 500ms";
-    assert!(told.contains(named), "{told}");
+    assert!(printed.contains(named), "{printed}");
 }

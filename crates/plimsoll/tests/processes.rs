@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{CLIENT_MTLS, ORDER, Place, SCORE, SERVER_MTLS, signal, text, told, wait};
+use support::{CLIENT_MTLS, ORDER, Place, SCORE, SERVER_MTLS, signal, stderr_of, text, wait};
 
 /// The processes that `parent` has started and that are still there, oldest first.
 fn children(parent: u32) -> Vec<i32> {
@@ -369,9 +369,9 @@ fn a_process_that_dies_ends_the_run_and_what_was_measured_stays() {
         text(&output.stdout)
     );
     assert!(
-        told(&output).contains("the others are stopped"),
+        stderr_of(&output).contains("the others are stopped"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     assert!(
         parts.iter().all(|pid| !is_there(*pid)),
@@ -407,10 +407,10 @@ fn a_process_that_stands_still_is_given_up_and_the_others_go_on() {
         thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().unwrap();
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let printed = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     for words in ["process 2 of 3: stands still", "the run goes on without it"] {
-        assert!(told.contains(words), "{words:?} in {told}");
+        assert!(printed.contains(words), "{words:?} in {printed}");
     }
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial");
@@ -513,10 +513,10 @@ fn what_can_not_be_spread_is_told() {
         arguments.extend(SCORE);
         arguments.extend(more);
         let output = place.run(&arguments);
-        let told = told(&output);
-        assert_eq!(output.status.code(), Some(code), "{told}");
+        let printed = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(code), "{printed}");
         for word in words {
-            assert!(told.contains(word), "{told}");
+            assert!(printed.contains(word), "{printed}");
         }
         assert!(
             !place.path("run").exists(),
@@ -545,7 +545,11 @@ fn what_can_not_be_spread_is_told() {
     arguments.extend(both);
     let output = place.run(&arguments);
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).contains("missing.crt"), "{}", told(&output));
+    assert!(
+        stderr_of(&output).contains("missing.crt"),
+        "{}",
+        stderr_of(&output)
+    );
     let closed = "grpc://127.0.0.1:1";
     let mut arguments = vec!["grpc", closed, "--out", "run", "-q"];
     arguments.extend(SCORE);
@@ -553,9 +557,9 @@ fn what_can_not_be_spread_is_told() {
     let output = place.run(&arguments);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        told(&output).contains("CONNECT_REFUSED"),
+        stderr_of(&output).contains("CONNECT_REFUSED"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     // Nothing was measured, and that is on record.
     let run = place.run_json("run");
@@ -676,10 +680,10 @@ fn what_keeps_server_processes_from_listening_is_told_once() {
     ]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
-        told(&output).matches("missing.crt").count(),
+        stderr_of(&output).matches("missing.crt").count(),
         1,
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     let other = place.serve(&["score"]);
     let output = place.run(&[
@@ -692,8 +696,8 @@ fn what_keeps_server_processes_from_listening_is_told_once() {
     ]);
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        told(&output).contains("already in use"),
+        stderr_of(&output).contains("already in use"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
 }

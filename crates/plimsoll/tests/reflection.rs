@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{Place, Server, told};
+use support::{Place, Server, stderr_of};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -105,9 +105,9 @@ fn services_of_editions_and_of_proto3_are_told_side_by_side() {
     let wrong = place.run(&[&wrong[..], &["--clients", "1", "--calls", "1"]].concat());
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
-        told(&wrong).contains("3 is no value of new.Kind"),
+        stderr_of(&wrong).contains("3 is no value of new.Kind"),
         "{}",
-        told(&wrong)
+        stderr_of(&wrong)
     );
 }
 
@@ -124,7 +124,7 @@ fn a_service_that_is_described_by_nonsense_does_not_hide_the_others() {
         "{text}"
     );
     assert!(!text.contains("odd.S"), "{text}");
-    let warned = told(&said);
+    let warned = stderr_of(&said);
     assert!(
         warned.contains("service odd.S: ") && warned.contains("no.such.Message"),
         "{warned}"
@@ -132,7 +132,11 @@ fn a_service_that_is_described_by_nonsense_does_not_hide_the_others() {
     for what in ["odd.S", "odd.S/Call"] {
         let said = place.run(&["grpc", "describe", &url, what]);
         assert_eq!(said.status.code(), Some(1));
-        assert!(told(&said).contains("no.such.Message"), "{}", told(&said));
+        assert!(
+            stderr_of(&said).contains("no.such.Message"),
+            "{}",
+            stderr_of(&said)
+        );
     }
     let call = [
         "grpc",
@@ -146,7 +150,11 @@ fn a_service_that_is_described_by_nonsense_does_not_hide_the_others() {
     ];
     let said = place.run(&call);
     assert_eq!(said.status.code(), Some(2));
-    assert!(told(&said).contains("no.such.Message"), "{}", told(&said));
+    assert!(
+        stderr_of(&said).contains("no.such.Message"),
+        "{}",
+        stderr_of(&said)
+    );
 }
 
 #[test]
@@ -175,7 +183,7 @@ fn our_own_servers_tell_what_they_are_but_for_the_fast_one() {
     let server = place.serve(&["fast"]);
     let said = place.run(&["grpc", "list", &server.plaintext()]);
     assert_eq!(said.status.code(), Some(1));
-    let said = told(&said);
+    let said = stderr_of(&said);
     assert!(
         said.contains("does it answer every method alike?"),
         "{said}"
@@ -205,16 +213,16 @@ fn a_server_of_grpc_go_tells_what_it_is() {
     let misplaced = place.run(&["grpc", "--rate", "1/s", "list", &url]);
     assert_eq!(misplaced.status.code(), Some(2));
     assert!(
-        told(&misplaced).contains("`rate` of `plimsoll grpc`"),
+        stderr_of(&misplaced).contains("`rate` of `plimsoll grpc`"),
         "{}",
-        told(&misplaced)
+        stderr_of(&misplaced)
     );
     let missing = place.run(&["grpc", "describe", &url, "grpc.health.v1.Helth"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(
-        told(&missing).contains("did you mean grpc.health.v1.Health?"),
+        stderr_of(&missing).contains("did you mean grpc.health.v1.Health?"),
         "{}",
-        told(&missing)
+        stderr_of(&missing)
     );
 
     let call = ["grpc", &url, "-m", "grpc.health.v1.Health/Check"];
@@ -228,9 +236,9 @@ fn a_server_of_grpc_go_tells_what_it_is() {
     let wrong = with(&["-d", r#"{"servce": ""}"#]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
-        told(&wrong).contains("did you mean service?"),
+        stderr_of(&wrong).contains("did you mean service?"),
         "{}",
-        told(&wrong)
+        stderr_of(&wrong)
     );
 }
 
@@ -300,7 +308,7 @@ fn a_server_that_wants_authorization_is_asked_with_metadata() {
         (2, &load),
     ] {
         let bare = place.run(arguments);
-        let said = told(&bare);
+        let said = stderr_of(&bare);
         assert_eq!(bare.status.code(), Some(exit), "{said}");
         for part in ["status UNAUTHENTICATED", "--metadata"] {
             assert!(said.contains(part), "{part} in {said}");
@@ -310,7 +318,7 @@ fn a_server_that_wants_authorization_is_asked_with_metadata() {
             .env("TOKEN", "Bearer 7")
             .output()
             .expect("plimsoll runs");
-        assert_eq!(known.status.code(), Some(0), "{}", told(&known));
+        assert_eq!(known.status.code(), Some(0), "{}", stderr_of(&known));
     }
     let check = ["check", "echo", &url];
     let document = place.expect_json(1, &[&check[..], &["--json"]].concat());
@@ -319,8 +327,12 @@ fn a_server_that_wants_authorization_is_asked_with_metadata() {
     let document = place.expect_json(0, &[&check[..], &metadata].concat());
     assert_eq!(document["cases"][3]["status"], "OK");
     let wrong = place.run(&["grpc", "list", &url, "--metadata", "a b: 1"]);
-    assert_eq!(wrong.status.code(), Some(2), "{}", told(&wrong));
-    assert!(told(&wrong).contains("`--metadata`"), "{}", told(&wrong));
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr_of(&wrong));
+    assert!(
+        stderr_of(&wrong).contains("`--metadata`"),
+        "{}",
+        stderr_of(&wrong)
+    );
 }
 
 #[test]
@@ -331,9 +343,9 @@ fn a_server_that_does_not_tell_is_named() {
     let said = place.run(&["grpc", "list", &url]);
     assert_eq!(said.status.code(), Some(1));
     assert!(
-        told(&said).contains("the server has no reflection"),
+        stderr_of(&said).contains("the server has no reflection"),
         "{}",
-        told(&said)
+        stderr_of(&said)
     );
     let call = [
         "grpc",
@@ -351,7 +363,11 @@ fn a_server_that_does_not_tell_is_named() {
         "is not in the built-in protos",
         "the server has no reflection",
     ] {
-        assert!(told(&said).contains(part), "{part} in {}", told(&said));
+        assert!(
+            stderr_of(&said).contains(part),
+            "{part} in {}",
+            stderr_of(&said)
+        );
     }
     drop(server);
     assert_eq!(place.run(&["grpc", "list", &url]).status.code(), Some(1));

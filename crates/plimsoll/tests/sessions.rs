@@ -216,9 +216,9 @@ fn a_stack_that_is_stopped_lets_its_runs_end() {
     assert_eq!(run["total"]["ok"], 5, "{run}");
     let counts = &run["total"]["measures"]["counts"];
     assert_eq!(counts["tokens_received"], 5 * 300, "{run}");
-    let mut told = String::new();
-    stack.rest.read_to_string(&mut told).expect("text");
-    assert!(told.contains("unfinished 0"), "{told}");
+    let mut printed = String::new();
+    stack.rest.read_to_string(&mut printed).expect("text");
+    assert!(printed.contains("unfinished 0"), "{printed}");
 }
 
 /// What is accepted while the service stops is carried out whole, or is an error.
@@ -281,13 +281,13 @@ fn runs_that_are_accepted_around_the_end_bring_all_their_tokens() {
         assert!(came.contains(r#""finish":"stop""#), "{came}");
     }
     assert!(accepted > 0, "none of the runs was accepted");
-    let mut told = String::new();
-    stack.rest.read_to_string(&mut told).expect("text");
+    let mut printed = String::new();
+    stack.rest.read_to_string(&mut printed).expect("text");
     assert!(
-        told.contains(&format!("runs {accepted}, tokens {}", accepted * 18)),
-        "{told}"
+        printed.contains(&format!("runs {accepted}, tokens {}", accepted * 18)),
+        "{printed}"
     );
-    assert!(told.contains("unfinished 0"), "{told}");
+    assert!(printed.contains("unfinished 0"), "{printed}");
 }
 
 fn session_token(api: &str) -> (String, String) {
@@ -351,10 +351,10 @@ fn certificates_and_secrets_are_read_again_at_a_hangup() {
         let out = format!("run-{}", runs.replace(runs.get() + 1));
         let to = ["session", &api, "--socket", &socket, "--clients", "1", "-q"];
         let output = place.run(&[&to[..], &shown, &["--ca", ca, "--out", &out]].concat());
-        (output.status.code(), support::told(&output))
+        (output.status.code(), support::stderr_of(&output))
     };
-    let (code, told) = load("certs/ca.crt", "certs");
-    assert_eq!(code, Some(0), "{told}");
+    let (code, printed) = load("certs/ca.crt", "certs");
+    assert_eq!(code, Some(0), "{printed}");
     place.expect(0, &["certs", "others"]);
     for name in ["server.crt", "server.key"] {
         fs::copy(
@@ -460,7 +460,7 @@ fn sessions_are_shared_by_processes() {
 #[test]
 fn what_is_wrong_with_sessions_is_told() {
     let place = Place::new();
-    for (arguments, told) in [
+    for (arguments, printed) in [
         (
             vec!["session", "grpc://a:1", "--clients", "1"],
             "write session://a:1",
@@ -540,8 +540,8 @@ fn what_is_wrong_with_sessions_is_told() {
     ] {
         let output = place.run(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let text = support::told(&output);
-        assert!(text.contains(told), "{arguments:?}: {text}");
+        let text = support::stderr_of(&output);
+        assert!(text.contains(printed), "{arguments:?}: {text}");
     }
     let out = place.run(&[
         "session",
@@ -713,7 +713,7 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
     );
     let output = place.run(&["report", "bare", "--export", "sessions", "none"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(support::told(&output).contains("no rows to write"));
+    assert!(support::stderr_of(&output).contains("no rows to write"));
     let files: Vec<_> = fs::read_dir(place.path("none"))
         .expect("a folder")
         .collect();
@@ -776,7 +776,7 @@ fn variables_of_session_load_tests_are_understood_and_fill_their_folder() {
     command.env("JWT_ALGORITHM", "RS256");
     let output = support::output(&mut command, Duration::from_secs(60));
     assert_eq!(output.status.code(), Some(2));
-    assert!(support::told(&output).contains("JWT_ALGORITHM: `RS256`"));
+    assert!(support::stderr_of(&output).contains("JWT_ALGORITHM: `RS256`"));
 }
 
 #[test]
@@ -801,7 +801,7 @@ fn a_redis_that_refuses_is_told_at_the_start() {
         command.args(["--redis", &url]).args(flags);
         command.env("JWT_SECRET", "a secret for tests, of 32 bytes and more");
         let output = support::output(&mut command, Duration::from_secs(60));
-        let said = support::told(&output);
+        let said = support::stderr_of(&output);
         assert!(
             !output.status.success() && !said.contains("wrong"),
             "{said}"
@@ -966,7 +966,7 @@ fn sessions_over_tls_check_who_they_talk_to() {
     assert_eq!(run["total"]["errors"], 30, "{run}");
     let codes = run["total"]["errors_by_code"].as_array().expect("a list");
     let unknown = codes.iter().find(|e| e["code"] == "TLS_UNKNOWN_CA");
-    assert_eq!(unknown.expect("told")["count"], 10, "{run}");
+    assert_eq!(unknown.expect("reported")["count"], 10, "{run}");
     // Somebody else's client over the same link, and one that speaks no TLS.
     let mut command = python(&place, "websockets_client.py");
     command.args([

@@ -156,11 +156,11 @@ fn four_shards_send_what_one_process_sends_and_are_one_run() {
     }
     assert_eq!(calls(&place, "again"), calls(&place, "one"));
     // Who comes to the same run once more is turned away.
-    let (code, _, told) = over(shard(&place, 4, 2, &[]).spawn().unwrap());
+    let (code, _, printed) = over(shard(&place, 4, 2, &[]).spawn().unwrap());
     assert_eq!(code, 1);
     assert!(
-        told.contains("shard 2 of this run has come before"),
-        "{told}"
+        printed.contains("shard 2 of this run has come before"),
+        "{printed}"
     );
 }
 
@@ -172,20 +172,20 @@ fn another_plan_and_a_shard_that_does_not_come_are_named() {
     let first = shard(&place, 2, 0, &[]).spawn().unwrap();
     let other = shard(&place, 2, 1, &["--rate", "101/s"]).spawn().unwrap();
     for child in [first, other] {
-        let (code, _, told) = over(child);
-        assert_eq!(code, 1, "{told}");
+        let (code, _, printed) = over(child);
+        assert_eq!(code, 1, "{printed}");
         assert!(
-            told.contains("shard 1 has another plan than shard 0"),
-            "{told}"
+            printed.contains("shard 1 has another plan than shard 0"),
+            "{printed}"
         );
     }
     assert!(!place.path("merged").exists(), "nothing was measured");
     fs::remove_dir_all(place.path("meeting")).unwrap();
     let alone = shard(&place, 3, 0, &["--barrier", "2s"]).spawn().unwrap();
-    let (code, _, told) = over(alone);
-    assert_eq!(code, 1, "{told}");
+    let (code, _, printed) = over(alone);
+    assert_eq!(code, 1, "{printed}");
     let named = "shards 1, 2 of 3 did not come within 2 s";
-    assert!(told.contains(named), "{told}");
+    assert!(printed.contains(named), "{printed}");
 }
 
 #[test]
@@ -197,14 +197,14 @@ fn one_that_is_told_to_end_hands_over_and_the_run_is_partial() {
     let other = shard(&place, 2, 1, &[]).spawn().unwrap();
     begun(&place, 2);
     signal(&other, Signal::TERM);
-    let (code, _, told) = over(leader);
-    assert_eq!(code, 90, "{told}");
+    let (code, _, printed) = over(leader);
+    assert_eq!(code, 90, "{printed}");
     assert!(
-        told.contains("shard 1 of 2: was stopped before its time"),
-        "{told}"
+        printed.contains("shard 1 of 2: was stopped before its time"),
+        "{printed}"
     );
-    let (code, _, told) = over(other);
-    assert_eq!(code, 90, "{told}");
+    let (code, _, printed) = over(other);
+    assert_eq!(code, 90, "{printed}");
     let run = place.run_json("merged");
     assert_eq!(run["state"], "partial");
     assert_eq!(
@@ -264,8 +264,8 @@ fn whoever_watches_sees_the_whole_and_may_end_it() {
     assert!(seen.contains(" calls "), "{seen}");
     assert!(seen.contains("the run has ended"), "{seen}");
     for child in [leader, other] {
-        let (code, _, told) = over(child);
-        assert_eq!(code, 130, "{told}");
+        let (code, _, printed) = over(child);
+        assert_eq!(code, 130, "{printed}");
     }
     assert_eq!(output.status.code(), Some(130), "{seen}");
     let run = place.run_json("merged");
@@ -278,7 +278,7 @@ fn what_is_missing_is_asked_for() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 1);
-    for (more, variables, told) in [
+    for (more, variables, printed) in [
         (
             &["--rendezvous", "file:///x"][..],
             &[][..],
@@ -309,10 +309,10 @@ fn what_is_missing_is_asked_for() {
         command.args(more).envs(variables.iter().copied());
         let output = support::output(&mut command, Duration::from_secs(60));
         assert_eq!(output.status.code(), Some(2));
-        let seen = support::told(&output);
-        assert!(seen.contains(told), "{seen}");
+        let seen = support::stderr_of(&output);
+        assert!(seen.contains(printed), "{seen}");
     }
     let output = place.run(&["merge", &rendezvous(&place)]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(support::told(&output).contains("no run is there"));
+    assert!(support::stderr_of(&output).contains("no run is there"));
 }

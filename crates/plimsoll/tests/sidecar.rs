@@ -82,8 +82,8 @@ fn carries(place: &Place, url: &str, call: &[&str]) {
 /// A call of each kind with its headers and trailers, and streams as a load.
 #[track_caller]
 fn streams(place: &Place, url: &str) {
-    let told = place.expect(0, &["check", "echo", url]);
-    assert_eq!(told.matches(": passed").count(), 4, "{told}");
+    let printed = place.expect(0, &["check", "echo", url]);
+    assert_eq!(printed.matches(": passed").count(), 4, "{printed}");
     let _ = fs::remove_dir_all(place.path("run"));
     let method = "grpc.examples.echo.Echo/BidirectionalStreamingEcho";
     let call = ["-m", method, "-d", r#"{"message": "over and out"}"#];
@@ -138,13 +138,13 @@ fn cryptography_leaves_wide_vectors_alone_unless_told() {
     assert_eq!(variable(&plain.0[0]), None);
     plain.stop();
     let mut command = place.command(&["relay", "sidecar", &format!("mutual-{}.toml", echo.port)]);
-    let told = Server::start(command.env("OPENSSL_ia32cap", ""));
-    assert_eq!(variable(&told).as_deref(), Some(""));
-    assert_eq!(told.stop().0, 0);
+    let printed = Server::start(command.env("OPENSSL_ia32cap", ""));
+    assert_eq!(variable(&printed).as_deref(), Some(""));
+    assert_eq!(printed.stop().0, 0);
 }
 
 /// Certificates of both sidecars expire: what is open lives on, what is new is refused and
-/// told of, and files in their place heal it.
+/// reported, and files in their place heal it.
 #[test]
 fn certificates_that_expire_in_use() {
     let place = Place::new();
@@ -213,8 +213,8 @@ fn certificates_that_expire_in_use() {
         let log = place.read(&format!("{name}.log"));
         assert_eq!(own(name, file), 1, "{log}");
         // Which of the two refuses first is chance, with a session that is resumed.
-        let told = format!("route {name}: no TLS with the {other} 127.0.0.1:");
-        assert!(log.contains(&told), "{log}");
+        let printed = format!("route {name}: no TLS with the {other} 127.0.0.1:");
+        assert!(log.contains(&printed), "{log}");
         assert!(log.lines().count() < 20, "{log}");
     }
 }
@@ -289,14 +289,14 @@ fn others_can_read_the_metrics() {
 /// What the log has by and by.
 #[track_caller]
 fn logged(place: &Place, words: &str, times: usize) {
-    let told = || place.read("relay.log").matches(words).count();
+    let printed = || place.read("relay.log").matches(words).count();
     for _ in 0..600 {
-        if told() >= times {
+        if printed() >= times {
             break;
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert_eq!(told(), times, "{words}: {}", place.read("relay.log"));
+    assert_eq!(printed(), times, "{words}: {}", place.read("relay.log"));
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl<'a> Stack<'a> {
         ]);
         command.envs(variables.iter().copied());
         let output = support::output(&mut command, Duration::from_secs(90));
-        assert!(output.status.success(), "{}", support::told(&output));
+        assert!(output.status.success(), "{}", support::stderr_of(&output));
         stack
     }
 
@@ -248,7 +248,7 @@ fn a_stack_comes_up_carries_load_and_goes_down_whole() {
     // A second stack in the same folder is refused; the first is not harmed.
     let again = place.run(&["stack", "up", "sessions", "--dir", "stack"]);
     assert_eq!(again.status.code(), Some(1));
-    assert!(support::told(&again).contains("a stack that is up"));
+    assert!(support::stderr_of(&again).contains("a stack that is up"));
     assert!(
         place
             .expect(0, &["stack", "logs", "sessions", "--dir", "stack"])
@@ -567,7 +567,7 @@ fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
     // No program is looked for that this does not need.
     let mut command = place.command(&[&["stack", "up"], &flags[..]].concat());
     let output = support::output(command.env("PATH", ""), Duration::from_secs(30));
-    assert!(output.status.success(), "{}", support::told(&output));
+    assert!(output.status.success(), "{}", support::stderr_of(&output));
     let said = support::text(&output.stdout);
     assert!(!said.contains("statistics"), "{said}");
     let stack = Stack {
@@ -586,10 +586,10 @@ fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
         &api,
     ]);
     assert_eq!(taken.status.code(), Some(1));
-    let told = support::told(&taken);
+    let printed = support::stderr_of(&taken);
     assert!(
-        told.contains("the API is to listen on") && told.contains("--api-port"),
-        "{told}"
+        printed.contains("the API is to listen on") && printed.contains("--api-port"),
+        "{printed}"
     );
     drop(stack);
     let run = [
@@ -643,7 +643,7 @@ fn the_stack_in_containers_has_the_same_balancer() {
             .arg(&path)
             .output()
             .expect("haproxy runs");
-        assert!(checked.status.success(), "{}", support::told(&checked));
+        assert!(checked.status.success(), "{}", support::stderr_of(&checked));
     }
     // Every server of the balancer is a service.
     let services = fs::read_to_string(deploy.join("sessions.yaml")).expect("a file");

@@ -65,10 +65,10 @@ fn every_kind_of_call_is_made_and_its_messages_counted() {
     let both = total(&place, &server, 0, "BidirectionalStreamingEcho", &both);
     assert_eq!(messages(&both), (12_000, 12_000));
 
-    let (code, told) = server.stop();
+    let (code, printed) = server.stop();
     assert_eq!(code, 0);
-    assert!(told.contains("calls 160"), "{told}");
-    assert!(told.contains("messages received 13080"), "{told}");
+    assert!(printed.contains("calls 160"), "{printed}");
+    assert!(printed.contains("messages received 13080"), "{printed}");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn the_check_passes_on_the_echo_server_and_fails_on_what_is_none() {
     let url = server.tls();
     let mut arguments = vec!["check", "echo", &url];
     arguments.extend(CLIENT_MTLS);
-    let told = place.expect(0, &arguments);
+    let printed = place.expect(0, &arguments);
     for said in [
         "--- BidirectionalStreamingEcho ---",
         "timestamp from header:",
@@ -185,7 +185,7 @@ fn the_check_passes_on_the_echo_server_and_fails_on_what_is_none() {
         "timestamp from trailer:",
         "finish case ClientStreamingEcho: passed",
     ] {
-        assert!(told.contains(said), "{said} in {told}");
+        assert!(printed.contains(said), "{said} in {printed}");
     }
     arguments.push("--json");
     arguments.extend(["--messages", "11"]);
@@ -205,8 +205,8 @@ fn the_check_passes_on_the_echo_server_and_fails_on_what_is_none() {
     stranger.extend(CLIENT_TLS);
     place.expect(1, &stranger);
     let score = place.serve(&["score"]);
-    let told = place.expect(1, &["check", "echo", &score.plaintext()]);
-    assert!(told.contains("wrong: status UNIMPLEMENTED"), "{told}");
+    let printed = place.expect(1, &["check", "echo", &score.plaintext()]);
+    assert!(printed.contains("wrong: status UNIMPLEMENTED"), "{printed}");
     place.expect(1, &["check", "echo", "grpc://127.0.0.1:1"]);
     place.expect(2, &["check", "echo", "http://127.0.0.1:1"]);
     place.expect(

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::nginx::Nginx;
-use support::{CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, signal, text, told, wait};
+use support::{
+    CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, signal, stderr_of, text, wait,
+};
 
 fn url(server: &Server, path: &str) -> String {
     format!("https://localhost:{}{path}", server.port)
@@ -171,8 +173,17 @@ fn a_sweep_is_of_files_over_tls() {
         };
         fs::write(place.path("sweep.toml"), plan).expect("a file");
         let refused = place.run(&["sweep", "sweep.toml"]);
-        assert_eq!(refused.status.code(), Some(2), "{to}: {}", told(&refused));
-        assert!(told(&refused).contains(told_of), "{}", told(&refused));
+        assert_eq!(
+            refused.status.code(),
+            Some(2),
+            "{to}: {}",
+            stderr_of(&refused)
+        );
+        assert!(
+            stderr_of(&refused).contains(told_of),
+            "{}",
+            stderr_of(&refused)
+        );
     }
 }
 
@@ -194,9 +205,9 @@ fn both_measures_new_and_resumed_in_turn() {
     let refused = place.run(&[&fixed[..], &["--calls", "5"], &CLIENT_TLS].concat());
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        told(&refused).contains("give --duration"),
+        stderr_of(&refused).contains("give --duration"),
         "{}",
-        told(&refused)
+        stderr_of(&refused)
     );
 }
 
@@ -247,7 +258,11 @@ fn a_closed_loop_ends_when_its_rate_is_known() {
     ] {
         let refused = place.run(&[&["fetch", &url], flags, &CLIENT_TLS].concat());
         assert_eq!(refused.status.code(), Some(2));
-        assert!(told(&refused).contains(told_of), "{}", told(&refused));
+        assert!(
+            stderr_of(&refused).contains(told_of),
+            "{}",
+            stderr_of(&refused)
+        );
     }
 }
 
@@ -321,9 +336,9 @@ fn what_openssl_s_time_measured_is_compared_with_ours() {
     let refused = place.run(&["import", "cut.txt"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(
-        told(&refused).contains("no figures of s_time"),
+        stderr_of(&refused).contains("no figures of s_time"),
         "{}",
-        told(&refused)
+        stderr_of(&refused)
     );
 }
 
@@ -395,7 +410,11 @@ fn early_data_is_taken_by_nginx_or_sent_again() {
         let load = ["--duration", "1s"];
         let refused = place.run(&[&["fetch", "https://localhost:1/"], flags, &load].concat());
         assert_eq!(refused.status.code(), Some(2));
-        assert!(told(&refused).contains(told_of), "{}", told(&refused));
+        assert!(
+            stderr_of(&refused).contains(told_of),
+            "{}",
+            stderr_of(&refused)
+        );
     }
 }
 
@@ -409,11 +428,11 @@ fn more_connections_than_can_be_had_are_refused_before_the_first() {
     );
     command.args(["-c", &script]).current_dir(place.path(""));
     let refused = output(&mut command, LONGEST);
-    assert_eq!(refused.status.code(), Some(1), "{}", told(&refused));
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr_of(&refused));
     assert!(
-        told(&refused).contains("9,000 connections need 1,500 processes, as each may have 6"),
+        stderr_of(&refused).contains("9,000 connections need 1,500 processes, as each may have 6"),
         "{}",
-        told(&refused)
+        stderr_of(&refused)
     );
 }
 
@@ -446,8 +465,8 @@ fn a_chain_checked_once_is_checked() {
     let refused = place.run(&[&fixed[..], &["--chain", "twice"], &CLIENT_TLS].concat());
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        told(&refused).contains("use \"each\" or \"once\""),
+        stderr_of(&refused).contains("use \"each\" or \"once\""),
         "{}",
-        told(&refused)
+        stderr_of(&refused)
     );
 }

@@ -167,17 +167,17 @@ fn openssl_s_client_cuts_hellos_and_chains_for_serve_hold() {
         let arguments = [&fixed[..], &SMALL, &identity, chain].concat();
         let mut client = openssl(&place, &arguments);
         let said = output(client.stdin(Stdio::null()), LONGEST);
-        let told = format!("{}{}", text(&said.stdout), text(&said.stderr));
-        assert!(said.status.success(), "{told}");
-        assert!(told.contains("Verify return code: 0 (ok)"), "{told}");
+        let printed = format!("{}{}", text(&said.stdout), text(&said.stderr));
+        assert!(said.status.success(), "{printed}");
+        assert!(printed.contains("Verify return code: 0 (ok)"), "{printed}");
     }
     // It is there for others, and has had time to count.
     let url = format!("tls://localhost:{}", server.port);
     let one = ["hold", &url, "-q", "--connections", "1", "--for", "1s"];
     place.expect(0, &[&one[..], &CLIENT_MTLS].concat());
-    let (code, told) = server.stop();
-    assert_eq!(code, 0, "{told}");
-    assert!(told.contains("full handshakes 3"), "{told}");
+    let (code, printed) = server.stop();
+    assert_eq!(code, 0, "{printed}");
+    assert!(printed.contains("full handshakes 3"), "{printed}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 
 use plimsoll_model::ladder::{LadderRecord, Metric};
 use plimsoll_model::run::Run;
-use support::{Place, SCORE, told};
+use support::{Place, SCORE, stderr_of};
 
 const PLAN: &str = r#"
 name = "score"
@@ -161,7 +161,7 @@ fn services_are_measured_beside_each_other_in_one_command() {
     ] {
         let output = place.run(&arguments);
         assert_eq!(output.status.code(), Some(2));
-        assert!(told(&output).contains(words), "{}", told(&output));
+        assert!(stderr_of(&output).contains(words), "{}", stderr_of(&output));
     }
 }
 
@@ -178,11 +178,11 @@ fn one_rung_without_a_target_ends_them_all_and_is_named() {
         ),
     );
     let output = place.run(&["ladder", "plan.toml", "--out", "ladder"]);
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let printed = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(
-        told.contains("127.0.0.1:1") && told.contains("CONNECT_REFUSED"),
-        "{told}"
+        printed.contains("127.0.0.1:1") && printed.contains("CONNECT_REFUSED"),
+        "{printed}"
     );
 }
 
@@ -226,7 +226,7 @@ fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
             &format!("serve = [\"score\"]\n{axis}{ladder}"),
         );
         let output = place.run(&[&["ladder", "plan.toml"], flags].concat());
-        let text: String = told(&output)
+        let text: String = stderr_of(&output)
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
@@ -364,7 +364,7 @@ fn two_services_are_compared_live() {
     let out = place.expect(99, &arguments);
     assert!(out.contains("new: p50 +1000us BEYOND"), "{out}");
     let refused = place.run(&["ladder", &urls[0], &urls[1], "--fail-if", "p98 +3%"]);
-    assert!(told(&refused).contains("p99 +3%"), "{refused:?}");
+    assert!(stderr_of(&refused).contains("p99 +3%"), "{refused:?}");
     let arguments = [
         &["ladder", &urls[0], &urls[1], "--resolve", "10s"],
         &SCORE[..],

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use support::nginx;
 use support::peers::{python, succeeds, tool};
 use support::{
-    CLIENT_MTLS, LONGEST, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, signal, text, told, wait,
+    CLIENT_MTLS, LONGEST, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, signal, stderr_of, text,
+    wait,
 };
 
 /// A server on a socket, most often `s.sock` of the place; killed when dropped.
@@ -224,19 +225,19 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
     let served = Served::ours(&place, &["score"]);
     let second = ["serve", "score", "--listen", "unix:s.sock"];
     let output = place.run(&second);
-    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     assert!(
-        told(&output).contains("a server listens on it"),
+        stderr_of(&output).contains("a server listens on it"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     served.stop();
     fs::write(place.path("s.sock"), "mine").unwrap();
     let output = place.run(&second);
     assert!(
-        told(&output).contains("something that is no socket"),
+        stderr_of(&output).contains("something that is no socket"),
         "{}",
-        told(&output)
+        stderr_of(&output)
     );
     assert_eq!(place.read("s.sock"), "mine");
 }
@@ -318,7 +319,7 @@ fn what_is_wrong_with_a_socket_is_said() {
     ] {
         let output = place.run(&command.split(' ').collect::<Vec<_>>());
         assert!(!output.status.success(), "{command}");
-        let words = told(&output);
+        let words = stderr_of(&output);
         assert!(words.contains(needle), "{command}: {words}");
     }
 }

@@ -602,13 +602,17 @@ mod tests {
             let help = problem.help.clone().unwrap_or_default();
             format!("{problem} {help}")
         };
-        assert!(error_of("tls = [\"on\", \"off\"]").contains("use \"off\", \"server\" or \"mutual\""));
+        assert!(
+            error_of("tls = [\"on\", \"off\"]").contains("use \"off\", \"server\" or \"mutual\"")
+        );
         assert!(error_of("\"load.conections\" = [1, 2]").contains("unknown field"));
         assert!(error_of("sweets = [1, 2]").contains("an axis is tls"));
         assert!(error_of("tls = [\"off\"]").contains("the axes make 1 rungs"));
         assert!(error_of("tls = []").contains("an axis without values"));
         assert!(error_of("network = [\"lan\", \"localhost\"]").contains("\"namespaces\""));
         assert!(error_of("network = [\"localhost\", \"namespaces\"]").contains("serve ="));
-        assert!(error_of("rungs = [{ tls = \"on\" }, { tls = \"off\" }]").contains("`on` is unknown"));
+        assert!(
+            error_of("rungs = [{ tls = \"on\" }, { tls = \"off\" }]").contains("`on` is unknown")
+        );
     }
 }

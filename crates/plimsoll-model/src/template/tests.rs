@@ -71,7 +71,11 @@ fn what_is_wrong_in_braces_is_told() {
         ),
         ("{{row.zzzzzzz}}", "it has name, age"),
     ] {
-        assert!(error_of(text).contains(problem), "{text}: {}", error_of(text));
+        assert!(
+            error_of(text).contains(problem),
+            "{text}: {}",
+            error_of(text)
+        );
     }
     let without = Template::parse("{{row.a}}", &mut 0, None).unwrap_err();
     assert!(without.to_string().contains("needs rows"), "{without}");

@@ -36,7 +36,7 @@ fn answered_by(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
 }
 
 /// What a client makes of `bytes` that come in pieces of `size`.
-fn told(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
+fn outcome_of(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
     let (mut client, _) = answered(3);
     let error = bytes
         .chunks(size)
@@ -65,14 +65,18 @@ fn whole_answers_end_their_calls_in_order() {
 #[test]
 fn a_byte_that_differs_comes_to_the_same_as_frame_by_frame() {
     let (_, answers) = answered(3);
-    assert_eq!(told(answers.len(), &answers), told(1, &answers));
+    assert_eq!(outcome_of(answers.len(), &answers), outcome_of(1, &answers));
     let (mut errors, mut failed) = (0, 0);
     for place in 0..answers.len() {
         for flip in [1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80, 0xff] {
             let mut bytes = answers.clone();
             bytes[place] ^= flip;
-            let whole = told(bytes.len(), &bytes);
-            assert_eq!(whole, told(1, &bytes), "byte {place} changed by {flip:#x}");
+            let whole = outcome_of(bytes.len(), &bytes);
+            assert_eq!(
+                whole,
+                outcome_of(1, &bytes),
+                "byte {place} changed by {flip:#x}"
+            );
             errors += u32::from(whole.0.is_some());
             failed += u32::from(!whole.1.contains("Ok"));
         }

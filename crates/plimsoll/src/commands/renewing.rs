@@ -36,7 +36,9 @@ pub(super) fn at_hangup(
         for (what, renewed) in [("certificates", certificates), ("secrets", secrets)] {
             match renewed {
                 Ok(()) => console::notice(format_args!("{what}: read again")),
-                Err(e) => console::notice(format_args!("{what}: {e}; those from before stay in use")),
+                Err(e) => {
+                    console::notice(format_args!("{what}: {e}; those from before stay in use"))
+                }
             }
         }
     })

@@ -282,7 +282,9 @@ pub(crate) fn watch(
                 wish(&reading.store)?;
                 console::notice("the run is asked to end");
             }
-            console::notice("no longer watching; plimsoll watch with the same words goes on with it");
+            console::notice(
+                "no longer watching; plimsoll watch with the same words goes on with it",
+            );
             return Ok(Exit::Interrupted);
         }
         if parts == 0 {

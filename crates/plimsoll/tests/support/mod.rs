@@ -252,7 +252,7 @@ pub(crate) fn aloud(what: std::fmt::Arguments<'_>) {
 }
 
 /// What a command told a person, without the frame and the line breaks.
-pub(crate) fn told(output: &Output) -> String {
+pub(crate) fn stderr_of(output: &Output) -> String {
     text(&output.stderr)
         .replace('│', " ")
         .split_whitespace()
