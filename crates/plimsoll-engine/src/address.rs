@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_a_socket_is_not_reached_is_said_and_never_as_a_number() {
+    fn why_a_socket_is_not_reached_is_reported_and_never_as_a_number() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();

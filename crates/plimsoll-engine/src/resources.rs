@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_told_to_the_microsecond_and_what_was_held_at_the_beginning_counts() {
+    fn cpu_is_reported_to_the_microsecond_and_what_was_held_at_the_beginning_counts() {
         let mut meter = Meter::new(Watched::own());
         let files: Vec<_> = (0..40).map(|_| fs::File::open("/dev/null")).collect();
         meter.restart();

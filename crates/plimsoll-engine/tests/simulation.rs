@@ -1000,7 +1000,7 @@ fn p99_9_below_20_ms(record: &StageRecord) -> Verdict {
 }
 
 #[test]
-fn a_pause_of_the_generator_is_told_from_the_target_in_both_loops() {
+fn a_pause_of_the_generator_is_distinguished_from_the_target_in_both_loops() {
     let open = load(Arrivals::Open(Spacing::Constant), 2_000.0, 8);
     let closed = load(
         Arrivals::Closed {

@@ -613,7 +613,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_that_makes_no_sense_is_told_by_its_key() {
+    fn a_goal_that_makes_no_sense_is_reported_by_its_key() {
         let goal = Goal::default();
         assert_eq!(goal.check(), Ok(()));
         let equal = Goal {

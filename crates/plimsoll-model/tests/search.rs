@@ -263,7 +263,7 @@ fn one_hiccup_of_the_generator_is_not_its_limit() {
 }
 
 #[test]
-fn errors_that_break_first_are_told_from_latency() {
+fn errors_that_break_first_are_distinguished_from_latency() {
     let (found, _) = search(&goal(), &mut |rate, _| {
         if rate <= 640.0 {
             Verdict::Met

@@ -170,7 +170,7 @@ fn strings_come_back_in_the_layout_they_were_sent_in() {
 }
 
 #[test]
-fn services_answer_and_what_is_missing_is_said_in_sofarpcs_words() {
+fn services_answer_and_what_is_missing_is_reported_in_sofarpcs_words() {
     let server = Server::start(BoltOptions::default());
     let mut client = server.connect();
     let (header, content) = sofa("peer.HelloService:1.0", "sayHello");

@@ -74,7 +74,7 @@ fn every_frame_is_read_and_written_again_byte_for_byte() {
 }
 
 #[test]
-fn layouts_are_told_by_the_frames_own_bytes() {
+fn layouts_are_recognised_by_the_frames_own_bytes() {
     for (name, form, crc) in [
         ("v1-request-string-hello", Form::V1, false),
         (

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_of_small_samples_are_not_told() {
+    fn percentiles_of_small_samples_are_not_reported() {
         let percents = |n: u64| {
             let histogram = of(1..=n);
             let found = percentiles(&histogram).filter(|(_, value)| value.is_some());

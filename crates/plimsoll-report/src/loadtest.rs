@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_told_with_its_place() {
+    fn what_is_wrong_in_a_file_is_reported_with_its_place() {
         for (rows, told) in [
             (
                 format!("{HEAD}\na,1,x,1,0,0,0,0,0,\n"),

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_told_with_its_line() {
+    fn what_contradicts_itself_is_reported_with_its_line() {
         for (from, to, told) in [
             ("***", "**", "line 6: 3 connections, but 2 marks"),
             (

@@ -70,7 +70,7 @@ fn a_ladder_in_turns() {
 }
 
 #[test]
-fn a_ladder_tells_which_objectives_its_slices_missed() {
+fn a_ladder_reports_which_objectives_its_slices_missed() {
     let text = ladder::render(&records::sweep(), &Options::default());
     assert!(
         text.contains(

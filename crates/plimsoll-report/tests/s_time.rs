@@ -99,7 +99,7 @@ fn every_figure_of_every_version_is_read() {
 }
 
 #[test]
-fn what_has_no_figures_is_told_and_no_file_is_left_out() {
+fn what_has_no_figures_is_reported_and_no_file_is_left_out() {
     let mut seen = 0;
     for entry in fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_counterpart_is_said() {
+    fn what_has_no_counterpart_is_reported() {
         for (theirs, why) in [
             ("s_time -connect a:1", "-connect and -www are needed"),
             ("s_time -verify 1", "`-verify` has no counterpart"),

@@ -133,7 +133,7 @@ fn a_run_with_random_data_repeats_exactly() {
 }
 
 #[test]
-fn data_that_can_not_vary_so_is_told_before_any_load() {
+fn data_that_can_not_vary_so_is_reported_before_any_load() {
     let place = Place::new();
     fs::write(place.path("r.csv"), "price\n5\nmany\n").expect("writable");
     fs::write(place.path("users.csv"), "user\nann\n\"b\nx-evil: 1\"\n").expect("writable");

@@ -308,7 +308,7 @@ fn a_pinned_certificate_is_taken_and_no_other() {
 }
 
 #[test]
-fn what_was_not_checked_is_said_everywhere() {
+fn what_was_not_checked_is_reported_everywhere() {
     let place = own();
     let server = place.serve(&[&["score"], &SERVER[..]].concat());
     let url = server.tls();

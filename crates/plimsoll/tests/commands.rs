@@ -481,7 +481,7 @@ fn an_interrupted_run_is_written_and_ends_with_130() {
 }
 
 #[test]
-fn a_server_stops_gracefully_and_tells_what_it_counted() {
+fn a_server_stops_gracefully_and_reports_what_it_counted() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let taken = place.run(&[

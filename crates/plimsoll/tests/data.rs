@@ -248,7 +248,7 @@ fn binary_messages_come_from_stdin_too() {
 }
 
 #[test]
-fn binary_messages_that_are_none_are_told_before_any_load() {
+fn binary_messages_that_are_none_are_reported_before_any_load() {
     let place = Place::new();
     fs::write(place.path("shop.proto"), SHOP).expect("writable");
     for (name, bytes) in [

@@ -158,7 +158,7 @@ fn what_never_began_has_its_documents_too() {
 }
 
 #[test]
-fn one_document_has_stdout_and_what_can_not_be_written_is_said_before_the_load() {
+fn one_document_has_stdout_and_what_can_not_be_written_is_reported_before_the_load() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     let url = server.plaintext();

@@ -160,7 +160,7 @@ fn who_watches_a_run_may_panic_too() {
 
 /// With nothing but the call that it was in.
 #[test]
-fn a_defect_in_the_first_call_is_told_as_one() {
+fn a_defect_in_the_first_call_is_reported_as_one() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();

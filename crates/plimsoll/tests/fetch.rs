@@ -502,7 +502,7 @@ fn openssl_s_server_is_fetched_from_with_full_and_with_resumed_handshakes() {
 }
 
 #[test]
-fn a_server_of_tls_1_2_and_an_untrusted_one_are_told_apart() {
+fn a_server_of_tls_1_2_and_an_untrusted_one_are_distinguished() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "other"]);
@@ -662,7 +662,7 @@ fn a_short_body_and_a_close_without_close_notify_are_failures() {
 /// Python's own server speaks HTTP/1.0 and closes after each answer: what was planned to be
 /// reused is not, which the run has to say, and no objective is met by it.
 #[test]
-fn a_server_that_closes_after_each_answer_is_told() {
+fn a_server_that_closes_after_each_answer_is_reported() {
     let place = Place::new();
     fs::write(place.path("file"), "text").expect("writable");
     let mut command = Command::new("python3");

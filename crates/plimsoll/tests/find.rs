@@ -117,7 +117,7 @@ fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
 }
 
 #[test]
-fn what_a_search_can_not_do_is_said_before_any_load() {
+fn what_a_search_can_not_do_is_reported_before_any_load() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plan.toml");
     let whole = plan("127.0.0.1:1");

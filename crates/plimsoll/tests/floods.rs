@@ -450,7 +450,7 @@ fn a_session_stays_small_whichever_gateway_does_not_read() {
 
 /// Many connections that come to nothing are neither many nor kept secret.
 #[test]
-fn connections_that_end_young_are_few_and_told_of() {
+fn connections_that_end_young_are_few_and_reported() {
     let place = Place::new();
     let (listener, port) = listener();
     let (sender, accepted) = mpsc::channel();

@@ -185,7 +185,7 @@ fn keepalives_use_every_connection_as_often_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_servers_memory_is_told_where_the_load_is_several_processes() {
+fn a_servers_memory_is_reported_where_the_load_is_several_processes() {
     let place = Place::new();
     place.certificates();
     let grown = |processes: &str| {
@@ -246,7 +246,7 @@ fn an_objective_on_memory_is_judged_and_the_report_has_a_table() {
 }
 
 #[test]
-fn what_cannot_be_meant_or_had_is_told() {
+fn what_cannot_be_meant_or_had_is_reported() {
     let place = Place::new();
     place.certificates();
     for (flags, needle) in [

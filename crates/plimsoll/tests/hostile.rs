@@ -835,7 +835,7 @@ fn a_disk_that_somebody_else_fills_up() {
 }
 
 #[test]
-fn too_few_descriptors_for_a_server_are_told() {
+fn too_few_descriptors_for_a_server_are_reported() {
     let place = Place::new();
     for arguments in [
         ["serve", "score", "--listen", "127.0.0.1:0"],
@@ -853,7 +853,7 @@ fn too_few_descriptors_for_a_server_are_told() {
 }
 
 #[test]
-fn too_few_descriptors_are_told_before_the_load() {
+fn too_few_descriptors_are_reported_before_the_load() {
     let place = Place::new();
     let fleet = ["--fleet", "1000", "--calls", "1", "--out", "never"];
     let alone = [&fleet[..], &["--processes", "1"]].concat();

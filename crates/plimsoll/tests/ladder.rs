@@ -250,7 +250,7 @@ fn without_the_right_to_make_namespaces_the_rest_is_measured() {
 }
 
 #[test]
-fn sidecars_are_started_and_their_cpu_and_the_servers_memory_told() {
+fn sidecars_are_started_and_their_cpu_and_the_servers_memory_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (output, record) = climb(
         dir.path(),

@@ -92,7 +92,7 @@ fn our_client_calls_grpcio() {
 }
 
 #[test]
-fn our_client_tells_the_statuses_of_grpcio_apart() {
+fn our_client_distinguishes_the_statuses_of_grpcio() {
     let place = Place::new();
     let server = grpcio_server(&place, &SECURITIES[0]);
     let url = server.plaintext();
@@ -311,7 +311,7 @@ fn messages_are_packed_both_ways_with_grpcio_and_grpc_go() {
 }
 
 #[test]
-fn grpcio_is_told_by_our_servers_what_is_wrong() {
+fn our_servers_report_to_grpcio_what_is_wrong() {
     let place = Place::new();
     place.certificates();
     let expects = |server: &Server, service: &str, code: &str, flags: &[&str]| {
@@ -386,7 +386,7 @@ fn openssl_agrees_with_our_server() {
 }
 
 #[test]
-fn our_client_tells_what_it_and_openssl_do_not_have_in_common() {
+fn our_client_reports_what_it_and_openssl_do_not_have_in_common() {
     let place = Place::new();
     place.certificates();
     for (flags, code) in [

@@ -147,7 +147,7 @@ fn a_load_over_tls_and_what_the_trace_says() {
 }
 
 #[test]
-fn sidecars_carry_a_load_and_tell_each_frame_when_asked() {
+fn sidecars_carry_a_load_and_log_each_frame_when_asked() {
     let place = place();
     let server = serve(&place, "c.so");
     let near_it = sidecar(&place, "near-it", "rust.so", server.port, &["-v"]);

@@ -46,7 +46,7 @@ fn all_ok(run: &Value, calls: u64) {
 /// The load is over before its first interval is: what both ends hold is what they held when it
 /// began, and what they held before that is told.
 #[test]
-fn a_short_load_of_two_processes_tells_what_both_ends_held() {
+fn a_short_load_of_two_processes_reports_what_both_ends_held() {
     let place = Place::new();
     let server = place.serve(&["orders"]);
     let url = server.plaintext();
@@ -494,7 +494,7 @@ fn processes_end_with_the_one_that_started_them() {
 }
 
 #[test]
-fn what_can_not_be_spread_is_told() {
+fn what_can_not_be_spread_is_reported() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
@@ -664,7 +664,7 @@ fn server_processes_end_with_the_one_that_started_them() {
 }
 
 #[test]
-fn what_keeps_server_processes_from_listening_is_told_once() {
+fn what_keeps_server_processes_from_listening_is_reported_once() {
     let place = Place::new();
     let output = place.run(&[
         "serve",

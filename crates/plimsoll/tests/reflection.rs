@@ -67,7 +67,7 @@ const NEW: (&str, &str) = (
 );
 
 #[test]
-fn services_of_editions_and_of_proto3_are_told_side_by_side() {
+fn services_of_editions_and_of_proto3_are_listed_side_by_side() {
     let place = Place::new();
     let (server, _folder) = python(&[OLD, NEW], &[]);
     let url = server.plaintext();
@@ -158,7 +158,7 @@ fn a_service_that_is_described_by_nonsense_does_not_hide_the_others() {
 }
 
 #[test]
-fn our_own_servers_tell_what_they_are_but_for_the_fast_one() {
+fn our_own_servers_answer_reflection_but_for_the_fast_one() {
     let place = Place::new();
     for (name, method) in [
         ("score", "score.ScoreService/GetScore"),
@@ -191,7 +191,7 @@ fn our_own_servers_tell_what_they_are_but_for_the_fast_one() {
 }
 
 #[test]
-fn a_server_of_grpc_go_tells_what_it_is() {
+fn a_server_of_grpc_go_answers_reflection() {
     let place = Place::new();
     let server = go_health(true);
     let url = server.plaintext();
@@ -336,7 +336,7 @@ fn a_server_that_wants_authorization_is_asked_with_metadata() {
 }
 
 #[test]
-fn a_server_that_does_not_tell_is_named() {
+fn a_server_without_reflection_is_named() {
     let place = Place::new();
     let server = go_health(false);
     let url = server.plaintext();

@@ -458,7 +458,7 @@ fn sessions_are_shared_by_processes() {
 }
 
 #[test]
-fn what_is_wrong_with_sessions_is_told() {
+fn what_is_wrong_with_sessions_is_reported() {
     let place = Place::new();
     for (arguments, printed) in [
         (
@@ -780,7 +780,7 @@ fn variables_of_session_load_tests_are_understood_and_fill_their_folder() {
 }
 
 #[test]
-fn a_redis_that_refuses_is_told_at_the_start() {
+fn a_redis_that_refuses_is_reported_at_the_start() {
     let place = Place::new();
     // Free again when it is known.
     let port = {

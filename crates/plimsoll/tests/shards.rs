@@ -189,7 +189,7 @@ fn another_plan_and_a_shard_that_does_not_come_are_named() {
 }
 
 #[test]
-fn one_that_is_told_to_end_hands_over_and_the_run_is_partial() {
+fn one_that_is_ordered_to_end_hands_over_and_the_run_is_partial() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 100, 60);

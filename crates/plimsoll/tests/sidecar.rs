@@ -116,7 +116,7 @@ fn our_own_client_and_servers() {
 /// Small records after a pause are what a sidecar has; AVX-512 is slow at them.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn cryptography_leaves_wide_vectors_alone_unless_told() {
+fn cryptography_leaves_wide_vectors_alone_unless_asked() {
     let place = Place::new();
     place.certificates();
     let variable = |server: &Server| {

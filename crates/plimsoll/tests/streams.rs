@@ -111,7 +111,7 @@ fn messages_keep_their_pace() {
 }
 
 #[test]
-fn a_stream_that_ends_early_late_or_never_is_told() {
+fn a_stream_that_ends_early_late_or_never_is_reported() {
     let place = Place::new();
     let server = place.serve(&["echo", "--pace", "20ms"]);
     let code = |total: &Value| total["errors_by_code"][0]["code"].clone();

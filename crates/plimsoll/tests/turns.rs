@@ -314,7 +314,7 @@ fn a_gate_ends_with_99_only_when_a_rung_is_beyond_it() {
 }
 
 #[test]
-fn turns_go_on_until_the_rungs_are_told_apart_or_the_budget_is_spent() {
+fn turns_go_on_until_the_rungs_are_distinguished_or_the_budget_is_spent() {
     let place = Place::new();
     let load = "rate = \"400/s\"\nduration = \"2s\"\nwarmup = \"100ms\"";
     let ladder = |resolution: &str| {

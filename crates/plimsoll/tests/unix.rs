@@ -243,7 +243,7 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
 }
 
 #[test]
-fn what_is_wrong_with_a_socket_is_said() {
+fn what_is_wrong_with_a_socket_is_reported() {
     let place = Place::new();
     place.certificates();
     let long = format!("unix:/{}", "x".repeat(120));

@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_failures_are_told_and_fast_ones_need_not_be() {
+    fn slow_failures_are_reported_and_fast_ones_need_not_be() {
         let calm = Observed::default();
         let mut r = record(1, 1);
         for _ in 0..20 {
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_carried_nothing_are_told_of_with_how_many_there_were() {
+    fn connections_that_carried_nothing_are_reported_with_their_number() {
         let mut r = record(1, 1);
         r.connections_full = 10;
         assert_eq!(health(&r, true, Duration::ZERO, &Observed::default()), []);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named_and_what_matters_is_told_apart() {
+    fn what_differs_is_named_and_what_matters_is_distinguished() {
         let a = "name = 'a'\ntarget = 'grpc://x:1'\n[load]\nrate = '100/s'\nconnections = 1\n";
         let b = "name = 'b'\ntarget = 'grpc://x:1'\n[load]\nrate = '200/s'\n";
         let found = differences(a, b);

@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_said_once_and_leaves_what_was_written() {
+    fn a_full_disk_is_reported_once_and_leaves_what_was_written() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("run");
         let mut writer = RunWriter::create(&dir, header(), "", false).unwrap();

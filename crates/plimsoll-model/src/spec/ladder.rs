@@ -596,7 +596,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_axis_is_told() {
+    fn what_is_no_axis_is_reported() {
         let error_of = |ladder: &str| {
             let problem = rungs(ladder).unwrap_err();
             let help = problem.help.clone().unwrap_or_default();

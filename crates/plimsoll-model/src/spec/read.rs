@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_all_told_with_the_nearest_right_one() {
+    fn unknown_keys_are_all_reported_with_the_nearest_right_one() {
         assert_eq!(
             problems(
                 "targt = \"x\"\n[load]\nraet = \"1/s\"\nca = 3\n[call.grpc]\nzzz = 1\n[foo]\n"
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_unit_is_told_with_its_key_and_place() {
+    fn a_number_without_a_unit_is_reported_with_its_key_and_place() {
         assert_eq!(
             problems("[load]\nrate = \"1/s\"\nduration = 30\n"),
             ["`load.duration`: `30` has no unit: write \"30s\" or \"30ms\" [30] "]
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_kinds_and_syntax_are_told_with_their_place() {
+    fn wrong_kinds_and_syntax_are_reported_with_their_place() {
         let text = "[load]\nclients = \"many\"\n";
         let wrong = read(text).expect_err("a wrong plan");
         assert_eq!(wrong[0].key, "load.clients");

@@ -51,7 +51,7 @@ fn every_field_has_its_text() {
 }
 
 #[test]
-fn what_is_wrong_in_braces_is_told() {
+fn what_is_wrong_in_braces_is_reported() {
     for (text, problem) in [
         ("{{sec}}", "`{{sec}}` is unknown: did you mean seq?"),
         ("{{}}", "two plain braces are written {{{{"),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_told() {
+    fn lengths_that_lie_are_reported() {
         for header in [
             &[0u8, 0][..],
             &[0, 0, 0, 9, b'a'],

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_key() {
+    fn what_is_wrong_is_reported_by_key() {
         let wrong = |arguments: &str, types: Option<&[String]>| {
             service("a", "b", arguments, types, iter::empty()).unwrap_err()
         };

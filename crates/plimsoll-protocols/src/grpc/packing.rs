@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gzip_is_told() {
+    fn what_is_no_gzip_is_reported() {
         let mut cut = packed(b"hello hello hello");
         let length = cut.len();
         cut.truncate(length - 3);

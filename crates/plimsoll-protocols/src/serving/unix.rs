@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_listened_on_is_said_with_its_folder() {
+    fn what_can_not_be_listened_on_is_reported_with_its_folder() {
         let dir = tempfile::tempdir().unwrap();
         let said = |path: &Path| {
             let at = UnixSocket::Path(path.into());

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_arrival_is_told_apart() {
+    fn every_kind_of_arrival_is_distinguished() {
         let mut account = Account::default();
         account.begin();
         for (seq, arrived) in [

@@ -142,7 +142,7 @@ fn the_table_may_shrink_and_grow_in_mid_flight() {
 /// A deadline counts from when the call was due: what is left of it is told, whatever the
 /// server's table is, and the calls after it are as ever.
 #[test]
-fn a_call_that_has_waited_tells_what_is_left_of_its_deadline() {
+fn a_call_that_has_waited_sends_what_is_left_of_its_deadline() {
     let call = GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
         message: vec![7; 10],
@@ -754,7 +754,7 @@ fn our_own_window_is_opened_in_large_steps() {
 }
 
 #[test]
-fn details_are_told_three_times() {
+fn details_are_reported_three_times() {
     let mut client = Client::with_calls(4, &[], 10);
     for stream in (1..20).step_by(2) {
         client

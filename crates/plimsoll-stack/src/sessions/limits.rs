@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_told_with_what_to_do() {
+    fn what_does_not_fit_is_reported_with_what_to_do() {
         let topology = |sessions, embedded| Topology {
             sessions,
             embedded,

@@ -570,7 +570,7 @@ fn a_leader_that_never_comes_is_not_waited_for_longer() {
 }
 
 #[test]
-fn a_shard_that_dies_is_given_up_and_what_it_told_is_kept() {
+fn a_shard_that_dies_is_given_up_and_what_it_reported_is_kept() {
     for seed in 0..10 {
         let at = (15 + seed) * SECOND;
         let faults = Faults {

@@ -245,7 +245,7 @@ impl std::io::Write for Narrow {
 }
 
 #[test]
-fn who_does_not_speak_tls_is_told_so_once_and_as_a_whole() {
+fn who_does_not_speak_tls_is_answered_once_and_as_a_whole() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     for whose in [Whose::Own, Whose::Lean, Whose::Library] {
         let mut session = setup.client(whose, false).session();

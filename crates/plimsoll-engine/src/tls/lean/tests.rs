@@ -378,7 +378,7 @@ fn nothing_is_given_up_while_something_is_under_way() {
 }
 
 #[test]
-fn refused_handshakes_are_told_by_an_alert() {
+fn refused_handshakes_are_answered_with_an_alert() {
     let settings = settings(SUITES[0], true);
     let mut anonymous = settings.client.clone();
     anonymous.client_auth_cert_resolver = Arc::new(Nobody);

@@ -126,7 +126,7 @@ fn claimed(machine: &Machine<'_>) -> usize {
 const MAX_CLAIMED: usize = 18;
 
 #[test]
-fn equal_rungs_are_told_apart_in_few_ladders() {
+fn equal_rungs_are_distinguished_in_few_ladders() {
     let machine = Machine {
         adds_us: &[0.0, 0.0, 0.0],
         rounds: 200,
@@ -138,7 +138,7 @@ fn equal_rungs_are_told_apart_in_few_ladders() {
 }
 
 #[test]
-fn equal_rungs_that_fare_differently_for_many_rounds_are_told_apart_in_few_ladders() {
+fn equal_rungs_that_fare_differently_for_many_rounds_are_distinguished_in_few_ladders() {
     let machine = Machine {
         adds_us: &[0.0, 0.0],
         rounds: 660,

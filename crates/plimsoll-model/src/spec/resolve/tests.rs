@@ -455,7 +455,7 @@ fn contradictions_in_the_load_name_their_keys() {
 }
 
 #[test]
-fn all_problems_are_told_at_once_and_in_place() {
+fn all_problems_are_reported_at_once_and_in_place() {
     let text = "target = \"grpc://a\"\n[tls]\ncert = \"c\"\ngroups = [\"X25518\"]\n[call.grpc]\n[load]\nrate = \"0/s\"\n[objective]\n\"p99\" = \"10ms\"\n[watch]\npid = 1\noff = true\n";
     let spec = read(text).expect("readable");
     let mut problems = resolve(&spec, &World).expect_err("a wrong plan");
@@ -706,7 +706,7 @@ fn what_is_saved_of_a_bolt_call_is_the_same_plan() {
 }
 
 #[test]
-fn wrong_bolt_calls_are_told_by_key() {
+fn wrong_bolt_calls_are_reported_by_key() {
     for (call, needle) in [
         ("method = \"c\"", "`call.bolt.service`: missing"),
         ("service = \"a\"", "`call.bolt.method`: missing"),

@@ -231,7 +231,7 @@ fn what_is_no_bolt_ends_the_connection_with_a_reason() {
 }
 
 #[test]
-fn the_end_of_the_connection_is_told_by_where_it_came() {
+fn the_end_of_the_connection_is_classified_by_where_it_came() {
     let mut driver = driver(&BoltRequest::default());
     assert_eq!(driver.receive_end(START, &mut Vec::new()), Ok(()));
     let ids = start(&mut driver, 1);

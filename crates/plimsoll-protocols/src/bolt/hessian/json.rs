@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told() {
+    fn what_does_not_fit_is_reported() {
         for (json, needle) in [
             (json!(u64::MAX), "64 bits"),
             (json!({"@type": 3}), "name of a Java class"),

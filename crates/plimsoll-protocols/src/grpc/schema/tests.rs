@@ -247,7 +247,7 @@ fn a_wrong_value_is_named_by_its_path() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_what_would() {
+fn what_does_not_fit_is_reported_with_what_would() {
     let (_protos, schema) = shop();
     for (json, right) in [
         (

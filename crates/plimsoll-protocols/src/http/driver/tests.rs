@@ -96,7 +96,7 @@ fn answers_of_every_framing_end_their_calls_and_keep_the_connection() {
 }
 
 #[test]
-fn statuses_have_codes_of_their_own_and_are_told_with_what_they_say() {
+fn statuses_have_codes_of_their_own_and_are_reported_with_what_they_say() {
     let mut driver = driver(&call());
     for (head, code, detail) in [
         (

@@ -204,7 +204,7 @@ fn what_varies_is_made_for_each_request() {
 }
 
 #[test]
-fn statuses_have_codes_and_are_told_with_what_they_say() {
+fn statuses_have_codes_and_are_reported_with_what_they_say() {
     for (fields, code, detail) in [
         (
             &[(":status", "503"), ("retry-after", "7")][..],

@@ -37,7 +37,7 @@ fn what_is_saved_of_a_plugins_call_is_the_same_plan() {
 }
 
 #[test]
-fn wrong_calls_of_plugins_are_told_by_key() {
+fn wrong_calls_of_plugins_are_reported_by_key() {
     for (call, needle) in [
         ("", "`call.plugin.codec`: missing: name the shared object"),
         (

@@ -61,7 +61,7 @@ fn queries_are_json_whatever_their_text() {
 }
 
 #[test]
-fn what_queries_can_not_ask_is_told_by_key() {
+fn what_queries_can_not_ask_is_reported_by_key() {
     for (session, load, told) in [
         (
             "query = '{{sequence}}'",

@@ -331,7 +331,7 @@ fn wrappers_whole_lists_and_ends_of_types() {
 }
 
 #[test]
-fn what_can_not_vary_is_told_with_its_place() {
+fn what_can_not_vary_is_reported_with_its_place() {
     let schema = schema(ORDER);
     let method = schema.method("S/Call").unwrap();
     let rows = Rows::parse("r.csv", "n,w\n1,2\nx,y\n").unwrap();
