@@ -30,7 +30,7 @@ use plimsoll_model::units::Period;
 
 use crate::console;
 use crate::environment::Environment;
-use crate::execution::{self, Session, cannot_keep};
+use crate::execution::{self, Process, cannot_keep};
 use crate::failure::Failure;
 use crate::planning;
 use crate::presentation;
@@ -339,7 +339,7 @@ impl Climb {
     /// When a slice could not be measured, or the record can't be kept.
     pub(crate) fn run(
         &mut self,
-        session: &Session,
+        process: &Process,
         slice: impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
         let outcome = match self.turning {
@@ -352,9 +352,9 @@ impl Climb {
                         .collect(),
                     rounds: self.rounds,
                 };
-                self.climb(&rounds, session, &slice)
+                self.climb(&rounds, process, &slice)
             }
-            Some(turning) => self.turns_and_parts(turning, session, &slice),
+            Some(turning) => self.turns_and_parts(turning, process, &slice),
         };
         self.keep()?;
         outcome
@@ -369,16 +369,16 @@ impl Climb {
     fn turns_and_parts(
         &mut self,
         turning: Turning,
-        session: &Session,
+        process: &Process,
         slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
-        self.take_turns(turning, session, slice)?;
+        self.take_turns(turning, process, slice)?;
         for rounds in std::mem::take(&mut self.parts) {
             if self.record.interrupted {
                 break;
             }
             self.keep()?;
-            self.climb(&rounds, session, slice)?;
+            self.climb(&rounds, process, slice)?;
         }
         Ok(())
     }
@@ -386,12 +386,12 @@ impl Climb {
     fn climb(
         &mut self,
         all: &Rounds,
-        session: &Session,
+        process: &Process,
         slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
         let orders = ladder::order(self.rungs.len(), all.rounds, self.record.seed);
         // Dropped at the end, it gives the terminal back before anything else is shown.
-        let series = Series::new(session.progress);
+        let series = Series::new(process.progress);
         if let Some(part) = all.part {
             series.notice(format_args!("{}: {} rounds", part.words(), all.rounds));
         }
@@ -419,8 +419,8 @@ impl Climb {
                 );
                 let progress = series.one(plan, vec![context]);
                 let dir = self.dir.join(&name);
-                let run = execution::carry_out(plan, &toml, &dir, progress, None, session);
-                if session.stop.level() != StopLevel::Run {
+                let run = execution::carry_out(plan, &toml, &dir, progress, None, process);
+                if process.stop.level() != StopLevel::Run {
                     self.record.interrupted = true;
                     return Ok(());
                 }

@@ -125,7 +125,7 @@ impl OutputFlags {
 }
 
 /// What holds for the whole process.
-pub(crate) struct Session {
+pub(crate) struct Process {
     /// How progress is shown.
     pub(crate) progress: Style,
     pub(crate) verbose: bool,
@@ -136,7 +136,7 @@ pub(crate) struct Session {
     pub(crate) made: Made,
 }
 
-impl Session {
+impl Process {
     /// # Errors
     /// When signals can't be listened to.
     pub(crate) fn start(
@@ -144,12 +144,12 @@ impl Session {
         verbose: bool,
         trace: bool,
         made: Made,
-    ) -> Result<Session, Failure> {
+    ) -> Result<Process, Failure> {
         descriptors::raise_limit()?;
         let stop = Stop::new();
         let pulled = stop.clone();
         stopping::on_signal(move |_| pulled.request())?;
-        Ok(Session {
+        Ok(Process {
             progress,
             verbose,
             trace,
@@ -167,9 +167,9 @@ pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
-    execute_then(spec, plan, output, session, |_| Ok(()))
+    execute_then(spec, plan, output, process, |_| Ok(()))
 }
 
 /// Puts a load on the target, everything observed going to the second argument.
@@ -184,10 +184,10 @@ pub(crate) fn execute_led(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
-    session: &Session,
+    process: &Process,
     carry: &mut Carry<'_>,
 ) -> Result<Exit, Failure> {
-    execute_by(spec, plan, output, session, By::Other(carry), |_| Ok(()))
+    execute_by(spec, plan, output, process, By::Other(carry), |_| Ok(()))
 }
 
 /// The same, with something more to do with a run that is there.
@@ -198,17 +198,17 @@ pub(crate) fn execute_then(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
-    session: &Session,
+    process: &Process,
     then: impl FnOnce(&Run) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
-    execute_by(spec, plan, output, session, By::Machine, then)
+    execute_by(spec, plan, output, process, By::Machine, then)
 }
 
 fn execute_by(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
-    session: &Session,
+    process: &Process,
     by: By<'_>,
     then: impl FnOnce(&Run) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
@@ -223,9 +223,9 @@ fn execute_by(
         Some(dir) => dir.clone(),
         None => default_dir(&plan.name),
     };
-    let progress = Progress::new(plan, session.progress, output.progress_every);
+    let progress = Progress::new(plan, process.progress, output.progress_every);
     let abort_after = spec.load.abort_after.map(|p| p.0);
-    let run = match carry(plan, &plan_toml, &dir, progress, abort_after, session, by) {
+    let run = match carry(plan, &plan_toml, &dir, progress, abort_after, process, by) {
         // What was measured is shown all the same.
         Err(ExecutionError::Unsaved(run, failure)) => {
             presentation::show(&run, output.screen())?;
@@ -234,7 +234,7 @@ fn execute_by(
         Err(ExecutionError::Failed(failure)) => {
             // Who reads reports learns there that the target was down.
             if never_began(&dir) {
-                write_page(&dir, &session.made)?;
+                write_page(&dir, &process.made)?;
             }
             return Err(failure);
         }
@@ -243,12 +243,12 @@ fn execute_by(
     let judged = objective::judge_run(&run);
     let screen = output.screen();
     presentation::show(&run, screen)?;
-    let page = write_page(&dir, &session.made)?;
+    let page = write_page(&dir, &process.made)?;
     if screen == Screen::Tables {
         console::result(format_args!("\nThe report is {}\n", page.display()))?;
     }
     then(&run)?;
-    Ok(exit(&run, &judged, session))
+    Ok(exit(&run, &judged, process))
 }
 
 /// Shows and judges a run that others made, and writes its page.
@@ -317,7 +317,7 @@ pub(crate) fn carry_out(
     dir: &Path,
     progress: Progress,
     abort_after: Option<Duration>,
-    session: &Session,
+    process: &Process,
 ) -> Result<Run, ExecutionError> {
     carry(
         plan,
@@ -325,7 +325,7 @@ pub(crate) fn carry_out(
         dir,
         progress,
         abort_after,
-        session,
+        process,
         By::Machine,
     )
 }
@@ -338,7 +338,7 @@ pub(crate) fn carry_out_together(
     plan: &Plan,
     plan_toml: &str,
     dir: &Path,
-    session: &Session,
+    process: &Process,
     barrier: &Barrier,
 ) -> Result<Run, ExecutionError> {
     let progress = Progress::new(plan, Style::None, None);
@@ -348,7 +348,7 @@ pub(crate) fn carry_out_together(
         dir,
         progress,
         None,
-        session,
+        process,
         By::Beside(barrier),
     )
 }
@@ -368,7 +368,7 @@ fn carry(
     dir: &Path,
     progress: Progress,
     abort_after: Option<Duration>,
-    session: &Session,
+    process: &Process,
     by: By<'_>,
 ) -> Result<Run, ExecutionError> {
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
@@ -388,7 +388,7 @@ fn carry(
                 spread: &spread,
             };
             let abort = abort_after.map(|after| Abort::new(plan, after));
-            return record(plan, &kept, progress, abort, session, carry);
+            return record(plan, &kept, progress, abort, process, carry);
         }
     };
     let spread = Spread::of(plan, Shard::WHOLE)?;
@@ -399,14 +399,14 @@ fn carry(
         spread: &spread,
     };
     let abort = abort_after.map(|after| Abort::new(plan, after));
-    let load = protocols::prepare(plan, session.trace)?;
+    let load = protocols::prepare(plan, process.trace)?;
     if spread.processes == 1 {
         return record(
             plan,
             &kept,
             progress,
             abort,
-            session,
+            process,
             |stop, observe| match barrier {
                 None => load(Place::Alone, stop, observe),
                 Some(barrier) => barrier.load(plan, load, stop, observe),
@@ -425,14 +425,14 @@ fn carry(
     }
     // Each process prepares its own part; here it was only checked.
     drop(load);
-    record(plan, &kept, progress, abort, session, |stop, observe| {
+    record(plan, &kept, progress, abort, process, |stop, observe| {
         let plan_file = dir.join(run::file::PLAN);
         spread::run(
             plan,
             &spread,
             &plan_file,
             Place::Alone,
-            session,
+            process,
             stop,
             observe,
         )
@@ -440,8 +440,8 @@ fn carry(
 }
 
 /// What the run's result means to a script.
-pub(crate) fn exit(run: &Run, judged: &[Judged], session: &Session) -> Exit {
-    let interrupted = session.stop.level() != StopLevel::Run;
+pub(crate) fn exit(run: &Run, judged: &[Judged], process: &Process) -> Exit {
+    let interrupted = process.stop.level() != StopLevel::Run;
     let ok = run.summary.total.ok;
     if ok == 0 && !interrupted {
         console::notice("not one call succeeded");
@@ -475,7 +475,7 @@ fn record(
     kept: &Kept<'_>,
     mut progress: Progress,
     mut abort: Option<Abort<'_>>,
-    session: &Session,
+    process: &Process,
     carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError>,
 ) -> Result<Run, ExecutionError> {
     let &Kept {
@@ -494,7 +494,7 @@ fn record(
     let mut writer = RunWriter::create(dir, header, plan_toml, plan.keep_requests)
         .map_err(|e| cannot_keep(&e, dir))?;
     let mut intervals = 0u64;
-    let stop = session.stop.for_one();
+    let stop = process.stop.for_one();
     let mut lost = None;
     let mut precision = PrecisionMonitor::new(plan);
     let mut known = None;
@@ -547,7 +547,7 @@ fn record(
     let ending = match result {
         Ok(finished) => {
             note(&finished, &mut writer);
-            let signalled = session.stop.level() != StopLevel::Run;
+            let signalled = process.stop.level() != StopLevel::Run;
             match (signalled, lost, known) {
                 (true, ..) => Ending::aborted("interrupted by a signal"),
                 (false, Some(reason), _) => Ending::aborted(reason),

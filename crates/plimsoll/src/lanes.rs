@@ -15,7 +15,7 @@ use plimsoll_report::{json, lanes as shown};
 use crate::console;
 use crate::documents::Screen;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::presentation;
@@ -66,7 +66,7 @@ impl Lanes {
     ///
     /// # Errors
     /// Where one of them can't begin, or results can't be kept.
-    pub(crate) fn execute(&self, output: &OutputFlags, session: &Session) -> Result<Exit, Failure> {
+    pub(crate) fn execute(&self, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
         let dir = output
             .out()
             .map_or_else(|| execution::default_dir(&self.name), PathBuf::from);
@@ -95,11 +95,11 @@ impl Lanes {
                 dir: dir.join(directory(lane)),
             })
             .collect();
-        let runs = together::run(&parts, &format!("{} lanes", parts.len()), session)?;
+        let runs = together::run(&parts, &format!("{} lanes", parts.len()), process)?;
         record
             .write(&dir)
             .map_err(|e| execution::cannot_keep(&e, &dir))?;
-        let page = execution::write_page(&dir, &session.made)?;
+        let page = execution::write_page(&dir, &process.made)?;
         match output.screen() {
             Screen::Tables => {
                 let options = presentation::options();
@@ -118,7 +118,7 @@ impl Lanes {
         }
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);
-            execution::exit(run, &judged, session)
+            execution::exit(run, &judged, process)
         });
         Ok(exits.max().unwrap_or(Exit::Done))
     }

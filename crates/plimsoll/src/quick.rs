@@ -9,7 +9,7 @@ use plimsoll_model::spec::{self, BinarySource, CallSpec, MetadataSpec, Spec};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
@@ -42,10 +42,10 @@ pub(crate) fn run(
     spec: &Spec,
     output: &OutputFlags,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let plan = planning::plan(spec, environment, &Source::Flags)?;
-    execution::execute(spec, &plan, output, session)
+    execution::execute(spec, &plan, output, process)
 }
 
 /// What was typed, or the file that `@FILE` names; `@-` or `-`: what stdin holds.

@@ -13,7 +13,7 @@ use plimsoll_model::plan::{Plan, Reuse, Shard};
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::Spec;
 
-use crate::execution::{self, Session};
+use crate::execution::{self, Process};
 use crate::failure::{Exit, Failure};
 use crate::progress::Series;
 use crate::protocols::Load;
@@ -127,14 +127,14 @@ pub(crate) struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn carry_out(&self, session: &Session, barrier: &Barrier) -> Result<Run, Failure> {
+    fn carry_out(&self, process: &Process, barrier: &Barrier) -> Result<Run, Failure> {
         let mut guard = GivesUp {
             barrier,
             begun: false,
         };
         let spec = self.spec.filled_in(self.plan);
         let toml = spec.to_toml().map_err(Failure::error)?;
-        let run = execution::carry_out_together(self.plan, &toml, &self.dir, session, barrier)?;
+        let run = execution::carry_out_together(self.plan, &toml, &self.dir, process, barrier)?;
         guard.begun = true;
         Ok(run)
     }
@@ -158,16 +158,16 @@ impl Drop for GivesUp<'_> {
 ///
 /// # Errors
 /// Where one of them could not begin, or its run can't be kept.
-pub(crate) fn run(parts: &[Part<'_>], what: &str, session: &Session) -> Result<Vec<Run>, Failure> {
+pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<Vec<Run>, Failure> {
     let barrier = &Barrier::new(parts.len());
-    let series = Series::new(session.progress);
+    let series = Series::new(process.progress);
     let stages = parts.iter().flat_map(|part| &part.plan.load.stages);
     let all: Duration = stages.filter_map(|stage| stage.duration).sum();
     let lasts = all / u32::try_from(parts.len()).unwrap_or(1).max(1);
     let outcomes: Vec<Result<Run, Failure>> = thread::scope(|scope| {
         let threads: Vec<_> = parts
             .iter()
-            .map(|part| scope.spawn(move || part.carry_out(session, barrier)))
+            .map(|part| scope.spawn(move || part.carry_out(process, barrier)))
             .collect();
         let (clock, mut told) = (Clock::new(), TELL);
         while threads.iter().any(|thread| !thread.is_finished()) {

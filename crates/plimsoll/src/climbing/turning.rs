@@ -14,7 +14,7 @@ use plimsoll_report::quantity::time;
 
 use super::testbed::MANY_CONNECTIONS;
 use super::{Asked, Climb};
-use crate::execution::Session;
+use crate::execution::Process;
 use crate::failure::Failure;
 use crate::progress::Series;
 use crate::together::{self, Part};
@@ -205,7 +205,7 @@ impl Climb {
     pub(super) fn take_turns(
         &mut self,
         turning: Turning,
-        session: &Session,
+        process: &Process,
         slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<(), Failure> {
         let besides = self.parts.iter().filter_map(|rounds| rounds.part);
@@ -214,7 +214,7 @@ impl Climb {
         let alpha = ALPHA / f64::from(turning.stretches);
         let mut all: Vec<Measured> = Vec::new();
         for stretch in 0..turning.stretches {
-            let more = self.stretch(turning, stretch, session, slice)?;
+            let more = self.stretch(turning, stretch, process, slice)?;
             if all.is_empty() {
                 all = more;
             } else {
@@ -233,7 +233,7 @@ impl Climb {
                     || "nothing is resolved yet".to_owned(),
                     |us| format!("resolved to ±{}", time(us)),
                 );
-                Series::new(session.progress).notice(format_args!(
+                Series::new(process.progress).notice(format_args!(
                     "{found} after {} s: going on",
                     u64::from(stretch + 1) * turning.length.as_secs()
                 ));
@@ -257,7 +257,7 @@ impl Climb {
         &mut self,
         turning: Turning,
         stretch: u32,
-        session: &Session,
+        process: &Process,
         slice: &impl Fn(&Plan, &Run, String) -> Slice,
     ) -> Result<Vec<Measured>, Failure> {
         let turns = |index| Turns {
@@ -285,8 +285,8 @@ impl Climb {
             })
             .collect();
         let what = format!("{} rungs, in turns", plans.len());
-        let runs = together::run(&parts, &what, session)?;
-        self.record.interrupted = session.stop.level() != StopLevel::Run;
+        let runs = together::run(&parts, &what, process)?;
+        self.record.interrupted = process.stop.level() != StopLevel::Run;
         let mut all = Vec::new();
         for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {
             let stages = plan.load.stages.iter().map(|stage| stage.warmup).collect();

@@ -7,7 +7,7 @@ use plimsoll_model::units::Size;
 
 use crate::arguments::{Origins, boolish};
 use crate::environment::Environment;
-use crate::execution::{OutputFlags, Session};
+use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::quick;
@@ -155,14 +155,14 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let call = CallSpec {
         bolt: Some(arguments.call()?),
         ..CallSpec::default()
     };
     let spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
-    quick::run(&spec, &arguments.output, environment, session)
+    quick::run(&spec, &arguments.output, environment, process)
 }
 
 impl Arguments {

@@ -10,7 +10,7 @@ use crate::arguments::Origins;
 use crate::climbing::Asked;
 use crate::commands::sweep;
 use crate::environment::Environment;
-use crate::execution::{OutputFlags, Session};
+use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::problems::Source;
@@ -97,7 +97,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let call = CallSpec {
         fetch: Some(FetchSpec {
@@ -112,9 +112,9 @@ pub(crate) fn execute(
     arguments.check_mode(&spec)?;
     arguments.apply_mode(&mut spec);
     if arguments.mode == Some(Mode::Both) {
-        return arguments.both(spec, environment, session);
+        return arguments.both(spec, environment, process);
     }
-    quick::run(&spec, &arguments.output, environment, session)
+    quick::run(&spec, &arguments.output, environment, process)
 }
 
 impl Arguments {
@@ -123,7 +123,7 @@ impl Arguments {
         &self,
         mut spec: Spec,
         environment: &Environment,
-        session: &Session,
+        process: &Process,
     ) -> Result<Exit, Failure> {
         let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
             return Err(Failure::usage(
@@ -164,7 +164,7 @@ impl Arguments {
             &asked,
             environment,
             &Source::Flags,
-            session,
+            process,
             self.output.screen(),
         )
     }

@@ -26,7 +26,7 @@ use crate::commands::run::read;
 use crate::console;
 use crate::documents::{DocumentFlags, Screen};
 use crate::environment::Environment;
-use crate::execution::{self, Session, cannot_keep};
+use crate::execution::{self, Process, cannot_keep};
 use crate::failure::{Exit, Failure, chain};
 use crate::load_flags::LoadFlags;
 use crate::planning;
@@ -155,7 +155,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let (mut spec, text) = read(&arguments.plan)?;
     let source = Source::File {
@@ -202,10 +202,10 @@ pub(crate) fn execute(
         environment,
         source,
         dir,
-        session,
+        process,
     };
     hunt.prepare(&plan)?;
-    let series = Series::new(session.progress);
+    let series = Series::new(process.progress);
     let outcome = hunt.search(&series);
     // The terminal is given back before anything else is shown.
     drop(series);
@@ -316,7 +316,7 @@ struct Hunt<'a> {
     environment: &'a Environment,
     source: Source<'a>,
     dir: PathBuf,
-    session: &'a Session,
+    process: &'a Process,
 }
 
 impl Hunt<'_> {
@@ -353,7 +353,7 @@ impl Hunt<'_> {
     }
 
     fn stopped(&self) -> bool {
-        self.session.stop.level() != StopLevel::Run
+        self.process.stop.level() != StopLevel::Run
     }
 
     /// Trials, one after another, until the model has had enough.
@@ -427,7 +427,7 @@ impl Hunt<'_> {
             &self.dir.join(&name),
             progress(&plan),
             Some(before + LOST_AFTER),
-            self.session,
+            self.process,
         )?;
         if !self.stopped() {
             thread::sleep(SETTLE);
@@ -495,7 +495,7 @@ impl Hunt<'_> {
 
     /// Shows what was found, and writes the page.
     fn conclude(&self, screen: Screen) -> Result<Exit, Failure> {
-        let page = execution::write_page(&self.dir, &self.session.made)?;
+        let page = execution::write_page(&self.dir, &self.process.made)?;
         match screen {
             Screen::Json => {
                 let mut document = serde_json::to_value(&self.record).map_err(Failure::error)?;

@@ -10,7 +10,7 @@ use plimsoll_protocols::grpc::reflection::{self, ReflectionError};
 use crate::arguments::{Origins, Strength, boolish};
 use crate::console;
 use crate::environment::Environment;
-use crate::execution::{OutputFlags, Session};
+use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::link_flags::LinkFlags;
 use crate::load_flags::LoadFlags;
@@ -274,7 +274,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     if let Some(question) = &arguments.question {
         return answer(question, environment);
@@ -285,7 +285,7 @@ pub(crate) fn execute(
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.rows.apply(&mut spec);
-    quick::run(&spec, &arguments.output, environment, session)
+    quick::run(&spec, &arguments.output, environment, process)
 }
 
 impl GrpcFlags {

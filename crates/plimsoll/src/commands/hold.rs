@@ -6,7 +6,7 @@ use plimsoll_model::units::{Period, Size};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{OutputFlags, Session};
+use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::quick;
@@ -74,7 +74,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let call = CallSpec {
         hold: Some(HoldSpec {
@@ -86,5 +86,5 @@ pub(crate) fn execute(
     };
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     spec.load.duration = arguments.held.or(spec.load.duration);
-    quick::run(&spec, &arguments.output, environment, session)
+    quick::run(&spec, &arguments.output, environment, process)
 }

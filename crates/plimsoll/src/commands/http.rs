@@ -9,7 +9,7 @@ use plimsoll_model::units::Size;
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{OutputFlags, Session};
+use crate::execution::{OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::quick;
@@ -155,7 +155,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let call = CallSpec {
         http: Some(arguments.call()?),
@@ -170,7 +170,7 @@ pub(crate) fn execute(
     if kept && queues && load.connections.is_none() {
         load.connections = load.clients;
     }
-    quick::run(&spec, &arguments.output, environment, session)
+    quick::run(&spec, &arguments.output, environment, process)
 }
 
 impl Arguments {

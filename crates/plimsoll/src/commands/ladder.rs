@@ -16,7 +16,7 @@ use crate::commands::grpc::GrpcFlags;
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::environment::Environment;
-use crate::execution::{self, Session};
+use crate::execution::{self, Process};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
@@ -55,7 +55,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
     let services: Vec<(&str, &str)> = arguments.what.iter().filter_map(|w| service(w)).collect();
@@ -88,12 +88,12 @@ pub(crate) fn execute(
         return Ok(Exit::Done);
     }
     let mut climb = Climb::prepare(&spec, &asked, environment, &source)?;
-    climb.run(session, |_, run, name| Slice::of(run, name))?;
+    climb.run(process, |_, run, name| Slice::of(run, name))?;
     conclude(
         &climb.record,
         &climb.dir,
         flags.documents.screen(),
-        &session.made,
+        &process.made,
     )
 }
 

@@ -32,7 +32,7 @@ pub(crate) mod watch;
 use crate::arguments::{Chosen, Cli, Origins};
 use crate::documents::Made;
 use crate::environment::Environment;
-use crate::execution::Session;
+use crate::execution::Process;
 use crate::failure::{Exit, Failure};
 
 /// Does what was chosen, and writes the documents that were asked for, also of what was measured
@@ -69,7 +69,7 @@ fn carry_out(
     environment: &Environment,
     made: &Made,
 ) -> Result<Exit, Failure> {
-    let session = || {
+    let process = || {
         let variables: Vec<&str> = origins.variables().collect();
         if !variables.is_empty() && !cli.quiet {
             crate::console::notice(format_args!(
@@ -78,7 +78,7 @@ fn carry_out(
             ));
         }
         let logging = cli.verbose || cli.trace;
-        Session::start(
+        Process::start(
             cli.progress.style(cli.quiet, logging)?,
             cli.verbose,
             cli.trace,
@@ -86,26 +86,26 @@ fn carry_out(
         )
     };
     match cli.command {
-        Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &session()?),
-        Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &session()?),
-        Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &session()?),
-        Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &session()?),
-        Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &session()?),
-        Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &session()?),
-        Chosen::Plugin(arguments) => plugin::execute(&arguments, origins, environment, &session()?),
+        Chosen::Run(arguments) => run::execute(&arguments, origins, environment, &process()?),
+        Chosen::Find(arguments) => find::execute(&arguments, origins, environment, &process()?),
+        Chosen::Ladder(arguments) => ladder::execute(&arguments, origins, environment, &process()?),
+        Chosen::Sweep(arguments) => sweep::execute(&arguments, origins, environment, &process()?),
+        Chosen::Grpc(arguments) => grpc::execute(&arguments, origins, environment, &process()?),
+        Chosen::Bolt(arguments) => bolt::execute(&arguments, origins, environment, &process()?),
+        Chosen::Plugin(arguments) => plugin::execute(&arguments, origins, environment, &process()?),
         Chosen::Session(arguments) => {
-            session::execute(&arguments, origins, environment, &session()?)
+            session::execute(&arguments, origins, environment, &process()?)
         }
-        Chosen::Shard(arguments) => shard::execute(&arguments, environment, &session()?),
-        Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, session),
-        Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &session()?),
-        Chosen::Http(arguments) => http::execute(&arguments, origins, environment, &session()?),
-        Chosen::Hold(arguments) => hold::execute(&arguments, origins, environment, &session()?),
+        Chosen::Shard(arguments) => shard::execute(&arguments, environment, &process()?),
+        Chosen::Stack(arguments) => stack::execute(&arguments, origins, environment, process),
+        Chosen::Fetch(arguments) => fetch::execute(&arguments, origins, environment, &process()?),
+        Chosen::Http(arguments) => http::execute(&arguments, origins, environment, &process()?),
+        Chosen::Hold(arguments) => hold::execute(&arguments, origins, environment, &process()?),
         Chosen::Report(arguments) => report::execute(&arguments),
         Chosen::Compare(arguments) => compare::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Merge(arguments) => merge::execute(&arguments, made),
-        Chosen::Watch(arguments) => watch::execute(&arguments, &session()?),
+        Chosen::Watch(arguments) => watch::execute(&arguments, &process()?),
         Chosen::Serve(arguments) => serve::execute(arguments, environment),
         Chosen::Relay(arguments) => relay::execute(&arguments, environment),
         Chosen::Check(arguments) => check::execute(&arguments, environment),

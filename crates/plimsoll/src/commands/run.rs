@@ -8,7 +8,7 @@ use plimsoll_model::{Plan, input};
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::lanes::Lanes;
 use crate::load_flags::LoadFlags;
@@ -53,7 +53,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     if arguments.plans.len() > 1 {
         arguments.output.check_for_several()?;
@@ -91,15 +91,15 @@ pub(crate) fn execute(
                 "lanes run on one machine: give each kind of call a plan, or leave --rendezvous out",
             ));
         };
-        return shards::execute(spec, plan, &arguments.output, session, &identity);
+        return shards::execute(spec, plan, &arguments.output, process, &identity);
     }
     let mut worst = Exit::Done;
     for (spec, plan) in &ready {
         let exit = match plan {
-            Asked::One(plan) => execution::execute(spec, plan, &arguments.output, session)?,
+            Asked::One(plan) => execution::execute(spec, plan, &arguments.output, process)?,
             // Shown as typed: what a lane does not say it has from the plan.
             Asked::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
-            Asked::Lanes(lanes) => lanes.execute(&arguments.output, session)?,
+            Asked::Lanes(lanes) => lanes.execute(&arguments.output, process)?,
         };
         worst = worst.max(exit);
         if exit == Exit::Interrupted {

@@ -8,7 +8,7 @@ use plimsoll_model::units::Period;
 
 use crate::arguments::Origins;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
@@ -129,7 +129,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let mut call = SessionSpec {
         socket: arguments.socket.clone(),
@@ -145,7 +145,7 @@ pub(crate) fn execute(
     let mut spec = quick::spec(arguments.target.as_deref(), call, &arguments.load, origins)?;
     arguments.session.apply_to_plan(&mut spec);
     let plan = planning::plan(&spec, environment, &Source::Flags)?;
-    execution::execute_then(&spec, &plan, &arguments.output, session, |run| {
+    execution::execute_then(&spec, &plan, &arguments.output, process, |run| {
         arguments.session.write_files(run)
     })
 }

@@ -17,7 +17,7 @@ use plimsoll_model::plan::{Shard, Watch};
 
 use crate::commands::run::read;
 use crate::environment::Environment;
-use crate::execution::Session;
+use crate::execution::Process;
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::Source;
@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(
     arguments: &Arguments,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     if arguments.index >= arguments.of {
         return Err(Failure::usage(
@@ -69,7 +69,7 @@ pub(crate) fn execute(
         ));
     }
     send_heartbeats()?;
-    match carry(arguments, environment, session) {
+    match carry(arguments, environment, process) {
         Ok(end) => send(&Message::Finished(end)),
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&Message::Defect(failure.to_string()))
@@ -83,9 +83,9 @@ pub(crate) fn execute(
 fn carry(
     arguments: &Arguments,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<End, Failure> {
-    let orders = listen(session)?;
+    let orders = listen(process)?;
     let (spec, text) = read(&arguments.plan)?;
     let source = Source::File {
         name: arguments.plan.display().to_string(),
@@ -96,7 +96,7 @@ fn carry(
     plan.load.processes = None;
     plan.load.workers = Some(arguments.workers);
     plan.load.source_addresses.clone_from(&arguments.source);
-    let load = protocols::prepare(&plan, session.trace)?;
+    let load = protocols::prepare(&plan, process.trace)?;
     let mut start = |established: &Established, workers: u32| {
         send(&Message::Ready(Ready::of(established, workers)));
         match orders.recv() {
@@ -112,7 +112,7 @@ fn carry(
         clock: Clock::of_origin(arguments.origin),
         start: &mut start,
     };
-    let finished = load(place, &session.stop, &mut |seen| match seen {
+    let finished = load(place, &process.stop, &mut |seen| match seen {
         Observation::Connecting { open, .. } => send(&Message::Connecting(open)),
         Observation::Started { .. } | Observation::Shards(_) => {}
         Observation::Interval(interval, requests) => {
@@ -130,9 +130,9 @@ fn carry(
 }
 
 /// Reads the orders of the other process on a thread of its own.
-fn listen(session: &Session) -> Result<mpsc::Receiver<Order>, Failure> {
+fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
     let (sender, orders) = mpsc::channel();
-    let stop = session.stop.clone();
+    let stop = process.stop.clone();
     thread::Builder::new()
         .name("orders".into())
         .spawn(move || {

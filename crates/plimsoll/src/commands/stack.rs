@@ -16,7 +16,7 @@ use crate::console;
 use crate::descriptors;
 use crate::documents::DocumentFlags;
 use crate::environment::Environment;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
@@ -253,7 +253,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: impl FnOnce() -> Result<Session, Failure>,
+    process: impl FnOnce() -> Result<Process, Failure>,
 ) -> Result<Exit, Failure> {
     match &arguments.action {
         Action::Up(arguments) => bring_up(
@@ -271,7 +271,7 @@ pub(crate) fn execute(
         }
         Action::Run(arguments) if arguments.logs => logs(&arguments.place.dir, false),
         Action::Run(arguments) if arguments.down => take_down(&arguments.place.dir),
-        Action::Run(arguments) => run(arguments, origins, environment, &session()?),
+        Action::Run(arguments) => run(arguments, origins, environment, &process()?),
     }
 }
 
@@ -348,11 +348,11 @@ fn run(
     arguments: &RunArguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let (flags, workers) = (&arguments.topology, arguments.server_workers);
     let mut stack = up(&arguments.place, flags, workers, arguments.clients())?;
-    let carried_out = load(arguments, &stack, origins, environment, session);
+    let carried_out = load(arguments, &stack, origins, environment, process);
     let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
     let exit = carried_out?;
     ended?;
@@ -364,7 +364,7 @@ fn load(
     stack: &Stack,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let mut call = SessionSpec {
         socket: Some(format!("ws://{}", stack.sockets)),
@@ -386,7 +386,7 @@ fn load(
         // Not the balancers alone, which listen on the target's port.
         plan.watch = Watch::Started;
     }
-    execution::execute_then(&spec, &plan, &arguments.output, session, |run| {
+    execution::execute_then(&spec, &plan, &arguments.output, process, |run| {
         arguments.session.write_files(run)
     })
 }

@@ -15,7 +15,7 @@ use crate::climbing::{Asked, Climb, ClimbFlags, Outline};
 use crate::console;
 use crate::documents::{Made, Screen};
 use crate::environment::Environment;
-use crate::execution::{self, Session};
+use crate::execution::{self, Process};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
 use crate::problems::Source;
@@ -51,7 +51,7 @@ pub(crate) fn execute(
     arguments: &Arguments,
     origins: &Origins,
     environment: &Environment,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
     let (spec, text) = flags.spec(&arguments.plan, origins)?;
@@ -70,7 +70,7 @@ pub(crate) fn execute(
         &asked,
         environment,
         &source,
-        session,
+        process,
         flags.documents.screen(),
     )
 }
@@ -89,7 +89,7 @@ pub(crate) fn measure(
     asked: &Asked<'_>,
     environment: &Environment,
     source: &Source<'_>,
-    session: &Session,
+    process: &Process,
     screen: Screen,
 ) -> Result<Exit, Failure> {
     check_call(spec, asked.kind)?;
@@ -97,13 +97,13 @@ pub(crate) fn measure(
     let (suites, groups) = offered(climb.plans())?;
     let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
     climb.record.limits = Some(limits.clone());
-    let measured = climb.run(session, |plan, run, name| Slice {
+    let measured = climb.run(process, |plan, run, name| Slice {
         volume: Some(Volume::of(run, &limits, verified(plan))),
         ..Slice::of(run, name)
     });
     // What was measured is shown even where it ended in an error.
     if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
-        show(&climb.record, &climb.dir, screen, &session.made)?;
+        show(&climb.record, &climb.dir, screen, &process.made)?;
     }
     measured?;
     Ok(match climb.record.interrupted {

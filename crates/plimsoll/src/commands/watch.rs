@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::arguments::boolish;
-use crate::execution::Session;
+use crate::execution::Process;
 use crate::failure::{Exit, Failure};
 use crate::shards;
 
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     stop: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, session: &Session) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
     let id = arguments.run_id.as_deref();
-    shards::watch(&arguments.rendezvous, id, arguments.stop, session)
+    shards::watch(&arguments.rendezvous, id, arguments.stop, process)
 }

@@ -39,7 +39,7 @@ use plimsoll_model::spec::Spec;
 use plimsoll_model::{Plan, Time};
 
 use crate::console;
-use crate::execution::{self, OutputFlags, Session};
+use crate::execution::{self, OutputFlags, Process};
 use crate::failure::{Exit, Failure};
 use crate::protocols;
 use crate::spread::wire::{End, Message, Ready};
@@ -65,11 +65,11 @@ pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
-    session: &Session,
+    process: &Process,
     identity: &Identity,
 ) -> Result<Exit, Failure> {
     if output.is_dry_run() {
-        return execution::execute(spec, plan, output, session);
+        return execution::execute(spec, plan, output, process);
     }
     let filled_in = spec.filled_in(plan);
     let plan_toml = filled_in.to_toml().map_err(Failure::error)?;
@@ -80,7 +80,7 @@ pub(crate) fn execute(
     }
     let spread = Spread::of(&plan, identity.shard)?;
     // A plan that can't be carried out fails before anybody waits.
-    drop(protocols::prepare(&plan, session.trace)?);
+    drop(protocols::prepare(&plan, process.trace)?);
     let store = Arc::new(Store::open(&identity.rendezvous, &identity.run_id)?);
     let clock = Clock::new();
     let arrival = Arrival {
@@ -95,7 +95,7 @@ pub(crate) fn execute(
         plan_toml: &plan_toml,
         spread: &spread,
         identity,
-        session,
+        process,
         clock,
         store,
         arrival,
@@ -112,7 +112,7 @@ struct Part<'a> {
     plan_toml: &'a str,
     spread: &'a Spread,
     identity: &'a Identity,
-    session: &'a Session,
+    process: &'a Process,
     clock: Clock,
     store: Arc<Store>,
     arrival: Arrival,
@@ -132,7 +132,7 @@ impl Part<'_> {
             "shard {} of {}: waiting for the others",
             shard.index, shard.of
         ));
-        let stop = self.session.stop.for_one();
+        let stop = self.process.stop.for_one();
         let rendezvous = self.rendezvous(&stop)?;
         let over = match self.carry(&rendezvous, &stop) {
             Some(over) => over,
@@ -181,7 +181,7 @@ impl Part<'_> {
                 };
                 let mut leader = Leader::new(charge, now, unix);
                 scope.spawn(move || self.carry(&rendezvous, &stop));
-                let mut wished = || self.session.stop.request();
+                let mut wished = || self.process.stop.request();
                 let result = exchange::lead(
                     &mut leader,
                     &self.store,
@@ -194,7 +194,7 @@ impl Part<'_> {
                 *closing.borrow_mut() = Closing::start(leader, store, self.clock).ok();
                 result
             };
-            execution::execute_led(spec, self.plan, output, self.session, &mut carry)
+            execution::execute_led(spec, self.plan, output, self.process, &mut carry)
         });
         match (closing.into_inner(), &exit) {
             (Some(closing), Ok(exit)) => closing.end(exit.code()),
@@ -288,7 +288,7 @@ impl Part<'_> {
     ) -> Result<Finished, EngineError> {
         let plan = &self.spread.laid_over(self.plan);
         if self.spread.processes == 1 {
-            let load = protocols::prepare(plan, self.session.trace)
+            let load = protocols::prepare(plan, self.process.trace)
                 .map_err(|e| EngineError::Shards(e.to_string()))?;
             return load(place, stop, observe);
         }
@@ -305,7 +305,7 @@ impl Part<'_> {
             self.spread,
             &plan_file,
             place,
-            self.session,
+            self.process,
             stop,
             observe,
         )
@@ -361,7 +361,7 @@ impl Part<'_> {
     }
 
     fn notice(&self, text: std::fmt::Arguments<'_>) {
-        if self.session.progress != crate::progress::Style::None {
+        if self.process.progress != crate::progress::Style::None {
             console::notice(text);
         }
     }

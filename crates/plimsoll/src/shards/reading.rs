@@ -16,7 +16,7 @@ use super::objects::{self, HEAD, Head, Line, ORDERS, Orders, WISH, Wish, from_js
 use super::store::{Answer, Ask, Store};
 use crate::console;
 use crate::documents::{Made, Screen};
-use crate::execution::{self, Session};
+use crate::execution::{self, Process};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::spread::wire::Message;
@@ -239,10 +239,10 @@ pub(crate) fn watch(
     url: &str,
     id: Option<&str>,
     stop: bool,
-    session: &Session,
+    process: &Process,
 ) -> Result<Exit, Failure> {
     let mut reading = Reading::open(url, id)?;
-    let mut progress = Progress::of_run(&reading.head.header, session.progress);
+    let mut progress = Progress::of_run(&reading.head.header, process.progress);
     let mut silence = Duration::ZERO;
     if stop {
         wish(&reading.store)?;
@@ -277,7 +277,7 @@ pub(crate) fn watch(
                 "plimsoll merge puts together what is in the rendezvous",
             ));
         }
-        if session.stop.level() != StopLevel::Run {
+        if process.stop.level() != StopLevel::Run {
             if wants_to_stop() {
                 wish(&reading.store)?;
                 console::notice("the run is asked to end");

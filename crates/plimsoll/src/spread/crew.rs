@@ -30,7 +30,7 @@ use super::gathering::Gathering;
 use super::server_memory::ServerMemory;
 use super::wire::{Message, Order};
 use crate::console;
-use crate::execution::Session;
+use crate::execution::Process;
 use crate::failure::Exit;
 
 /// How often connecting is told, and signals are passed on.
@@ -66,7 +66,7 @@ pub(crate) fn run(
     spread: &Spread,
     plan_file: &Path,
     place: Place<'_>,
-    session: &Session,
+    process: &Process,
     stop: &Stop,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<Finished, EngineError> {
@@ -89,7 +89,7 @@ pub(crate) fn run(
             of: spread.processes,
         };
         let part = whole.inner(index, spread.processes);
-        let command = command(plan, spread, part, clock, plan_file, session);
+        let command = command(plan, spread, part, clock, plan_file, process);
         members.push(Member::start(command, shard, sender.clone())?);
     }
     drop(sender);
@@ -139,7 +139,7 @@ fn command(
     shard: Shard,
     clock: Clock,
     plan_file: &Path,
-    session: &Session,
+    process: &Process,
 ) -> Result<Command, std::io::Error> {
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -152,10 +152,10 @@ fn command(
     for source in &spread.sources {
         command.args(["--source", &source.to_string()]);
     }
-    if session.verbose {
+    if process.verbose {
         command.arg("--verbose");
     }
-    if session.trace {
+    if process.trace {
         command.arg("--trace");
     }
     command
