@@ -51,7 +51,7 @@ def installed() -> str:
 
 
 def annotate_failures(junit: Path) -> None:
-    """A test case that failed is an error of the job; one that can't be judged is said to be that."""
+    """A test case that failed is an error of the job; one that can't be judged is reported as that."""
     for suite in xml.parse(junit).getroot().iter("testsuite"):
         for case in suite.iter("testcase"):
             for verdict in case:

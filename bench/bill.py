@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ladders in turns can tell: how finely they resolve, how often they claim what is not there,
+"""What ladders in turns can show: how finely they resolve, how often they claim what is not there,
 and how often they find what is.
 
 Every ladder is a short live one, with servers of its own. `--loops N` has N busy loops beside
@@ -49,7 +49,7 @@ def climb(args, rungs, seconds, seed, folder):
 
 
 def added(record, metric, of=1, to=0):
-    """(estimate, lower, upper) of a difference; None where it could not be told."""
+    """(estimate, lower, upper) of a difference; None where it is not known."""
     for d in record["turns"]["differences"]:
         if (d["of"], d["to"], d["metric"]) == (of, to, metric):
             return d["shift"], d["low"], d["high"]

@@ -226,7 +226,7 @@ def machine():
 
 
 def warn_if_busy():
-    """Tells when other work is on the machine: it ruins pacing and bends every ratio."""
+    """Reports other work on the machine: it ruins pacing and bends every ratio."""
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"warning: load average {load:.1f} before the start: these figures will be those of a busy machine", file=sys.stderr)

@@ -17,7 +17,7 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "address and port; port 0: any free one")
-	reflect := flag.Bool("reflection", true, "tell clients what the services are")
+	reflect := flag.Bool("reflection", true, "describe the services to clients")
 	flag.Parse()
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {

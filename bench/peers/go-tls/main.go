@@ -123,7 +123,7 @@ func serve(tcp *pieces, conn *tls.Conn, end string) {
 		default:
 			log.Fatalf("-end %s: unknown", end)
 		}
-		// It is for the client to go: what it was told is all there is.
+		// It is for the client to go: what it was sent is all there is.
 		_, _ = io.Copy(io.Discard, tcp.TCPConn)
 		return
 	}

@@ -124,8 +124,8 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let at = |path: &std::path::Path| Address::Unix(UnixSocket::Path(path.into()));
-        let said = |address: &Address, errno: Errno| address.unreached(&errno.into());
-        assert!(said(&at(&file), Errno::CONNREFUSED).ends_with("it is no socket"));
+        let reported = |address: &Address, errno: Errno| address.unreached(&errno.into());
+        assert!(reported(&at(&file), Errno::CONNREFUSED).ends_with("it is no socket"));
         for (errno, needle) in [
             (Errno::ACCESS, "not permitted"),
             (Errno::NOENT, "no such file"),
@@ -133,14 +133,14 @@ mod tests {
             (Errno::AGAIN, "queue of connections is full"),
             (Errno::PROTOTYPE, "no stream socket"),
         ] {
-            let text = said(&at(&file), errno);
+            let text = reported(&at(&file), errno);
             assert!(
                 text.contains(needle) && !text.contains("os error"),
                 "{text}"
             );
         }
         let abstract_one = Address::Unix(UnixSocket::Abstract("x".to_owned()));
-        let text = said(&abstract_one, Errno::CONNREFUSED);
+        let text = reported(&abstract_one, Errno::CONNREFUSED);
         assert!(
             text.starts_with("connect to unix-abstract:x: nobody listens"),
             "{text}"

@@ -71,7 +71,7 @@ pub enum EngineError {
     Loop(io::Error),
     #[error("interrupted before the load began")]
     Interrupted,
-    /// A thread of the load, or whoever watches it, panicked.
+    /// A thread of the load, or its observer, panicked.
     #[error("an error in plimsoll: {0}; please report it with the run directory")]
     Defect(Defect),
     /// Shards of several machines did not come together, or one of them failed.
@@ -86,7 +86,7 @@ pub enum EngineError {
     },
 }
 
-/// What the TLS library says is for those who know TLS; all other details say it all.
+/// The TLS library's messages are for those who know TLS; all others need no explanation.
 fn explained(outcome: Outcome) -> String {
     match outcome.code().starts_with("TLS_") {
         true => format!(": {}", outcome.explanation()),
@@ -535,7 +535,7 @@ struct Conductor<'a, 'o> {
 }
 
 impl Drop for Conductor<'_, '_> {
-    /// Where whoever observes panics, nobody would end the load.
+    /// Where the observer panics, nothing would end the load.
     fn drop(&mut self) {
         if thread::panicking() {
             end_at_once(&self.shared.stop);

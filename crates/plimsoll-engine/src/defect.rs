@@ -1,7 +1,7 @@
 //! Panics. Each is a defect of this program, and none ends what others do: a loop is run by
 //! [`caught`], its neighbours go on, and the process says at its end that there was one.
 //!
-//! Invariant: every panic of the process is counted ([`seen`]) and told, whichever thread it
+//! Invariant: every panic of the process is counted ([`seen`]) and reported, whichever thread it
 //! was on and whoever caught it, once [`watch`] was called.
 
 use std::any::Any;
@@ -22,11 +22,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// What this thread's last panic said.
+    /// The message of this thread's last panic.
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// What a panic said: thread, place and message, on one line.
+/// The text of a panic: thread, place and message, on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defect(String);
 
@@ -36,18 +36,18 @@ impl fmt::Display for Defect {
     }
 }
 
-/// Counts every panic from here on, and calls `tell` with the first few, on the thread that
+/// Counts every panic from here on, and calls `report` with the first few, on the thread that
 /// panics.
-pub fn watch(tell: fn(&str)) {
+pub fn watch(report: fn(&str)) {
     panic::set_hook(Box::new(move |info| {
         let text = text(info);
-        let told = SEEN.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
-        if told {
+        let reported = SEEN.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
+        if reported {
             let trace = Backtrace::capture();
             match trace.status() {
                 // Asked for with RUST_BACKTRACE.
-                BacktraceStatus::Captured => tell(&format!("{text}\n{trace}")),
-                _ => tell(&text),
+                BacktraceStatus::Captured => report(&format!("{text}\n{trace}")),
+                _ => report(&text),
             }
         }
         // A thread that is about to end has no place for it any more.
@@ -55,12 +55,12 @@ pub fn watch(tell: fn(&str)) {
     }));
 }
 
-/// How many panics there were, here and in processes that told of theirs ([`note`]).
+/// How many panics there were, here and in processes that reported theirs ([`note`]).
 pub fn seen() -> u64 {
     SEEN.load(Ordering::Relaxed)
 }
 
-/// Another process that belongs to this one has told of a defect.
+/// Another process that belongs to this one has reported a defect.
 pub fn note() {
     SEEN.fetch_add(1, Ordering::Relaxed);
 }
@@ -88,8 +88,8 @@ pub fn persist<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> 
 
 impl Defect {
     fn of(payload: &(dyn Any + Send)) -> Defect {
-        let told = LAST.with(|last| last.take());
-        Defect(told.unwrap_or_else(|| {
+        let reported = LAST.with(|last| last.take());
+        Defect(reported.unwrap_or_else(|| {
             let message = message(payload);
             format!("{} panicked: {message}", name(&thread::current()))
         }))
@@ -141,8 +141,8 @@ mod tests {
     fn a_panic_ends_the_work_and_says_what_it_was() {
         assert_eq!(caught(|| 7), Ok(7));
         let defect = caught(|| -> u32 { panic!("two\nlines of {}", "text") }).unwrap_err();
-        let told = defect.to_string();
-        assert!(told.ends_with("panicked: two lines of text"), "{told}");
+        let text = defect.to_string();
+        assert!(text.ends_with("panicked: two lines of text"), "{text}");
         let defect = caught(|| panic::panic_any(7)).unwrap_err();
         assert!(defect.to_string().ends_with("no message"), "{defect}");
     }

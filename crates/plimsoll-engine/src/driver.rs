@@ -39,7 +39,7 @@ pub struct Exchanged {
     pub bytes_received: u32,
 }
 
-/// What a driver tells the worker.
+/// What a driver reports to the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A call has ended. Exactly once for every call started and not cancelled.
@@ -50,7 +50,7 @@ pub enum Event {
     Sent { call: CallId, messages: u32 },
     /// The answer to a cancelled call arrived after all.
     Late,
-    /// What the server said of a failure (a gRPC status message, a GOAWAY's debug data):
+    /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data):
     /// text for a person, kept for the first few failures of a kind.
     Detail { outcome: Outcome, text: String },
 }
@@ -108,8 +108,8 @@ pub trait Driver {
     /// call is chosen by it.
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>);
 
-    /// As [`Driver::start`], for a call that has waited since it was due: a driver that tells
-    /// the peer how long a call may take tells it what is left.
+    /// As [`Driver::start`], for a call that has waited since it was due: a driver that sends
+    /// the peer a call's timeout sends what is left of it.
     fn start_waited(
         &mut self,
         call: CallId,
@@ -131,7 +131,7 @@ pub trait Driver {
     }
 
     /// Bytes that the peer is sure to send before anything else can happen, such as the
-    /// rest of a body whose length it told. The worker need not be woken for each of them.
+    /// rest of a body whose length it has announced. The worker need not be woken for each of them.
     fn still_to_come(&self) -> u64 {
         0
     }
@@ -200,7 +200,7 @@ pub trait Protocol: Send + Sync + 'static {
         None
     }
 
-    /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970; told
+    /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970; given
     /// before the first connection, and never where time is simulated.
     fn clock_began(&self, _unix_ns: u64) {}
 

@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_process_and_the_kernel_can_be_looked_at() {
-        let own = of_processes(&Watched::own()).expect("Linux 4.14 and later tell");
+        let own = of_processes(&Watched::own()).expect("Linux 4.14 and later report it");
         assert!(
             own.private_bytes > 100_000 && own.rss_bytes >= own.private_bytes,
             "{own:?}"

@@ -70,7 +70,7 @@ pub trait Network {
     fn now(&mut self) -> Time;
 
     /// Start a connection. It is up, or has failed, when the socket is writable:
-    /// [`Network::connected`] tells.
+    /// [`Network::connected`] returns which.
     fn connect(&mut self, to: &Address, token: Token) -> io::Result<Self::Socket>;
 
     /// The result of a connection attempt whose socket has become writable.
@@ -82,8 +82,8 @@ pub trait Network {
     /// `Ok(0)`: the peer has closed its side. `WouldBlock`: nothing there now.
     fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Don't tell of readable bytes before so many have come (1: any); the end of the
-    /// stream is told of always. A hint: a network may tell earlier.
+    /// Don't report readable bytes before so many have come (1: any); the end of the
+    /// stream is always reported. A hint: a network may report earlier.
     fn low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}
 
     /// Writes a prefix of the slices; `WouldBlock` if the socket takes nothing now.

@@ -23,7 +23,7 @@ pub struct Usage {
     /// User and system time since the process began, in nanoseconds: the scheduler's own
     /// account, exact however short the time.
     pub cpu_ns: u64,
-    /// The same in ticks, mostly of 10 ms: good for telling how it divides over a longer
+    /// The same in ticks, mostly of 10 ms: good for showing how it divides over a longer
     /// time, and for nothing else.
     pub user_ticks: u64,
     pub system_ticks: u64,
@@ -127,9 +127,9 @@ impl Watched {
 pub struct Meter {
     watched: Watched,
     last: Option<Usage>,
-    /// What it held when the meter was made, until that is told.
+    /// What it held when the meter was made, until that is reported.
     before: Option<u64>,
-    /// What it held when the load began, until that is told.
+    /// What it held when the load began, until that is reported.
     began: Usage,
 }
 

@@ -158,7 +158,7 @@ impl Turn<'_> {
         self.recorder.time(self.stage, measure, ns);
     }
 
-    /// What was said of a failure.
+    /// The text of a failure.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
         self.recorder.detail(outcome, text);
     }

@@ -212,8 +212,8 @@ impl TlsClient {
         &self.config
     }
 
-    /// What a connection on [`TlsClient::config`] that failed with `error` before its peer said
-    /// anything is counted as, and what to tell a person about it.
+    /// What a connection on [`TlsClient::config`] that failed with `error` before its peer sent
+    /// anything is counted as, and the message about it.
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
         let library = error.get_ref().and_then(|e| e.downcast_ref());
         match (library, error.kind()) {
@@ -449,7 +449,7 @@ impl TlsSession {
         }
     }
 
-    /// Seal plaintext for that, as far as there is room; tells how far.
+    /// Seals plaintext for that, as far as there is room; returns how much.
     pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
         match &mut self.layer {
             Layer::Library(connection) => connection
@@ -500,7 +500,7 @@ impl TlsSession {
     }
 
     /// Open records in place, where they are our own, and hand on what they hold; `None`:
-    /// they are the library's. `Some(true)`: the peer said goodbye.
+    /// they are the library's. `Some(true)`: the peer has closed its side.
     ///
     /// # Errors
     /// That of `take`, or what is wrong with the records.
@@ -524,7 +524,7 @@ impl TlsSession {
     /// Take bytes from the socket, as many as the library has room for. What they hold
     /// is then in [`TlsSession::plaintext`], also where a later record is bad.
     ///
-    /// `Ok(true)`: the peer said goodbye (close_notify, RFC 8446 §6.1).
+    /// `Ok(true)`: the peer has closed its side (close_notify, RFC 8446 §6.1).
     ///
     /// # Errors
     /// What is wrong with the records, as an outcome and as a sentence.
@@ -590,7 +590,7 @@ impl TlsSession {
     /// The fewest bytes that the socket must still give before `plaintext` bytes have come.
     pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.layer {
-            // The library doesn't tell how much of a record it holds: at most all of one.
+            // The library doesn't report how much of a record it holds: at most all of one.
             Layer::Library(_) => plaintext.saturating_sub(record::MAX_RECORD as u64),
             Layer::Own(session) => session.fewest_to_come(plaintext),
             // It is held, not hurried: every byte wakes.
@@ -684,7 +684,7 @@ fn explained(error: &rustls::Error, has_identity: bool, learned: &Learned) -> (O
     }
 }
 
-/// What a TLS failure is counted as, and what to tell a person about it.
+/// What a TLS failure is counted as, and the message about it.
 ///
 /// A TLS 1.3 client is done before the server has judged its certificate (RFC 8446
 /// §4.4.2), so the server's verdict can come as an alert on an open connection: what it

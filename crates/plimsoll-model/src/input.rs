@@ -128,18 +128,18 @@ fn read_stream<R: Read>(
     patience: Duration,
     most: u64,
 ) -> io::Result<Vec<u8>> {
-    let (tell, told) = mpsc::channel();
+    let (sender, blocks) = mpsc::channel();
     // Where it waits for ever, it does so with nobody waiting for it.
     thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
-            if let Err(e) = open().and_then(|stream| pass_on(stream, &tell)) {
-                let _ = tell.send(Err(e));
+            if let Err(e) = open().and_then(|stream| pass_on(stream, &sender)) {
+                let _ = sender.send(Err(e));
             }
         })?;
     let mut content = Vec::new();
     loop {
-        match told.recv_timeout(patience) {
+        match blocks.recv_timeout(patience) {
             Ok(Ok(bytes)) => content.extend_from_slice(&bytes),
             Ok(Err(e)) => return Err(e),
             Err(RecvTimeoutError::Disconnected) => return Ok(content),
@@ -163,12 +163,12 @@ fn read_stream<R: Read>(
 }
 
 /// Until the end, or nobody listens.
-fn pass_on(mut stream: impl Read, tell: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
+fn pass_on(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     loop {
         match stream.read(&mut block) {
             Ok(0) => return Ok(()),
-            Ok(n) if tell.send(Ok(block[..n].to_vec())).is_err() => return Ok(()),
+            Ok(n) if sender.send(Ok(block[..n].to_vec())).is_err() => return Ok(()),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let zero = || File::open("/dev/zero");
         let error = read_stream(zero, "a device", PATIENCE, 3 << 20).unwrap_err();
-        let told = "it is a device, and has no end within 3 MiB";
-        assert_eq!(error.to_string(), told);
+        let expected = "it is a device, and has no end within 3 MiB";
+        assert_eq!(error.to_string(), expected);
     }
 }

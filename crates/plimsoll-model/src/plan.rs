@@ -124,7 +124,7 @@ pub struct TlsPlan {
     pub versions: Vec<TlsVersion>,
     pub suites: Vec<Suite>,
     pub groups: Vec<Group>,
-    /// Take certificates compressed, and send the client's so (RFC 8879).
+    /// Accept compressed certificates, and compress the client's (RFC 8879).
     pub compressed: bool,
     /// Where the secrets of all connections are written, for what reads captured packets.
     pub key_log: Option<PathBuf>,
@@ -380,7 +380,7 @@ pub struct BoltCall {
     /// The header map, encoded.
     pub header: Vec<u8>,
     pub content: Vec<u8>,
-    /// What the server is told; `None`: no timeout.
+    /// What the server gets as the call's timeout; `None`: none.
     pub timeout: Option<Duration>,
     pub oneway: bool,
     /// Calls at once on one connection; `None`: no limit.

@@ -15,7 +15,7 @@ mod addresses;
 
 pub use addresses::{AddressCounts, AddressTally};
 
-/// The longest time a histogram tells apart: one hour. Longer times count as one hour.
+/// The longest time a histogram resolves: one hour. Longer times count as one hour.
 pub const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits kept of a time.
@@ -61,7 +61,7 @@ impl Times {
         self.len() == 0
     }
 
-    /// How many times are longer than `ns`, as far as the histogram tells them apart.
+    /// How many times are longer than `ns`, as far as the histogram's resolution goes.
     pub fn longer_than(&self, ns: u64) -> u64 {
         self.histogram().map_or(0, |h| {
             h.len() - h.count_between(0, ns.min(LONGEST_NS)).min(h.len())
@@ -556,7 +556,7 @@ pub struct RequestRecord {
 pub struct Interval {
     /// By the plan's stages; `None` where nothing was recorded.
     pub stages: Vec<Option<Box<StageRecord>>>,
-    /// What was said of failures: the first few distinct texts of an outcome.
+    /// Texts of failures: the first few distinct ones of an outcome.
     pub details: Vec<(Outcome, String)>,
     /// One record a call, where asked for.
     pub requests: Vec<RequestRecord>,

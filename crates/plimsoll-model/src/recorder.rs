@@ -250,7 +250,7 @@ impl Recorder {
         record.measures.get_or_insert_default().record(measure, ns);
     }
 
-    /// What was said of a failure. The first few distinct texts of an outcome are kept.
+    /// The text of a failure. The first few distinct texts of an outcome are kept.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
         let enough = |(o, _): &&(Outcome, String)| *o == outcome;
         if self.known_details.iter().filter(enough).count() < DETAILS_PER_OUTCOME

@@ -848,7 +848,7 @@ mod tests {
             let times = |(at, stage, ..): &(u64, u8, u32, u64)| (*at, *stage);
             let arrivals: Vec<(u64, u8)> = whole.iter().map(|a| (a.at, a.stage)).collect();
             prop_assert_eq!(dealt.iter().map(times).collect::<Vec<_>>(), arrivals);
-            // By places in the shared schedule; two arrivals at one moment may be told apart wrongly.
+            // By places in the shared schedule; two arrivals at one moment may come in either order.
             if whole.windows(2).all(|w| w[0].at < w[1].at) {
                 for (place, (.., index, number)) in dealt.iter().enumerate() {
                     let round = place as u64 / u64::from(of * calls);

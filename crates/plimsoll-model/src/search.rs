@@ -2,7 +2,7 @@
 //!
 //! In the terms of RFC 9971 (multiple loss ratio search): trials of growing length say whether a
 //! rate is below the line (the objectives are met and the queue does not grow) or above it. The
-//! rate rises until a trial fails; then every trial is made where it tells most, given how all
+//! rate rises until a trial fails; then every trial is made where it is worth most, given how all
 //! before it ended ([`estimate`]); the winner is confirmed by a longer trial, for which the
 //! budget keeps room.
 //!
@@ -157,7 +157,7 @@ pub enum Purpose {
     Curve,
     /// Find the neighbourhood: double, halve.
     Probe,
-    /// Tell which side of the line a rate is on, or measure what the target carries.
+    /// To find which side of the line a rate is on, or to measure what the target carries.
     Narrow,
     /// Hold the winner to its promise for longer.
     Confirm,
@@ -400,7 +400,7 @@ impl Budget<'_> {
     }
 }
 
-/// The trial that would tell most; `None`: the line is known and confirmed, or there is none.
+/// The trial that is worth most; `None`: the line is known and confirmed, or there is none.
 fn wanted(
     goal: &Goal,
     trials: &[Trial],
@@ -456,7 +456,7 @@ fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
         .rfind(|(carried, _)| *carried > 0.0 && *carried * OVERLOAD < upper)
 }
 
-/// The trial that tells most of a line that lies between two rates.
+/// The trial that is worth most for a line that lies between two rates.
 fn between(
     goal: &Goal,
     trials: &[Trial],
@@ -521,7 +521,7 @@ fn between(
     Some((Purpose::Narrow, rate))
 }
 
-/// Where a trial of this length tells most of a line at about `rate`: a capacity is measured while
+/// Where a trial of this length is worth most for a line at about `rate`: a capacity is measured while
 /// the queue grows.
 fn lifted(goal: &Goal, trials: &[Trial], estimate: &Estimate, rate: f64, length_s: f64) -> f64 {
     let measured = trials.iter().any(|t| t.purpose >= Purpose::Narrow);
@@ -553,7 +553,7 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
         .filter(|rate| !is_lost(trials, *rate))
         .collect();
     let confirmations = estimate.trials(middle, length_s);
-    // A measured capacity says all that there is to say.
+    // A measured capacity settles the question.
     if estimate.is_capacity() > SURE {
         let best = candidates
             .iter()

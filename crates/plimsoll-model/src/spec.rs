@@ -61,7 +61,7 @@ pub struct Problem {
     pub key: String,
     /// What is wrong and what would be right: a lower-case fragment.
     pub message: String,
-    /// What to do, where there is more to say.
+    /// What to do, where there is advice.
     pub help: Option<String>,
     /// Bytes of the plan file.
     pub span: Option<Range<usize>>,
@@ -171,7 +171,7 @@ pub struct TlsSpec {
     /// Fingerprints of the server certificates to take, `sha256:…`; neither their names nor who
     /// signed them matters. In place of `ca`.
     pub pin: Option<Vec<String>>,
-    /// Take any server certificate. In place of `ca` and `pin`. Default false.
+    /// Accept any server certificate. In place of `ca` and `pin`. Default false.
     pub insecure: Option<bool>,
     /// Client certificate chain (PEM), for mutual TLS.
     pub cert: Option<PathBuf>,
@@ -197,7 +197,7 @@ pub struct TlsSpec {
     /// Who opens and seals records after the handshake: `"own"`, in place, or `"library"`.
     /// Default: own.
     pub records: Option<String>,
-    /// Take certificates compressed, and send the client's so (RFC 8879). Default false.
+    /// Accept compressed certificates, and compress the client's (RFC 8879). Default false.
     pub compressed: Option<bool>,
     /// Append the secrets of all connections to this file, as Wireshark reads them
     /// (SSLKEYLOGFILE). Default: nothing is written.
@@ -524,7 +524,7 @@ pub struct LoadSpec {
     pub connect_rate: Option<Rate>,
     /// Replace a connection when it has been open for so long. Default: it is kept.
     pub connection_lifetime: Option<Period>,
-    /// Replace a connection after so many calls. Default: it is kept.
+    /// Replace a connection after this many calls. Default: it is kept.
     pub calls_per_connection: Option<u32>,
     /// Addresses of a host, in place of those that its name resolves to:
     /// `"NAME:PORT:ADDRESS,ADDRESS"`.

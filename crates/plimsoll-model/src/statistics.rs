@@ -1,4 +1,4 @@
-//! What can honestly be said from a sample, and no more.
+//! What a sample honestly shows, and no more.
 //!
 //! [`quantile`]: which percentiles a sample supports, and how sure they are.
 //! [`rank`]: whether two groups of runs differ, by ranks. Both are distribution-free:

@@ -3,7 +3,7 @@
 //! and `{{row}}`.
 //!
 //! A [`Template`] is a text with [`Field`]s in it. What a field stands for is a pure
-//! function of the plan's seed, the call's number and the time, which a [`Moment`] tells:
+//! function of the plan's seed, the call's number and the time, which a [`Moment`] holds:
 //! a run repeats exactly, and shards of it agree without talking. Protocols parse their
 //! data with this and make something that implements [`Render`] of it; a plan keeps that.
 
@@ -44,7 +44,7 @@ pub enum Source {
     Row(Arc<Column>),
 }
 
-/// How a time is told.
+/// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Whole units since 1970, with so many nanoseconds each.
@@ -307,7 +307,7 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, TemplateError> {
             "us" => Unit::Every(1_000),
             "ns" => Unit::Every(1),
             "rfc3339" => Unit::Rfc3339,
-            _ => return Err(wrong("the time is told in s, ms, us, ns or rfc3339")),
+            _ => return Err(wrong("the time is written in s, ms, us, ns or rfc3339")),
         })),
         (None, "now", _) => Err(wrong("takes one unit: s, ms, us, ns or rfc3339")),
         (None, "random", [low, high]) => random(low, high).map_err(|e| wrong(&e)),

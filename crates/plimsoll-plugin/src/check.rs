@@ -207,7 +207,7 @@ pub enum Written {
     Nothing,
 }
 
-/// What `encode` or `make` returned, and the length that it told, for `room` bytes where
+/// What `encode` or `make` returned, and the length that it gave, for `room` bytes where
 /// `most` is all that it may have.
 ///
 /// # Errors

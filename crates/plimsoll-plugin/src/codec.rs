@@ -10,7 +10,7 @@ use crate::boundary::guest::{self, Plugin};
 use crate::boundary::host::{Functions, LoadError};
 use crate::check::{self, Fault, Written};
 
-/// The largest frame a reader should accept unless told otherwise: 16 MiB.
+/// The largest frame a reader should accept unless configured otherwise: 16 MiB.
 pub const MAX_FRAME: usize = 16 << 20;
 
 /// Bytes that a frame may be longer than what it is made of.

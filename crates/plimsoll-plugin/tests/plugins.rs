@@ -303,13 +303,13 @@ fn a_plugin_that_returns_nonsense_is_never_believed() {
         Just(MAX_FRAME as u64 + 1),
     ];
     let small = prop_oneof![0u32..5, any::<u32>()];
-    let told = (
+    let answers = (
         result,
         proptest::collection::vec(number, 5),
         proptest::collection::vec(small, 4),
         0usize..100,
     );
-    proptest!(|((result, numbers, small, more) in told)| {
+    proptest!(|((result, numbers, small, more) in answers)| {
         let mut wire = result.to_ne_bytes().to_vec();
         wire.extend(numbers.iter().flat_map(|n| n.to_ne_bytes()));
         wire.extend(small.iter().flat_map(|n| n.to_ne_bytes()));

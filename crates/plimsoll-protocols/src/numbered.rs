@@ -1,5 +1,5 @@
 //! What a client keeps of a connection whose frames carry ids, whatever their format: its
-//! calls by id, heartbeats, how far it is, and the failures told on it.
+//! calls by id, heartbeats, how far it is, and the failures reported on it.
 //!
 //! Invariant: every call begun here and not cancelled is in `calls` or in `over`, and
 //! leaves it with exactly one [`Event::Done`].
@@ -10,7 +10,7 @@ use plimsoll_model::{Outcome, Time};
 use crate::calls::{Calls, Found};
 use crate::heartbeats::{Due, Heartbeats, MAX_MISSED};
 
-/// Texts of failures told on one connection.
+/// Texts of failures reported on one connection.
 const MAX_DETAILS: u8 = 5;
 
 /// Characters of a failure's text.
@@ -189,7 +189,7 @@ impl Numbered {
         self.heartbeats.answered(id);
     }
 
-    /// Says what went wrong, unless enough was said on this connection; `text` is asked
+    /// Reports what went wrong, unless this connection has reported enough; `text` is asked
     /// for only then.
     pub(crate) fn detail(
         &mut self,

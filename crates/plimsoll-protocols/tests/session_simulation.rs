@@ -501,13 +501,13 @@ fn sockets_killed_at_random_cost_no_token() {
     for seed in seeds() {
         let seen = simulate(seed, false);
         let (record, all) = (&seen.record, seen.sessions * seen.queries);
-        let told = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
-        assert_eq!((record.due, record.ok()), (all, all), "{}", told());
+        let context = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
+        assert_eq!((record.due, record.ok()), (all, all), "{}", context());
         assert_eq!(
             of(record, Count::TokensReceived),
             all * TOKENS,
             "{}",
-            told()
+            context()
         );
         for none in [
             Count::TokensMissing,
@@ -517,10 +517,15 @@ fn sockets_killed_at_random_cost_no_token() {
             Count::HistoryGone,
             Count::SessionsFailed,
         ] {
-            assert_eq!(of(record, none), 0, "{}: {}", told(), none.key());
+            assert_eq!(of(record, none), 0, "{}: {}", context(), none.key());
         }
-        assert_eq!(of(record, Count::SessionsOk), seen.sessions, "{}", told());
-        assert!(of(record, Count::Reconnects) <= seen.kills, "{}", told());
+        assert_eq!(
+            of(record, Count::SessionsOk),
+            seen.sessions,
+            "{}",
+            context()
+        );
+        assert!(of(record, Count::Reconnects) <= seen.kills, "{}", context());
         kills += seen.kills;
         reconnects += of(record, Count::Reconnects);
     }
@@ -535,23 +540,23 @@ fn in_any_weather_a_success_has_all_its_tokens() {
     for seed in seeds() {
         let seen = simulate(seed, true);
         let (record, all) = (&seen.record, seen.sessions * seen.queries);
-        let told = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
-        assert_eq!(record.due, all, "{}", told());
+        let context = || format!("SIMULATION_SEED={seed}: {:?}", record.outcomes);
+        assert_eq!(record.due, all, "{}", context());
         assert_eq!(
             record.due,
             record.ended() + record.not_started,
             "{}",
-            told()
+            context()
         );
         // The stack never loses, doubles or shuffles: whoever says so is wrong.
-        assert_eq!(record.outcomes.of(Outcome::TokensLost), 0, "{}", told());
-        assert_eq!(of(record, Count::TokensMissing), 0, "{}", told());
-        assert_eq!(of(record, Count::TokensDuplicated), 0, "{}", told());
-        assert_eq!(of(record, Count::TokensOutOfOrder), 0, "{}", told());
+        assert_eq!(record.outcomes.of(Outcome::TokensLost), 0, "{}", context());
+        assert_eq!(of(record, Count::TokensMissing), 0, "{}", context());
+        assert_eq!(of(record, Count::TokensDuplicated), 0, "{}", context());
+        assert_eq!(of(record, Count::TokensOutOfOrder), 0, "{}", context());
         assert!(
             of(record, Count::TokensReceived) >= record.ok() * TOKENS,
             "{}",
-            told()
+            context()
         );
         failed += record.errors();
     }
@@ -570,15 +575,15 @@ fn what_is_wrong_with_a_socket_is_what_its_queries_fail_by() {
     ] {
         for seed in 0..10 {
             let seen = simulate_with(seed, false, fault);
-            let (record, told) = (&seen.record, format!("{fault:?}, seed {seed}"));
+            let (record, context) = (&seen.record, format!("{fault:?}, seed {seed}"));
             let outcomes = &record.outcomes;
-            assert_eq!(record.due, record.ended() + record.not_started, "{told}");
-            assert_eq!(outcomes.of(Outcome::DeadlineExceeded), 0, "{told}");
-            assert!(outcomes.of(outcome) > 0, "{told}: {outcomes:?}");
+            assert_eq!(record.due, record.ended() + record.not_started, "{context}");
+            assert_eq!(outcomes.of(Outcome::DeadlineExceeded), 0, "{context}");
+            assert!(outcomes.of(outcome) > 0, "{context}: {outcomes:?}");
             assert_eq!(
                 outcomes.of(outcome) + outcomes.of(Outcome::SessionBroken),
                 record.due,
-                "{told}: {outcomes:?}"
+                "{context}: {outcomes:?}"
             );
         }
     }

@@ -30,7 +30,7 @@ pub struct Row {
     /// The median of the runs' values; a single run's own.
     pub a: f64,
     pub b: f64,
-    /// `None`: not enough runs to tell.
+    /// `None`: too few runs to tell.
     pub difference: Option<Difference>,
 }
 
@@ -69,7 +69,7 @@ impl Row {
         ))
     }
 
-    /// b is clearly better (true) or worse (false); `None`: can't be told.
+    /// b is clearly better (true) or worse (false); `None`: not known.
     pub fn better(&self) -> Option<bool> {
         let d = self.difference.filter(Difference::is_clear)?;
         (d.shift != 0.0).then_some((d.shift < 0.0) == self.lower_is_better)
@@ -286,7 +286,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         .any(|r| r.header.source == Source::Imported)
     {
         warnings.push(
-            "an imported run has no plan: whether the two did the same can't be told".to_owned(),
+            "an imported run has no plan: whether the two did the same is not known".to_owned(),
         );
     }
     let plan_differences = match (first_a.header.source, first_b.header.source) {

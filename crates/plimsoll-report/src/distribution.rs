@@ -45,7 +45,7 @@ pub fn buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
         })
         .collect();
     for value in histogram.iter_recorded() {
-        // A recorded value stands for those up to it, as far as the histogram tells apart.
+        // A recorded value stands for those up to it, as far as the histogram's resolution goes.
         let at = value.value_iterated_to().div_ceil(width).saturating_sub(1);
         let at = at.clamp(first, first + count - 1) - first;
         buckets[at as usize].count += value.count_at_value();

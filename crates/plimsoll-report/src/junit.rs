@@ -18,7 +18,7 @@ pub fn render(runs: &[Run]) -> String {
     document(&suites)
 }
 
-/// The document of a ladder: a suite a rung, and one for what the rungs were to be told apart by.
+/// The document of a ladder: a suite a rung, and one for the resolution that was asked for.
 pub fn ladder(record: &LadderRecord) -> String {
     let rungs = record.rungs.iter().map(|r| Suite::rung(record, r));
     let suites: Vec<Suite> = rungs.chain(Suite::between_rungs(record)).collect();
@@ -27,13 +27,13 @@ pub fn ladder(record: &LadderRecord) -> String {
 
 /// The document of a search.
 pub fn search(record: &SearchRecord) -> String {
-    let said = || words::headline(record);
+    let headline = || words::headline(record);
     let is_found = Case {
         name: format!("a rate meets {}", record.objectives.join(", ")),
         problem: match record.finding.as_ref().map(|f| (f.line_per_s, &f.limit)) {
             Some((Some(_), _)) => None,
-            Some((None, Limit::LeastRate)) => Some(("failure", said())),
-            _ => Some(("error", said())),
+            Some((None, Limit::LeastRate)) => Some(("failure", headline())),
+            _ => Some(("error", headline())),
         },
     };
     let is_sure = Case {
@@ -42,7 +42,7 @@ pub fn search(record: &SearchRecord) -> String {
             _ if record.interrupted => Some(("error", "the search was interrupted".to_owned())),
             Some(f) if f.confirmed && !matches!(f.limit, Limit::Generator { .. }) => None,
             Some(f) => Some(("error", words::explanation(record, f).join("; "))),
-            None => Some(("error", said())),
+            None => Some(("error", headline())),
         },
     };
     document(&[Suite {
@@ -133,8 +133,8 @@ impl Suite {
             let one = all.filter(|j| j.objective == name && verdicts.contains(&j.verdict));
             let measured: Vec<&str> = one.map(|j| j.measured.as_str()).collect();
             let n = measured.len();
-            let said = || format!("in {n} of {} slices ({})", rung.slices.len(), measured[0]);
-            (n > 0).then(said)
+            let share = || format!("in {n} of {} slices ({})", rung.slices.len(), measured[0]);
+            (n > 0).then(share)
         };
         let names = rung
             .slices
@@ -145,7 +145,7 @@ impl Suite {
             let unjudged = [Verdict::CannotBeJudged, Verdict::NotSupported];
             let problem = match (of(name, &[Verdict::Missed]), of(name, &unjudged)) {
                 (Some(missed), _) => Some(("failure", format!("missed {missed}"))),
-                (None, Some(said)) => Some(("error", format!("cannot be judged {said}"))),
+                (None, Some(share)) => Some(("error", format!("cannot be judged {share}"))),
                 (None, None) => None,
             };
             Case {

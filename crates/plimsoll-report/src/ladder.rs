@@ -317,7 +317,7 @@ fn time_of(ladder: &LadderRecord, of: usize, metric: Metric, what: &str) -> Opti
     }
 }
 
-/// `each`: what that CPU is for, in words, where that has not been said.
+/// `each`: what that CPU is for, in words, where it has not been named before.
 fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) -> Option<String> {
     let mut sum = Paired {
         shift: 0.0,

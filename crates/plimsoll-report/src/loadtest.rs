@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_in_a_file_is_reported_with_its_place() {
-        for (rows, told) in [
+        for (rows, expected) in [
             (
                 format!("{HEAD}\na,1,x,1,0,0,0,0,0,\n"),
                 "line 2: latency is `x`",
@@ -427,7 +427,7 @@ mod tests {
             (HEAD.replace(",tokens", ""), "line 1: no column tokens"),
         ] {
             let error = imported(&[("rows.csv", &rows)]).unwrap_err();
-            assert!(error.contains(told), "{rows}: {error}");
+            assert!(error.contains(expected), "{rows}: {error}");
         }
         let error = imported(&[("a_summary.json", "{")]).unwrap_err();
         assert!(error.contains("not a JSON object"), "{error}");

@@ -19,7 +19,7 @@ pub(crate) const ON_THE_LINK: &str = "on the link";
 pub(crate) struct Fact {
     pub(crate) name: &'static str,
     pub(crate) text: String,
-    /// It tells of something lost or wrong.
+    /// It reports something lost or wrong.
     pub(crate) is_loud: bool,
 }
 

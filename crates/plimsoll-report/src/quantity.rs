@@ -105,7 +105,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// A figure of a process, none of which is 0: 0 is one that nobody told.
+/// A figure of a process, none of which is 0: 0 is one that was not reported.
 pub fn known(n: u64, show: fn(u64) -> String) -> String {
     match n {
         0 => "–".to_owned(),

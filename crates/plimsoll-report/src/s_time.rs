@@ -62,7 +62,7 @@ pub struct Section {
     pub real: Duration,
 }
 
-/// Whether `text` looks like this tool's output, so that what is wrong with it can be told.
+/// Whether `text` looks like this tool's output, so that what is wrong with it can be reported.
 pub fn is_it(text: &str) -> bool {
     [USER, REAL, RESUMED, "Collecting connection statistics for"]
         .iter()
@@ -211,7 +211,7 @@ fn whole(text: &str) -> Result<u64, String> {
 
 /// Makes a run directory of each section of the s_time output in `path`: `dir` itself, or
 /// `dir/new` and `dir/resumed` where there are both. `imported_at` stands for the start, which
-/// the output doesn't tell.
+/// the output doesn't name.
 ///
 /// # Errors
 /// Where the text is none of s_time's, or a run can't be written.
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_reported_with_its_line() {
-        for (from, to, told) in [
+        for (from, to, expected) in [
             ("***", "**", "line 6: 3 connections, but 2 marks"),
             (
                 "3 connections in 3 real",
@@ -416,7 +416,7 @@ mod tests {
             ),
         ] {
             let error = read(&BOTH.replacen(from, to, 1)).unwrap_err().to_string();
-            assert!(error.starts_with(told), "{error}");
+            assert!(error.starts_with(expected), "{error}");
         }
         let cut = &BOTH[..BOTH.find("3 connections in 3").unwrap()];
         assert_eq!(read(cut), Err(TextError::NoFigures));

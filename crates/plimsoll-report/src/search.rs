@@ -78,7 +78,7 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
                 Some(trial) => format!(
                     "a trial of {} s at the line met every objective{}",
                     seconds(trial.length_s),
-                    // One that is too short to tell says nothing of its queue.
+                    // One that is too short shows nothing of its queue.
                     match trial.growth {
                         Some(_) => ", and no calls piled up in it",
                         None => "",

@@ -371,7 +371,7 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
     out.push('\n');
 }
 
-/// A name and what there is to say, wrapped under itself.
+/// A name and its text, wrapped under itself.
 fn row(out: &mut String, name: &str, text: &str, options: &Options) {
     const INDENT: usize = 11;
     for (i, line) in wrap(text, options.width.saturating_sub(INDENT))
@@ -673,7 +673,7 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
     }
     // Below this the process's own growth outweighs its connections.
     const MANY_CONNECTIONS: u64 = 1_000;
-    // Where memory itself was measured, at rest, that is told elsewhere, and better.
+    // Where memory itself was measured, at rest, that is reported elsewhere, and better.
     if t.connections_open_max >= MANY_CONNECTIONS && run.summary.memory.is_none() {
         let grown = |r: &ResourcesSummary| {
             Some(r.rss_bytes_max.saturating_sub(r.rss_bytes_before?) / t.connections_open_max)

@@ -125,7 +125,7 @@ fn junit_is_what_its_schema_says() {
     assert!(
         xml.contains("<error type=\"error\" message=\"interrupted &quot;by&quot; a signal\"/>")
     );
-    // The schema does tell right from wrong.
+    // The schema does distinguish right from wrong.
     for (right, wrong) in [
         ("tests=\"2\"", "tests=\"two\""),
         (" classname=", " class="),

@@ -1,5 +1,5 @@
 //! What `openssl s_time` of three versions printed, as it was captured (`s_time/README.md`):
-//! every output is read, or what it lacks is told.
+//! every output is read, or what it lacks is reported.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

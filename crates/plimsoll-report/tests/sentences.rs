@@ -604,7 +604,7 @@ fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
         let wrong = reader.sentence(sentence);
         prop_assert!(wrong.is_ok(), "{sentence} – {wrong:?}\n\n{said}");
     }
-    // What a reader would stumble over is said.
+    // What a reader would stumble over is named.
     let line = finding.line_per_s;
     let odd = |t: &Trial| {
         line.is_some_and(|line| match t.rate_per_s > line {

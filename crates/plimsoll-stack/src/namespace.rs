@@ -88,7 +88,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // There is nobody to tell; the next one that is made tries again. The device would go
+        // Nothing can be done about a failure; the next one that is made tries again. The device would go
         // with the namespace, but only some time after it.
         let _ = ip(["link", "delete", &self.near]);
         let _ = ip(["netns", "delete", &self.name]);
@@ -125,8 +125,8 @@ fn ip<const N: usize>(arguments: [&str; N]) -> Result<(), NamespaceError> {
     if output.status.success() {
         return Ok(());
     }
-    let told = String::from_utf8_lossy(&output.stderr);
-    let problem = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let problem = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     Err(NamespaceError::Refused {
         arguments: arguments.join(" "),
         problem: match problem.is_empty() {

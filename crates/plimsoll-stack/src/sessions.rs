@@ -107,17 +107,17 @@ pub enum StackError {
     Already(PathBuf),
     #[error("{} holds no stack", .0.display())]
     NoStack(PathBuf),
-    #[error("haproxy does not accept {}: {told}", path.display())]
-    Configuration { path: PathBuf, told: String },
+    #[error("haproxy does not accept {}: {printed}", path.display())]
+    Configuration { path: PathBuf, printed: String },
     #[error(
         "{name} is to listen on {address}, which is taken: choose another port (--api-port, --socket-port, --stats-port, --first-port)"
     )]
     Taken { name: String, address: SocketAddr },
-    #[error("{name} ended at once; {} says: {told}", log.display())]
+    #[error("{name} ended at once; {} says: {logged}", log.display())]
     Ended {
         name: String,
         log: PathBuf,
-        told: String,
+        logged: String,
     },
     #[error("{name} was not healthy within {UP_LIMIT:?}; see {}", log.display())]
     NotHealthy { name: String, log: PathBuf },
@@ -263,7 +263,7 @@ impl Stack {
         if !checked.status.success() {
             return Err(StackError::Configuration {
                 path: config,
-                told: String::from_utf8_lossy(&checked.stderr).trim().to_owned(),
+                printed: String::from_utf8_lossy(&checked.stderr).trim().to_owned(),
             });
         }
         let api = self.api;
@@ -324,12 +324,12 @@ impl Stack {
                 return Ok(());
             }
             if !process.is_alive() {
-                let told = fs::read_to_string(&log).unwrap_or_default();
-                let told = told.lines().rev().take(3).collect::<Vec<_>>();
+                let logged = fs::read_to_string(&log).unwrap_or_default();
+                let logged = logged.lines().rev().take(3).collect::<Vec<_>>();
                 return Err(StackError::Ended {
                     name: name.to_owned(),
                     log,
-                    told: told.into_iter().rev().collect::<Vec<_>>().join(" | "),
+                    logged: logged.into_iter().rev().collect::<Vec<_>>().join(" | "),
                 });
             }
             if waited > UP_LIMIT {

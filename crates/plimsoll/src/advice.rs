@@ -46,7 +46,7 @@ pub(crate) fn on_no_connection(outcome: Outcome, url: &str) -> &'static str {
         }
         Outcome::TlsAlpn => "the server must offer HTTP/2 (h2) by ALPN: is it a gRPC server?",
         Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
-            "the server's log may tell more; -v tells what was seen here"
+            "the server's log may say more; -v shows what was seen here"
         }
         Outcome::NotHttp2 => {
             "is it a gRPC server? If it speaks TLS, write the target with grpcs://"

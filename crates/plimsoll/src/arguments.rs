@@ -63,11 +63,11 @@ pub(crate) struct Cli {
     #[arg(short, long, global = true, env = "PLIMSOLL_QUIET", value_parser = boolish(), help_heading = "Messages")]
     pub(crate) quiet: bool,
 
-    /// Tell what happens: connections, TLS, decisions.
+    /// Report what happens: connections, TLS, decisions.
     #[arg(short, long, global = true, env = "PLIMSOLL_VERBOSE", value_parser = boolish(), help_heading = "Messages")]
     pub(crate) verbose: bool,
 
-    /// Tell everything: TLS events, frames and state changes of each connection.
+    /// Report everything: TLS events, frames and state changes of each connection.
     #[arg(long, global = true, env = "PLIMSOLL_TRACE", value_parser = boolish(), help_heading = "Messages")]
     pub(crate) trace: bool,
 
@@ -202,7 +202,7 @@ impl Origins {
         self.0.get(id).map(|(strength, _)| *strength)
     }
 
-    /// The variables that had a say, for a person to see.
+    /// The variables that took effect, for a person to see.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.0
             .values()
@@ -214,16 +214,16 @@ impl Origins {
 /// Reads the command line, with variables standing in for flags.
 ///
 /// # Errors
-/// Help and version (already printed) as [`Exit::Done`], mistakes (already told) as [`Exit::Usage`].
+/// Help and version (already printed) as [`Exit::Done`], mistakes (already reported) as [`Exit::Usage`].
 pub(crate) fn parse(
     typed: impl IntoIterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<(Cli, Origins), Exit> {
-    let told = |failure: Failure| {
+    let reported = |failure: Failure| {
         failure.show();
         failure.exit()
     };
-    let typed = words::ours(typed.into_iter().collect()).map_err(told)?;
+    let typed = words::ours(typed.into_iter().collect()).map_err(reported)?;
     let mut stand_ins = BTreeMap::new();
     let mut command = with_stand_ins(Cli::command(), "", environment, &mut stand_ins);
     let own = |word: &&OsString| *word != "--";
@@ -236,7 +236,7 @@ pub(crate) fn parse(
         Ok((cli, origins(&command, &matches, &stand_ins)))
     });
     if parsed.is_ok() {
-        variables::check(&command, environment).map_err(told)?;
+        variables::check(&command, environment).map_err(reported)?;
     }
     parsed.map_err(|error| {
         let _ = error.print();

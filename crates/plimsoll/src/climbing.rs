@@ -42,10 +42,10 @@ use servers::Servers;
 use testbed::Testbed;
 use turning::Turning;
 
-/// The warm-up of a slice or of turns takes no longer, unless said otherwise.
+/// The warm-up of a slice or of turns takes no longer, unless configured otherwise.
 const LONGEST_WARMUP: Duration = Duration::from_secs(2);
 
-/// How long a slice is, unless said otherwise.
+/// How long a slice is, unless configured otherwise.
 const SLICE: Duration = Duration::from_secs(2);
 
 /// What was asked on the command line, over what the plan's `[ladder]` says.
@@ -55,14 +55,14 @@ pub(crate) struct Asked<'a> {
     pub(crate) rounds: Option<u32>,
     /// Where nobody says how many: the rounds that so many rungs need.
     pub(crate) default_rounds: fn(usize) -> usize,
-    /// A line a round, for who watches: the record so far, the round, of how many.
+    /// A line a round, for progress: the record so far, the round, of how many.
     pub(crate) round_line: fn(&LadderRecord, usize, usize) -> String,
     pub(crate) slice: Option<Period>,
     /// Calls a turn.
     pub(crate) turn: Option<u32>,
     /// What is measured besides turns.
     pub(crate) parts: Option<&'a [String]>,
-    /// How well rungs that take turns are to be told apart.
+    /// How well rungs that take turns are to be resolved.
     pub(crate) resolution: Option<Period>,
     pub(crate) budget: Option<Period>,
     pub(crate) gates: &'a [Gate],

@@ -1,4 +1,4 @@
-//! What a person is told of a panic, and what it makes of the exit code.
+//! What is printed about a panic, and what it makes of the exit code.
 
 use plimsoll_engine::defect;
 
@@ -8,7 +8,7 @@ use crate::failure::Exit;
 /// What a server calls them at its end, among what else it counted.
 pub(crate) const COUNT: &str = "panics";
 
-/// Tells of every panic from here on, whichever thread it is on.
+/// Reports every panic from here on, whichever thread it is on.
 pub(crate) fn watch() {
     defect::watch(|what| {
         console::notice(format_args!(

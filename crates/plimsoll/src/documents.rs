@@ -2,7 +2,7 @@
 //! for every command that measures, which writes them when it ends, and for `report`, which writes them
 //! from run directories later. In a job of GitHub Actions the Markdown is the job's summary, too.
 //!
-//! All of them are made from run directories: a document says what `report` would say.
+//! All of them are made from run directories: a document shows what `report` would show.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -107,7 +107,7 @@ impl Made {
 /// because links do not survive every copy, archive and upload.
 const LATEST: &str = "LATEST";
 
-/// Whoever can't write there has been told so with the directory itself.
+/// That nothing can be written there was reported with the directory itself.
 fn note_latest(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
         return;

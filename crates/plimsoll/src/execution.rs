@@ -57,7 +57,7 @@ pub(crate) struct OutputFlags {
     )]
     save_plan: Option<PathBuf>,
 
-    /// Show the plan with every default filled in, and put no load.
+    /// Show the plan with every default filled in, and don't run it.
     #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
     dry_run: bool,
 }

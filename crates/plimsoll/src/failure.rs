@@ -1,4 +1,4 @@
-//! How a command ends: its exit code, and what a person is told when it failed.
+//! How a command ends: its exit code, and what it prints when it failed.
 
 use std::process::ExitCode;
 
@@ -112,7 +112,7 @@ impl Failure {
         self.exit
     }
 
-    /// Tells it on stderr.
+    /// Prints it on stderr.
     pub(crate) fn show(&self) {
         let text = format!("{:?}", self.report);
         crate::console::notice(format_args!("Error: {}", text.trim_start_matches('\n')));

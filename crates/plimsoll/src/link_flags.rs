@@ -32,7 +32,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum Unreflected {
     /// There is no way to the server.
     NoWay(Failure),
-    /// It does not say, or can't be asked, in words.
+    /// It does not answer, or can't be asked: why.
     NoAnswer(String),
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LinkFlags {
     #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
     ca: Option<PathBuf>,
 
-    /// Take the server certificate of this fingerprint, sha256:…, whatever its name and issuer;
+    /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
     /// may be given again. In place of --ca.
     #[arg(
         long,
@@ -57,7 +57,7 @@ pub(crate) struct LinkFlags {
     )]
     pin: Vec<String>,
 
-    /// Take any server certificate.
+    /// Accept any server certificate.
     #[arg(
         long,
         env = "PLIMSOLL_INSECURE",
@@ -192,7 +192,7 @@ impl LinkFlags {
     }
 }
 
-/// A link that did not come up, as a load tells it.
+/// A link that did not come up, as a load reports it.
 fn no_way(url: &str, error: ConnectError) -> Failure {
     match error {
         ConnectError::Link { outcome, detail } => could_not_begin(EngineError::NoConnection {
@@ -225,7 +225,7 @@ fn server(
     let tls = match tls {
         None => None,
         Some(tls) => {
-            // Of a wrong plan everything is said elsewhere.
+            // What is wrong with a plan is reported elsewhere.
             let trust = spec::trust(&tls).unwrap_or(Trust::System);
             let identity = tls.cert.zip(tls.key);
             let plan = TlsPlan {
@@ -256,7 +256,7 @@ fn server(
     })
 }
 
-/// Of a wrong plan everything is said elsewhere.
+/// What is wrong with a plan is reported elsewhere.
 fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
     let known = named.map(|all| {
         all.iter()
@@ -271,7 +271,7 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
 /// What the server of `spec` says that `service` is, to someone with the call's `metadata`.
 ///
 /// # Errors
-/// When the spec names no server, there is no way to it, or it does not say.
+/// When the spec names no server, there is no way to it, or it does not answer.
 pub(crate) fn reflected(
     spec: &Spec,
     service: &str,

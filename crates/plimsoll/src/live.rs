@@ -1,7 +1,7 @@
 //! The live view: a run on the whole terminal while it goes on.
 //!
 //! A thread of its own draws what the board says, when the board has changed: about once a
-//! second. It runs at a lower priority than the workers, and what CPU it takes is told. The
+//! second. It runs at a lower priority than the workers, and the CPU that it takes is reported. The
 //! terminal is given back whatever ends the run: its end, a signal, a panic.
 
 mod board;
@@ -131,14 +131,14 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Where it panicked, the panic was told when it happened.
+            // Where it panicked, the panic was reported when it happened.
             let _ = thread.join();
         }
         restore();
     }
 }
 
-/// Gives the terminal back, if it is taken. What was told meanwhile is told now.
+/// Gives the terminal back, if it is taken. Lines that waited are printed now.
 pub(crate) fn restore() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
@@ -166,12 +166,12 @@ fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Sh
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, PRIORITY);
     let mut asked = false;
-    let mut told = 0;
+    let mut shown = 0;
     while !shared.over.load(Ordering::Relaxed) && TAKEN.load(Ordering::SeqCst) {
         let lines = console::held();
-        if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != told {
+        if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != shown {
             fault::point("live");
-            told = lines.len();
+            shown = lines.len();
             let board = shared.board().clone();
             if terminal
                 .draw(|frame| draw::draw(frame, &board, &lines))

@@ -1,4 +1,4 @@
-//! The flags that say the same as keys of a plan. Laid over a spec they win over it.
+//! The flags that mean the same as keys of a plan. Applied to a spec they override it.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) arrivals: Option<String>,
 
-    /// So many clients, each waiting for its answer before its next call (closed loop).
+    /// The number of clients, each waiting for its answer before its next call (closed loop).
     #[arg(
         long,
         alias = "concurrency",
@@ -59,7 +59,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_COLD", value_parser = boolish(), help_heading = "Load")]
     pub(crate) cold: bool,
 
-    /// So many clients, each with a connection of its own: --clients N --connections N.
+    /// This many clients, each with a connection of its own: --clients N --connections N.
     #[arg(long, alias = "no-of-clients", env = "PLIMSOLL_FLEET", value_name = "N", conflicts_with_all = ["cold", "clients"], help_heading = "Load")]
     pub(crate) fleet: Option<u32>,
 
@@ -73,7 +73,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) duration: Option<Period>,
 
-    /// Stop after so many calls, the warm-up's not counted.
+    /// Stop after this many calls, not counting the warm-up's.
     #[arg(
         short = 'n',
         long,
@@ -84,7 +84,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) calls: Option<u64>,
 
-    /// Closed loop: stop as soon as the rate is known so well, at the latest after --duration:
+    /// Closed loop: stop as soon as the rate is known this precisely, at the latest after --duration:
     /// "1%" (half the width of its 95 % confidence interval).
     #[arg(
         long,
@@ -94,7 +94,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) rate_precision: Option<String>,
 
-    /// Run as long beforehand, left out of the totals: "5s".
+    /// Warm up for this long first, left out of the totals: "5s".
     #[arg(
         long,
         env = "PLIMSOLL_WARMUP",
@@ -130,7 +130,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) connect_rate: Option<Rate>,
 
-    /// Replace a connection when it has been open for so long: "30s".
+    /// Replace a connection when it has been open for this long: "30s".
     #[arg(
         long,
         env = "PLIMSOLL_CONNECTION_LIFETIME",
@@ -140,7 +140,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) connection_lifetime: Option<Period>,
 
-    /// Replace a connection after so many calls.
+    /// Replace a connection after this many calls.
     #[arg(
         long,
         env = "PLIMSOLL_CALLS_PER_CONNECTION",
@@ -201,7 +201,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_CA", value_name = "FILE", help_heading = "TLS")]
     pub(crate) ca: Option<PathBuf>,
 
-    /// Take the server certificate of this fingerprint, sha256:…, whatever its name and issuer;
+    /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
     /// may be given again. In place of --ca.
     #[arg(
         long,
@@ -211,7 +211,7 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) pin: Vec<String>,
 
-    /// Take any server certificate. Every report of the run says so.
+    /// Accept any server certificate. Every report of the run says so.
     #[arg(long, env = "PLIMSOLL_INSECURE", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) insecure: bool,
 
@@ -297,12 +297,12 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) chain: Option<String>,
 
-    /// Take certificates compressed, and send the client's so (RFC 8879).
+    /// Accept compressed certificates, and compress the client's (RFC 8879).
     #[arg(long, env = "PLIMSOLL_COMPRESSED_CERTIFICATES", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) compressed_certificates: bool,
 
     /// Append the secrets of all connections to this file, for Wireshark; SSLKEYLOGFILE is the
-    /// same. Who has the file can read the traffic.
+    /// same. Anyone who has the file can read the traffic.
     #[arg(
         long,
         env = "PLIMSOLL_KEY_LOG",
@@ -315,7 +315,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_NAME", help_heading = "Run")]
     pub(crate) name: Option<String>,
 
-    /// Where random choices begin [default: 1].
+    /// The seed of random choices [default: 1].
     #[arg(long, env = "PLIMSOLL_SEED", value_name = "N", help_heading = "Run")]
     pub(crate) seed: Option<u64>,
 
@@ -346,11 +346,11 @@ pub(crate) struct LoadFlags {
     )]
     pub(crate) processes: Option<u16>,
 
-    /// Threads that put load, in each process [default: as many as help].
+    /// Threads that generate load, in each process [default: as many as help].
     #[arg(long, env = "PLIMSOLL_WORKERS", value_name = "N", help_heading = "Run")]
     pub(crate) workers: Option<u16>,
 
-    /// Busy-wait as long before an arrival, for precision; "0s" saves CPU [default: 50us].
+    /// Busy-wait this long before an arrival, for precision; "0s" saves CPU [default: 50us].
     #[arg(long, env = "PLIMSOLL_SPIN", value_name = "TIME", help_heading = "Run")]
     pub(crate) spin: Option<Period>,
 
@@ -378,7 +378,7 @@ pub(crate) struct LoadFlags {
     pub(crate) source: Vec<String>,
 }
 
-/// Keys of a plan and the flags that say the same; a key that begins another comes after it.
+/// Keys of a plan and the flags that mean the same; a key that begins another comes after it.
 pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("load.source_addresses", "--source"),
     ("load.connect_timeout", "--connect-timeout"),

@@ -1,6 +1,6 @@
 //! What happens inside, on stderr: `-v`, `--trace`, `--log-format`.
 //!
-//! A server that can't reach its bus has something to say at every request. Of each place in the
+//! A server that can't reach its bus has something to log at every request. Of each place in the
 //! code so many messages are written in a while; the others are counted, and how many they were is
 //! written with the next one. Who asks for more than warnings gets all.
 
@@ -171,8 +171,8 @@ mod tests {
         let mut of_a_thousand = |from: u64| {
             let each: Vec<(bool, u64)> = (0..1000).map(|n| place.comes(from + n)).collect();
             let written = each.iter().filter(|(written, _)| *written).count() as u64;
-            let told = each.iter().map(|(_, left_out)| left_out).sum::<u64>();
-            (written, told, place.left_out())
+            let reported = each.iter().map(|(_, left_out)| left_out).sum::<u64>();
+            (written, reported, place.left_out())
         };
         assert_eq!(of_a_thousand(0), (MOST, 0, 1000 - MOST));
         assert_eq!(of_a_thousand(2 * second), (0, 0, 2000 - MOST));

@@ -248,14 +248,14 @@ impl World<'_> {
         match reflected(self.spec, service, metadata) {
             Ok(schema) => Ok(schema),
             Err(Unreflected::NoWay(lost)) => {
-                let told = match asked_for {
+                let lost = match asked_for {
                     true => lost,
                     false => lost.with_help(&format!(
                         "the server was asked what {method} is: --proto or --descriptor-set say it \
                          without it"
                     )),
                 };
-                *self.lost.borrow_mut() = Some(told);
+                *self.lost.borrow_mut() = Some(lost);
                 Err(unknown())
             }
             Err(Unreflected::NoAnswer(why)) if asked_for => {

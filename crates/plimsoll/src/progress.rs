@@ -144,7 +144,7 @@ pub(crate) struct Progress {
     errors: u64,
     /// When the calls that count began, from the run's start.
     counting_since: Option<Duration>,
-    told: u64,
+    milestones: u64,
     /// What the live view had used before this run.
     used_before: Duration,
 }
@@ -173,7 +173,7 @@ impl Progress {
             calls: 0,
             errors: 0,
             counting_since: None,
-            told: 0,
+            milestones: 0,
         }
     }
 
@@ -190,7 +190,7 @@ impl Progress {
             calls: 0,
             errors: 0,
             counting_since: None,
-            told: 0,
+            milestones: 0,
         }
     }
 
@@ -205,7 +205,7 @@ impl Progress {
         self.shown = match Live::start(plan, Vec::new()) {
             Ok(live) => Shown::Live(Arc::new(live)),
             Err(e) => {
-                console::notice(format_args!("the live view is not to be had: {e}"));
+                console::notice(format_args!("the live view can't be shown: {e}"));
                 Shown::Lines
             }
         };
@@ -296,10 +296,13 @@ impl Progress {
 
     /// The line that is due every so many calls.
     fn milestone(&mut self, end: Duration) {
-        let Some(every) = self.every.filter(|&every| self.calls / every > self.told) else {
+        let Some(every) = self
+            .every
+            .filter(|&every| self.calls / every > self.milestones)
+        else {
             return;
         };
-        self.told = self.calls / every;
+        self.milestones = self.calls / every;
         let elapsed = end.saturating_sub(self.counting_since.unwrap_or_default());
         let of = self
             .plan

@@ -173,7 +173,7 @@ fn bolt_request(call: &BoltCall) -> BoltRequest<'_> {
 
 /// What the sessions of a plan share.
 fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Failure> {
-    // A name that does not resolve is told before the load.
+    // A name that does not resolve is reported before the load.
     plimsoll_engine::resolve(&call.socket).map_err(could_not_begin)?;
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
         None => Ok(None),

@@ -46,7 +46,7 @@ pub(crate) struct SessionFlags {
     #[command(flatten)]
     rows: RowFlags,
 
-    /// How often in a row a lost socket is tried to be opened again; 0: never [default: 5].
+    /// How often in a row to try to reopen a lost socket; 0: never [default: 5].
     #[arg(
         long,
         env = "PLIMSOLL_RECONNECTS",
@@ -103,7 +103,7 @@ impl SessionFlags {
         session.compression = self.compression.then_some(true);
     }
 
-    /// Fills in what the flags say of the plan besides its call.
+    /// Applies the flags to the plan besides its call.
     pub(crate) fn apply_to_plan(&self, spec: &mut Spec) {
         self.rows.apply(spec);
         if self.output_dir.is_some() {

@@ -22,7 +22,7 @@ use crate::protocols::Load;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How often progress is reported.
-const TELL: Duration = Duration::from_secs(5);
+const NOTICE: Duration = Duration::from_secs(5);
 
 /// From the last one's arrival to the start: far enough ahead that all see it in time.
 const AHEAD: Duration = Duration::from_millis(200);
@@ -140,7 +140,7 @@ impl Part<'_> {
     }
 }
 
-/// Tells the others when the thread of one load fails, by an error or by a panic.
+/// Notifies the others when the thread of one load fails, by an error or by a panic.
 struct GivesUp<'a> {
     barrier: &'a Barrier,
     begun: bool,
@@ -154,7 +154,7 @@ impl Drop for GivesUp<'_> {
     }
 }
 
-/// A run of each, all begun at one moment. `what`: they all, for who watches.
+/// A run of each, all begun at one moment. `what`: they all, for progress.
 ///
 /// # Errors
 /// Where one of them could not begin, or its run can't be kept.
@@ -169,16 +169,16 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
             .iter()
             .map(|part| scope.spawn(move || part.carry_out(process, barrier)))
             .collect();
-        let (clock, mut told) = (Clock::new(), TELL);
+        let (clock, mut due) = (Clock::new(), NOTICE);
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::sleep(LOOK);
-            if Duration::from_nanos(clock.now().0) >= told && told < lasts {
+            if Duration::from_nanos(clock.now().0) >= due && due < lasts {
                 series.notice(format_args!(
                     "{} s of {} s: {what}",
-                    told.as_secs(),
+                    due.as_secs(),
                     lasts.as_secs(),
                 ));
-                told += TELL;
+                due += NOTICE;
             }
         }
         let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);

@@ -2,8 +2,8 @@
 //! whole lines of theirs, become ours.
 //!
 //! A name that means just what one of ours means is an alias of that flag, where it is defined. Here are
-//! those that come with bare numbers, or with the form of another tool. What is done with a whole line is
-//! told, so that it can be typed the next time.
+//! those that come with bare numbers, or with the form of another tool. What a whole line becomes is
+//! printed, so that it can be typed the next time.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -71,7 +71,7 @@ fn live(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// A negative value looks like a flag to who reads the line.
+/// A negative value looks like a flag to the parser.
 fn check_signs(words: &[OsString]) -> Result<(), Failure> {
     for pair in words.windows(2) {
         let (Some(flag), Some(value)) = (pair[0].to_str(), pair[1].to_str()) else {

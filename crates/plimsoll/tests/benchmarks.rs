@@ -1,5 +1,5 @@
 //! Benchmarks whose peers are named by variables of the environment, with stand-ins for them:
-//! that they run, and that what is wrong with a peer is told and leaves nothing behind.
+//! that they run, and that what is wrong with a peer is reported and leaves nothing behind.
 
 mod support;
 
@@ -107,7 +107,7 @@ fn mosn_is_what_a_variable_names() {
 #[test]
 fn sofaload_is_what_a_variable_names() {
     let place = Place::new();
-    // The arguments are those that bench/README.md tells.
+    // The arguments are those of bench/README.md.
     script(
         &place,
         "sofaload.sh",

@@ -48,7 +48,7 @@ fn each_call_has_its_own_row() {
             .code()
             .filter(|got| *got == code)
     };
-    // The server tells how many of each row it had.
+    // The server reports how many of each row it had.
     assert_eq!(run(0, "round-robin", "30"), Some(0));
     assert_eq!(run(0, "unique", "3"), Some(0));
     assert_eq!(run(2, "unique", "4"), Some(2));
@@ -308,7 +308,7 @@ fn ok(stream: u32) -> Vec<u8> {
 
 const EMPTY: &[u8] = &[0, 0, 0, 0, 0];
 
-/// Every call of `method` ends as `code`, in bounded time, and something is said of it.
+/// Every call of `method` ends as `code`, in bounded time, and it is reported.
 #[track_caller]
 fn ends_as(
     method: &str,

@@ -77,7 +77,7 @@ fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
     // The same directory is not written to again.
     place.expect(1, &arguments);
 
-    // Without its certificate the client is told so, by code.
+    // Without its certificate the client reports that, by code.
     let mut arguments = vec![
         "grpc",
         &url,

@@ -33,7 +33,7 @@ fn count(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-/// A person was told that it is Plimsoll's fault, where, and what to do.
+/// The output names it as Plimsoll's fault, and where, and what to do.
 #[track_caller]
 fn is_reported(output: &Output, fault: &str) {
     let printed = stderr_of(output);
@@ -170,7 +170,7 @@ fn a_defect_in_the_first_call_is_reported_as_one() {
     is_reported(&output, "call");
 }
 
-/// A server that has a fault put in, and what it tells is read.
+/// A server that has a fault put in, and whose output is read.
 fn serve(place: &Place, fault: &str, arguments: &[&str]) -> Server {
     let mut command = faulty(place, fault, arguments);
     Server::start(command.stderr(Stdio::piped()))

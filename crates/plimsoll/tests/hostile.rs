@@ -105,7 +105,7 @@ fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
     assert_ne!(run["details"][0]["text"], "", "{run}");
 }
 
-/// Whoever asks a server something is told the same as whoever wants to load it.
+/// A question to a server fails with the same message as a load.
 #[track_caller]
 fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     let load = ["grpc", url, "-m", "a.B/C", "--clients", "1", "--calls", "1"];

@@ -102,7 +102,7 @@ fn two_equal_rungs_are_equal() {
 const HOPS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
     { network = \"namespaces\", tls = \"mutual\" }]\nrounds = 2";
 
-/// Whether namespaces may be made here; where not, that is told aloud.
+/// Whether namespaces may be made here; where not, that is printed aloud.
 fn may_make_namespaces() -> bool {
     match Namespace::make() {
         Ok(_) => true,

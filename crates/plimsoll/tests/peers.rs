@@ -275,7 +275,7 @@ fn messages_are_packed_both_ways_with_grpcio_and_grpc_go() {
         let bytes = run["total"]["bytes_received"].as_u64().expect("bytes");
         assert!(bytes < messages * 200, "{method}: {bytes}");
     }
-    // This server packs for whoever calls; where that was not offered it is told.
+    // This server packs for every client; where that was not offered it is reported.
     let run = echo(1, "UnaryEcho", &[]);
     let errors = &run["total"]["errors_by_code"];
     assert_eq!(errors[0]["code"], "COMPRESSION_UNSUPPORTED", "{run}");

@@ -1,4 +1,4 @@
-//! Codec plugins in whole commands: loads, an echo server, sidecars, and what is told of
+//! Codec plugins in whole commands: loads, an echo server, sidecars, and the errors for
 //! plugins that can't be used.
 
 mod support;
@@ -307,7 +307,7 @@ fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(needle), "{said}");
     }
-    // The wrong protocol altogether: told by its first bytes.
+    // The wrong protocol altogether: recognised by its first bytes.
     let bolt = place.serve(&["score", "--delay", "1ms"]);
     let output = place.run(&[
         "plugin",

@@ -44,7 +44,7 @@ fn all_ok(run: &Value, calls: u64) {
 }
 
 /// The load is over before its first interval is: what both ends hold is what they held when it
-/// began, and what they held before that is told.
+/// began, and what they held before that is reported.
 #[test]
 fn a_short_load_of_two_processes_reports_what_both_ends_held() {
     let place = Place::new();

@@ -1,5 +1,5 @@
 //! Sessions as a person runs them: the whole stack in one process, each ready plan, the
-//! report, and what is told when the stack is not there.
+//! report, and what is reported when the stack is not there.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -18,7 +18,7 @@ struct Stack {
     child: Child,
     api: String,
     gateway: String,
-    /// Kept open: the server tells what it counted at its end.
+    /// Kept open: the server prints what it counted at its end.
     rest: BufReader<std::process::ChildStdout>,
 }
 
@@ -671,7 +671,7 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
     assert!(figure("tps") > figure("qps") && figure("avg_create_time") > 0.0);
     assert!(
         summary["latency_p99"].is_null(),
-        "100 queries can't tell p99: {summary}"
+        "100 queries don't support p99: {summary}"
     );
     let buckets = summary["latency_histogram"].as_array().expect("a list");
     let counted: u64 = buckets.iter().filter_map(|b| b["count"].as_u64()).sum();

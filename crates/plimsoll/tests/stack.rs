@@ -318,7 +318,7 @@ fn a_backend_killed_in_mid_stream_fails_its_queries_and_no_others() {
     let total = &run["total"];
     assert_eq!(run["count_check"]["matches"], true, "{run}");
     assert_eq!(total["due"], 60);
-    // What the dead one had not said was never sent: told as such, not called a success.
+    // What the dead one had not sent never came: reported as such, not called a success.
     assert!(total["errors"].as_u64() > Some(0), "{run}");
     assert!(total["ok"].as_u64() >= Some(20), "{run}");
     let counts = &total["measures"]["counts"];

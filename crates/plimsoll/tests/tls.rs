@@ -329,7 +329,7 @@ fn what_openssl_s_time_measured_is_compared_with_ours() {
         ["client user CPU a call", "rate achieved", "success"]
     );
 
-    // What is cut off, or is none of it, is told.
+    // What is cut off, or is none of it, is reported.
     let whole = text(&timed.stdout);
     let cut = &whole[..whole.find(" connections in").expect("figures")];
     fs::write(place.path("cut.txt"), cut).expect("a file");

@@ -437,7 +437,7 @@ fn no_call_is_ok_after_its_deadline() {
     let run = place.run_json("run");
     let total = &run["total"];
     let longest = total["service"]["max_us"].as_f64().unwrap_or(0.0);
-    // The histogram tells it to three digits.
+    // The histogram has it to three digits.
     assert!(longest <= 5065.0, "{total}");
     let late = total["late"].as_u64().unwrap_or(0);
     let exceeded = total["errors"].as_u64().unwrap_or(0);

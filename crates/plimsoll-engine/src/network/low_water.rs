@@ -13,7 +13,7 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Tell of readable bytes only when `bytes` of them are there (1: of any).
+/// Reports readable bytes only when `bytes` of them are there (1: any).
 ///
 /// # Errors
 /// As setsockopt(2).

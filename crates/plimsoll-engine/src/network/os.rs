@@ -27,7 +27,7 @@ use crate::resolver::Resolver;
 const WAKER: u64 = u64::MAX;
 const MAX_EVENTS: usize = 512;
 
-/// A socket tells once that it can be read or written again.
+/// A socket reports once that it can be read or written again.
 const SOCKET_EVENTS: epoll::EventFlags = epoll::EventFlags::IN
     .union(epoll::EventFlags::OUT)
     .union(epoll::EventFlags::RDHUP)
@@ -113,7 +113,7 @@ impl OsNetwork {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
-    /// Tell of a socket that was accepted elsewhere, as of one that was connected here.
+    /// Reports a socket that was accepted elsewhere like one that was connected here.
     ///
     /// # Errors
     /// When the kernel takes no more sockets to watch.
@@ -126,7 +126,7 @@ impl OsNetwork {
         )?)
     }
 
-    /// Tell, as readable, of connections that wait to be accepted. Of several networks that
+    /// Reports, as readable, connections that wait to be accepted. Of several networks that
     /// watch one listener a new connection wakes one.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl OsNetwork {
         )?)
     }
 
-    /// Tell of a listener's connections no more.
+    /// Reports a listener's connections no more.
     ///
     /// # Errors
     /// When it was not watched.

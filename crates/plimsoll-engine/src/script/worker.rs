@@ -2,8 +2,8 @@
 //!
 //! The order of a turn is that of [`crate::worker`]: wait, sockets, timers, arrivals.
 //! [`users`] decides which scripts begin, [`links`] moves their bytes.
-//! Invariant: every call a script said was due is recorded once, for a script that is
-//! over at the end of the run is told to end its call.
+//! Invariant: every call a script reported as due is recorded once, for a script that is
+//! over at the end of the run has to end its call.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -333,7 +333,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
     }
 
-    /// Tells a script what happened, and does what it asks for.
+    /// Passes an event to a script, and does what it asks for.
     fn happen(
         &mut self,
         control: &mut impl Control,

@@ -160,7 +160,7 @@ impl BareSession {
         Ok(())
     }
 
-    /// Open the records in `bytes`, in place. `Ok(true)`: the peer said goodbye.
+    /// Opens the records in `bytes`, in place. `Ok(true)`: the peer has closed its side.
     pub(crate) fn receive<E>(
         &mut self,
         bytes: &mut [u8],

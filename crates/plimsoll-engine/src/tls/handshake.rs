@@ -118,7 +118,7 @@ impl<E: End> Handshake<E> {
     /// Go on with `bytes`; true: the handshake is over.
     ///
     /// # Errors
-    /// As the library tells them. The alert that tells the peer is in the outgoing bytes.
+    /// Those of the library. The alert for the peer is in the outgoing bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, rustls::Error> {
         self.input.extend_from_slice(bytes);
         let over = self.advance()?;
@@ -213,7 +213,7 @@ impl<E: End> Handshake<E> {
                     Ok(true)
                 }
                 Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
-                    Err(general("the peer said goodbye in the handshake"))
+                    Err(general("the peer sent close_notify in the handshake"))
                 }
                 Ok(_) => Err(general("the peer sent data before the handshake's end")),
                 Err(e) => Err(e),

@@ -95,7 +95,7 @@ impl<E: End> LeanSession<E> {
             return Ok(());
         };
         let taken = state.handshake.take(bytes);
-        // Handshakes of a thread's connections take turns: what was told is of this one.
+        // Handshakes of a thread's connections take turns: what was logged is of this one.
         if let Some(first) = state.heard.take() {
             state.first = Some(first);
         }
@@ -149,7 +149,7 @@ impl<E: End> LeanSession<E> {
         })
     }
 
-    /// Open the records in `bytes`, in place. `Ok(true)`: the peer said goodbye.
+    /// Opens the records in `bytes`, in place. `Ok(true)`: the peer has closed its side.
     pub(super) fn receive<T>(
         &mut self,
         bytes: &mut [u8],
@@ -260,7 +260,7 @@ impl ServerSessions {
     /// A session for a connection that was accepted.
     ///
     /// # Errors
-    /// As the library tells them, for a configuration that makes no sense.
+    /// Those of the library, for a configuration that makes no sense.
     pub fn session(&self) -> Result<ServerSession, SessionError> {
         let connection = UnbufferedServerConnection::new(Arc::clone(&self.config))
             .map_err(SessionError::Handshake)?;
@@ -300,7 +300,7 @@ impl ServerSession {
     /// goodbye.
     ///
     /// # Errors
-    /// What is wrong with the handshake or a record. The alert that tells the peer is then
+    /// What is wrong with the handshake or a record. The alert for the peer is then
     /// in [`ServerSession::outgoing`].
     pub fn receive(
         &mut self,

@@ -87,7 +87,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// The alert that tells the peer (RFC 8446 §6.2); `None`: it knows.
+    /// The alert for the peer (RFC 8446 §6.2); `None`: it knows.
     fn alert(&self) -> Option<u8> {
         Some(match self {
             // What is too short for a tag fails to decrypt (§5.2).
@@ -130,7 +130,7 @@ pub trait KeySchedule {
     /// The next key for sending (RFC 8446 §7.2).
     ///
     /// # Errors
-    /// As the library tells them, like the others.
+    /// Those of the library, as for the others.
     fn next_sending(&mut self) -> Result<Key, RecordError>;
     /// The next key for receiving.
     ///
@@ -299,10 +299,10 @@ impl<K: KeySchedule> Records<K> {
     }
 
     /// Open every whole record in `bytes`, in place, and hand what it holds to `take`.
-    /// `Ok(true)`: the peer said goodbye; what follows that is ignored (§6.1).
+    /// `Ok(true)`: the peer has closed its side; what follows that is ignored (§6.1).
     ///
     /// # Errors
-    /// The first one ends it for good. An alert that tells the peer is then in
+    /// The first one ends it for good. An alert for the peer is then in
     /// [`Records::outgoing`].
     pub fn receive<E>(
         &mut self,

@@ -1,7 +1,7 @@
 //! The traffic secrets of a connection, from which all its keys after the handshake follow
 //! (RFC 8446 §7.2, §7.3): a hundred bytes that stand in for the library's connection.
 //!
-//! The library tells these secrets to a key log and to nobody else, so [`Heard`] is one.
+//! The library gives these secrets to a key log and to nothing else, so [`Heard`] is one.
 //! Invariant: secrets are used only where the keys that follow from them are those that the
 //! library gave the connection. [`super::lean`] calls this.
 
@@ -43,7 +43,7 @@ pub(super) struct First {
 pub(super) struct Heard(Mutex<First>);
 
 impl Heard {
-    /// What was told since the last call, where it was.
+    /// What was logged since the last call, if anything.
     pub(super) fn take(&self) -> Option<First> {
         let first = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         (first.client.is_some() && first.server.is_some()).then_some(first)
@@ -95,7 +95,7 @@ impl TrafficSecrets {
         first: First,
         extracted: &ExtractedSecrets,
     ) -> Result<TrafficSecrets, RecordError> {
-        let strangers = || RecordError::Library("it told other secrets than it uses".to_owned());
+        let strangers = || RecordError::Library("it logged other secrets than it uses".to_owned());
         let (sending, receiving) = match ours {
             Ours::Client => (first.client, first.server),
             Ours::Server => (first.server, first.client),

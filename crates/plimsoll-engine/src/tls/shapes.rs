@@ -1,4 +1,4 @@
-//! Handshakes of every shape: two ends talk over a [`path`] that cuts what they say into
+//! Handshakes of every shape: two ends talk over a [`path`] that cuts what they send into
 //! records and reads of any size. TLS lets a peer cut its messages so (RFC 8446 §5.1), and
 //! none of ours does.
 //!
@@ -55,10 +55,10 @@ pub type Shape<'a> = [Choices<'a>; 2];
 /// What one end of a conversation came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Came {
-    /// The client's outcome, or what the server's library said.
+    /// The client's outcome, or the error of the server's library.
     pub error: Option<String>,
     pub heard: Vec<u8>,
-    /// The peer said goodbye.
+    /// The peer has closed its side.
     pub closed: bool,
     pub resumed: bool,
     pub retried: bool,
@@ -257,7 +257,7 @@ impl Setup {
 
 /// One end of a conversation.
 trait Side {
-    /// Takes what arrived; true: the peer said goodbye.
+    /// Takes what arrived; true: the peer has closed its side.
     fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String>;
     fn give(&mut self) -> Vec<u8>;
     fn write(&mut self, text: &[u8]);

@@ -5,7 +5,7 @@
 //! the operator gave what they are held to: a certificate of the CA file itself, byte for byte; one of
 //! version 1 that a certificate of the CA file signed; one whose only name is the common name; one
 //! with a known fingerprint; on request any. None that has expired is taken, but on that request.
-//! What was taken in such a way is kept in [`Learned`], for the report to say.
+//! What was taken in such a way is kept in [`Learned`], for the report.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -418,8 +418,8 @@ impl ServerCertVerifier for ServerCheck {
             Trust::Anchors(anchors) => {
                 self.judge(anchors, end_entity, intermediates, server_name, now)
                     .map_err(|e| {
-                        let told = anchors.explained(e, end_entity, intermediates);
-                        self.learned.explain(told)
+                        let explained = anchors.explained(e, end_entity, intermediates);
+                        self.learned.explain(explained)
                     })?;
                 let above: &[CertificateDer<'_>] = match anchors.holds(end_entity) {
                     true => &[],
@@ -524,8 +524,8 @@ impl ClientCertVerifier for ClientCheck {
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
         self.judge(end_entity, intermediates, now).map_err(|e| {
-            let told = self.anchors.explained(e, end_entity, intermediates);
-            self.learned.explain(told)
+            let explained = self.anchors.explained(e, end_entity, intermediates);
+            self.learned.explain(explained)
         })?;
         let above: &[CertificateDer<'_>] = match self.anchors.holds(end_entity) {
             true => &[],

@@ -1,4 +1,4 @@
-//! When a certificate ends (RFC 5280 §4.1.2.5), and what is said of one that has.
+//! When a certificate ends (RFC 5280 §4.1.2.5), and the message about one that has.
 //!
 //! What is read was taken as a certificate by the TLS library, or comes from a file of the
 //! operator; of anything else nothing is known, and nothing is read beyond its end.

@@ -42,7 +42,7 @@ impl State {
             State::Connecting => "the TCP connection",
             State::Handshaking => "the TLS handshake",
             State::Greeting => {
-                "the server's greeting (it accepted the connection and said nothing)"
+                "the server's greeting (it accepted the connection and sent nothing)"
             }
             State::Open | State::Draining => "the server to allow a call",
         }
@@ -360,7 +360,7 @@ impl<D: Driver, S> Connection<D, S> {
         to_the_end: bool,
         events: &mut Vec<Event>,
     ) -> (Result<Received, Loss>, Time) {
-        /// So many bytes are received, by who receives lightly, before the clock would show it.
+        /// A driver that receives cheaply takes in so many bytes before the clock would show it.
         const LITTLE: usize = 8 * 1024;
         let was_open = self.state == State::Open;
         let mut read = Reads::default();

@@ -1,4 +1,4 @@
-//! What a worker and the conductor tell each other.
+//! What a worker and the conductor report to each other.
 
 use plimsoll_model::Time;
 use plimsoll_model::record::Interval;
@@ -22,7 +22,7 @@ pub struct WorkerInterval {
     pub index: u32,
     /// The last one of this worker.
     pub last: bool,
-    /// What this worker's TLS handshakes agreed on; told with the last interval.
+    /// What this worker's TLS handshakes agreed on; comes with the last interval.
     pub negotiated: Option<NegotiatedTls>,
     /// When the interval ended, from the load's start. Nanoseconds.
     pub end_ns: u64,

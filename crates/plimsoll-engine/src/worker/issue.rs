@@ -722,13 +722,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// The run is over: everything that has not ended is counted, and goodbye is said.
+    /// The run is over: everything that has not ended is counted, and connections are closed in good order.
     pub(super) fn end_everything(&mut self, control: &mut impl Control, now: Time) {
         let outcome = match control.stop_level() {
             StopLevel::Run => Outcome::CutOff,
             _ => Outcome::Interrupted,
         };
-        // Told before the first one is closed: who looks at what they hold must see all.
+        // Reported before the first one is closed: an observer of what they hold must see all.
         control.connections(-i64::from(self.open_connections));
         if let Some(mut backlog) = self.backlog.take() {
             // Since an interrupt nothing that waits is started.

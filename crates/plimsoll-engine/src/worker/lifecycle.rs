@@ -251,7 +251,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 return;
             }
             self.tcp_is_up(control, index);
-            // A server that speaks first may have done so already, and sockets tell of
+            // A server that speaks first may have done so already, and sockets report
             // it once.
             let spoke = ready.readable || ready.hangup;
             if !spoke || self.live(ready.token).is_none() {
@@ -499,7 +499,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.driver_timers.push(Reverse((when, token)));
         }
         if connection.write_failed {
-            // The peer has closed: what it said before that tells why.
+            // The peer has closed: what it sent before that says why.
             let (mut received, mut now) = (Ok(Received::More), now);
             while let Ok(Received::More) = received {
                 (received, now) = connection.receive(

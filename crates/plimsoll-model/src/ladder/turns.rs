@@ -7,7 +7,7 @@
 //! generator was late is no rung's.
 //!
 //! A busy machine can treat one rung worse than another for longer than a round (its server waits
-//! behind another process). Rounds next to each other are then alike, and say less than as many that
+//! behind another process). Rounds next to each other are then alike, and show less than as many that
 //! are independent. So rounds are also taken together in ever longer blocks, and the widest interval
 //! counts ([`blocked`]).
 
@@ -56,7 +56,7 @@ pub struct TurnsRecord {
     pub left_out: u32,
     /// In which every rung had its turn, and most of its calls ended well.
     pub rounds: usize,
-    /// How well the p50s of neighbouring rungs were to be told apart, µs; left out where turns were
+    /// How well the p50s of neighbouring rungs were to be resolved, µs; left out where turns were
     /// taken for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
@@ -249,7 +249,7 @@ impl TurnsRecord {
         self.wanted_us.is_none_or(reached)
     }
 
-    /// What `of` adds to `to`, where that could be told.
+    /// What `of` adds to `to`, where that is known.
     pub fn difference(&self, of: usize, to: usize, metric: Metric) -> Option<Paired> {
         let mut all = self.differences.iter();
         let found = all.find(|d| (d.of, d.to, d.metric) == (of, to, metric))?;
@@ -261,7 +261,7 @@ impl TurnsRecord {
     }
 
     /// Half the width of the widest interval of the p50s of neighbouring rungs, in µs: the
-    /// smallest cost that the ladder could tell from none.
+    /// smallest cost that the ladder could distinguish from none.
     pub fn resolution_us(&self) -> Option<f64> {
         let neighbours = self
             .differences

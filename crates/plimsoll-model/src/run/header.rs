@@ -473,7 +473,7 @@ impl RunHeader {
     }
 }
 
-/// The plan's identity: FNV-1a (64 bit) of its resolved text. It tells plans apart that
+/// The plan's identity: FNV-1a (64 bit) of its resolved text. It distinguishes plans that
 /// differ by accident; nothing is defended by it.
 pub fn plan_hash(plan_toml: &str) -> String {
     let hash = plan_toml

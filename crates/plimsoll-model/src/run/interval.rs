@@ -21,7 +21,7 @@ use super::memory::MemoryReading;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     pub cpu_user_us: u64,
-    /// `None`: not known; another tool measured, and tells user time only.
+    /// `None`: not known; another tool measured, and reports user time only.
     pub cpu_system_us: Option<u64>,
     /// 0, as the next two: not known.
     pub rss_bytes: u64,
@@ -79,7 +79,7 @@ pub struct IntervalRecord {
     pub machine: Option<MachineUse>,
     /// Readings of memory up to the interval's end, where the protocol asks for them.
     pub memory: Vec<MemoryReading>,
-    /// What was said of failures in this interval.
+    /// Texts of failures in this interval.
     pub details: Vec<(Outcome, String)>,
 }
 

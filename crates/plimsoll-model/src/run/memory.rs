@@ -30,7 +30,7 @@ impl ProcessMemory {
     }
 }
 
-/// What the kernel held. It is no process's memory, and of which end it is can't be told.
+/// What the kernel held. It belongs to no process, so it can't be attributed to either end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelMemory {
     /// TCP sockets of the network namespace (/proc/net/sockstat: alloc).

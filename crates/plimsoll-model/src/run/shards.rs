@@ -23,7 +23,7 @@ pub enum ShardState {
     Complete,
     /// It was stopped before its time, and handed over what it had measured.
     Stopped,
-    /// It failed, and said why.
+    /// It failed, and reported why.
     Failed,
     /// It was heard no more.
     Lost,

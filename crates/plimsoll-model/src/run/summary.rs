@@ -392,7 +392,7 @@ pub struct Health {
     pub problems: Vec<HealthProblem>,
 }
 
-/// What was said of failures.
+/// Texts of failures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Detail {
     pub code: String,

@@ -314,9 +314,9 @@ impl RunWriter {
     pub fn negotiated(&mut self, tls: NegotiatedTls) {
         // Of one that was not checked a note would be too little.
         let unusual = tls.certificate.iter();
-        let told = unusual.filter(|how| **how != CertificateTaken::Unchecked);
-        let told = told.map(|how| format!("the server's certificate {}", how.sentence()));
-        self.header.notes.extend(told);
+        let taken = unusual.filter(|how| **how != CertificateTaken::Unchecked);
+        let taken = taken.map(|how| format!("the server's certificate {}", how.sentence()));
+        self.header.notes.extend(taken);
         if tls.renewed > 0 {
             self.header.notes.push(format!(
                 "the client's certificate was replaced on disk and read again ({}×): new connections showed the new one",

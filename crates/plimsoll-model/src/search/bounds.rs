@@ -1,4 +1,4 @@
-//! What the trials say by themselves: rates that met the objectives, and rates that did not.
+//! What the trials show by themselves: rates that met the objectives, and rates that did not.
 //!
 //! A trial counts only until a longer one, at its rate or below, says that its length hid what was
 //! coming. A generator-limited trial says nothing about the target; a rate at which they
@@ -8,7 +8,7 @@ use super::{Purpose, Trial, Verdict};
 
 /// Two trials must agree that the generator is at its limit: one may be a hiccup.
 const GENERATOR_TRIALS: usize = 2;
-/// So much longer a trial must be to say more.
+/// So much longer a trial must be to count for more.
 const LONGER: f64 = 1.5;
 
 impl Verdict {

@@ -8,7 +8,7 @@
 //! reflected at zero (Harrison, *Brownian Motion and Stochastic Flow Systems*, 1.8).
 //!
 //! The line is either the capacity, or objectives break below it; both are held possible until
-//! the trials tell them apart. Their spread is not known either: it is averaged over.
+//! the trials decide between them. Their spread is not known either: it is averaged over.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -50,7 +50,7 @@ const NO_GROWTH: f64 = 1.0;
 /// What a trial knows.
 struct Evidence {
     rate: f64,
-    /// Its side of the line; `None`: a longer trial said otherwise.
+    /// Its side of the line; `None`: a longer trial contradicts it.
     met: Option<bool>,
     /// Its queue grew; and it met the objectives all the same.
     grew: bool,
@@ -103,7 +103,7 @@ pub(super) struct Estimate {
 }
 
 impl Estimate {
-    /// `outlasted`: trials count though longer ones said otherwise. `None`: nothing is known of
+    /// `outlasted`: trials count though longer ones contradict them. `None`: nothing is known of
     /// one side.
     pub(super) fn of(goal: &Goal, trials: &[Trial], outlasted: bool) -> Option<Estimate> {
         let dispersion = dispersion(trials);
@@ -353,7 +353,7 @@ fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) 
                 let room = if met { x - at } else { at - x } / blur;
                 let side = sure(normal.cdf(room));
                 as_below[i] *= side;
-                // Where the growth is known it says all that there is to say of a capacity.
+                // Where the growth is known it settles what the capacity is.
                 if e.growth.is_none() || (!met && !e.grew) {
                     as_capacity[i] *= side;
                 }
@@ -413,7 +413,7 @@ const ROOT: f64 = 2.506_628_274_631;
 mod tests {
     use super::*;
 
-    /// What a walk can end at: so little that it is not told apart, or any place above that.
+    /// What a walk can end at: too little to resolve, or any place above that.
     #[test]
     fn the_probabilities_of_a_walks_ends_are_one_together() {
         let normal = Normal::standard();

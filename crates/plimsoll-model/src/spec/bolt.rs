@@ -33,7 +33,7 @@ pub struct BoltSpec {
     pub version: Option<String>,
     /// The codec byte of raw calls. Default 1 (Hessian 2).
     pub codec: Option<u8>,
-    /// What the server is told, or "none". Default: the deadline.
+    /// The timeout that is sent to the server, or "none". Default: the deadline.
     pub timeout: Option<Limit>,
     /// No answer is wanted: a call ends when it is sent. Default false.
     pub oneway: Option<bool>,

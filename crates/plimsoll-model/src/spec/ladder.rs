@@ -16,7 +16,7 @@ use crate::units::{Period, Size, UnitError};
 pub struct LadderSpec {
     /// How long a slice of a rung is measured. Default 2s.
     pub slice: Option<Period>,
-    /// How often each rung is measured. Default: as often as differences can be told.
+    /// How often each rung is measured. Default: as often as it takes to see differences.
     pub rounds: Option<u32>,
     /// Where all rungs are up together and take turns: calls a turn. Default 20, unless `slice`
     /// or `rounds` are given or the rungs can't take turns.

@@ -98,7 +98,7 @@ fn place(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     }
 }
 
-/// The keys a struct has, as its derived `Deserialize` tells them.
+/// The keys a struct has, as its derived `Deserialize` lists them.
 fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     struct Listener<'a>(&'a mut &'static [&'static str]);
     impl<'de> Deserializer<'de> for Listener<'_> {

@@ -1,4 +1,4 @@
-//! Spec → plan: every default filled in, every contradiction told, all problems at once.
+//! Spec → plan: every default filled in, every contradiction reported, all problems at once.
 
 use std::path::Path;
 use std::sync::Arc;

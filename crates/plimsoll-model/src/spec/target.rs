@@ -217,7 +217,7 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     }
     if let Some(at) = address.find(['/', '?', '#']) {
         return Err(format!(
-            "`{}` after the port is not part of a target: what to call is said in the plan's call section",
+            "`{}` after the port is not part of a target: the plan's call section says what to call",
             &address[at..]
         ));
     }

@@ -12,7 +12,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// How often equal groups may be told apart, over all statistics that are compared together.
+/// How often equal groups may be found to differ, over all statistics that are compared together.
 pub const ALPHA: f64 = 0.05;
 
 /// Both groups together, up to which the test is computed exactly.
@@ -68,7 +68,7 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
     differences.sort_by(f64::total_cmp);
     let pairs = differences.len();
     // From the k-th smallest to the k-th largest pairwise difference, where fewer than k
-    // pairs the wrong way round come about rarely enough: k ≥ 1 where it can be told at all.
+    // pairs the wrong way round come about rarely enough: k ≥ 1 where there are enough values at all.
     let beyond =
         lower_tail(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
     Some(Difference {

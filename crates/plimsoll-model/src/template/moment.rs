@@ -94,7 +94,7 @@ impl Moment<'_> {
     /// An even choice from `low` to `high`, both included.
     #[inline]
     pub(super) fn between(&self, slot: u32, low: i64, high: i64) -> i64 {
-        // Of 2^64 values some are chosen once more than others: nobody can tell.
+        // Of 2^64 values some are chosen once more than others, which nobody can notice.
         let span = u128::from(high.abs_diff(low)) + 1;
         let offset = (u128::from(self.bits(slot, 0)) * span) >> 64;
         low.wrapping_add_unsigned(offset as u64)

@@ -74,7 +74,7 @@ pub fn wants(level: u32) -> bool {
     HOST.get().is_some_and(|host| (host.wants)(level) != 0)
 }
 
-/// Tells the host.
+/// Logs to the host.
 pub fn log(level: u32, text: &str) {
     if let Some(host) = HOST.get() {
         // SAFETY: the host's own function, called with a pointer and length of one string.
@@ -82,7 +82,7 @@ pub fn log(level: u32, text: &str) {
     }
 }
 
-/// Tells the host, where it wants to know: `debug!("id {id}")`.
+/// Logs to the host, where it wants to know: `debug!("id {id}")`.
 #[macro_export]
 macro_rules! debug {
     ($($text:tt)*) => {
@@ -179,7 +179,7 @@ unsafe extern "C" fn decode<P: Plugin>(
     let Some(bytes) = (unsafe { view(bytes, length) }) else {
         return abi::result::FAILED;
     };
-    let (told, result) = match catch_unwind(|| P::decode(bytes, sender)) {
+    let (decoded, result) = match catch_unwind(|| P::decode(bytes, sender)) {
         Ok(Decoded::Frame(frame)) => (frame, abi::result::OK),
         Ok(Decoded::More(length)) => {
             let needed = abi::Frame {
@@ -196,7 +196,7 @@ unsafe extern "C" fn decode<P: Plugin>(
         return abi::result::FAILED;
     }
     // SAFETY: not null, and the host's promise: it points to a frame to be written.
-    unsafe { frame.write(told) };
+    unsafe { frame.write(decoded) };
     result
 }
 

@@ -16,7 +16,7 @@ use crate::abi::{self, Buffer, EntryFn, Host, Table};
 /// Bytes of a name.
 const LONGEST_NAME: usize = 63;
 
-/// Bytes of a message that are told.
+/// Bytes of a message that are reported.
 const LONGEST_MESSAGE: u64 = 1024;
 
 /// Why a plugin can't be used.
@@ -90,7 +90,7 @@ impl Functions {
     /// Loads a shared object for the rest of the process's life.
     pub(crate) fn load(path: &Path) -> Result<Functions, LoadError> {
         let name = || path.to_owned();
-        // Told apart from what the loader says, and in plain words.
+        // Apart from what the loader reports, and in plain words.
         let found = std::fs::metadata(path).map_err(|source| LoadError::Read {
             path: name(),
             source,
@@ -203,7 +203,7 @@ impl Functions {
         unsafe { (self.decode)(bytes.as_ptr(), bytes.len() as u64, sender, frame) }
     }
 
-    /// The result, and the length that the plugin told.
+    /// The result, and the length that the plugin returned.
     #[inline]
     pub(crate) fn encode(&self, frame: &[u8], note: u64, id: u64, room: &mut [u8]) -> (i32, u64) {
         let mut out = buffer(room);
@@ -213,7 +213,7 @@ impl Functions {
         (result, out.length)
     }
 
-    /// The result, and the length that the plugin told.
+    /// The result, and the length that the plugin returned.
     pub(crate) fn make(
         &self,
         what: u32,
@@ -246,7 +246,7 @@ fn buffer(room: &mut [u8]) -> Buffer {
     }
 }
 
-/// What the loader says, without the path that is told already.
+/// What the loader reports, without the path, which is named already.
 fn reason(error: &libloading::Error, place: &Path) -> String {
     let place = format!("{}: ", place.display());
     error.to_string().replacen(&place, "", 1)

@@ -4,7 +4,7 @@
 //! and believes no length before it is checked against the caller's limit; whatever is
 //! read can be written again byte for byte.
 
-/// The largest content a reader should accept unless told otherwise: 16 MiB.
+/// The largest content a reader should accept unless configured otherwise: 16 MiB.
 pub const MAX_CONTENT: usize = 16 << 20;
 
 /// Codec bytes. SOFABolt itself knows the first; the others are SOFARPC's.

@@ -20,7 +20,7 @@ pub struct BoltRequest<'a> {
     pub class: &'a [u8],
     pub header: &'a [u8],
     pub content: &'a [u8],
-    /// What the server is told; `None`: no timeout. It counts in milliseconds.
+    /// What the server gets as the call's timeout; `None`: none. It counts in milliseconds.
     pub timeout: Option<Duration>,
     /// Calls end when they are sent: no answer exists.
     pub oneway: bool,

@@ -36,7 +36,7 @@ pub struct CaseResult {
     pub header_location: Option<String>,
     pub messages: Vec<String>,
     pub trailer_timestamp: Option<String>,
-    /// The gRPC status by its name, with what was said.
+    /// The gRPC status by its name, with its message.
     pub status: &'static str,
     pub status_message: String,
     /// What is wrong; empty: nothing.
@@ -72,11 +72,11 @@ pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck)
             let outcome = outcome_of(status.code());
             result.status = outcome.code();
             result.status_message = status.message().to_owned();
-            let said = match status.message() {
+            let message = match status.message() {
                 "" => outcome.explanation(),
                 message => message,
             };
-            let problem = format!("status {}: {said}", result.status);
+            let problem = format!("status {}: {message}", result.status);
             result.problems.push(problem);
             return result;
         }

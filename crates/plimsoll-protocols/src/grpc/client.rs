@@ -174,11 +174,11 @@ async fn greet<S>(stream: S, tls: Option<&TlsClient>) -> Result<SendRequest<Body
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (tell, told) = oneshot::channel();
+    let (sender, start) = oneshot::channel();
     let stream = Overheard {
         stream,
         start: Vec::new(),
-        tell: Some(tell),
+        sender: Some(sender),
     };
     let begun = handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let sender = begun.ok().map(|(sender, connection)| {
@@ -187,7 +187,7 @@ where
         sender
     });
     let gone = || Err(io::ErrorKind::ConnectionReset.into());
-    match (told.await.unwrap_or_else(|_| gone()), sender) {
+    match (start.await.unwrap_or_else(|_| gone()), sender) {
         (Ok(start), Some(sender)) if start.len() >= FrameHead::LEN => {
             not_http2(&start).map_or(Ok(sender), |other| Err(other.into()))
         }
@@ -209,18 +209,18 @@ where
     }
 }
 
-/// A stream whose first bytes, as many as a frame's head, or whose end before that are told.
+/// A stream that passes on its first bytes, as many as a frame's head, or its end before that.
 struct Overheard<S> {
     stream: S,
     start: Vec<u8>,
-    tell: Option<oneshot::Sender<io::Result<Vec<u8>>>>,
+    sender: Option<oneshot::Sender<io::Result<Vec<u8>>>>,
 }
 
 impl<S> Drop for Overheard<S> {
     /// A connection that broke while it was written to: an alert of TLS may have come before.
     fn drop(&mut self) {
-        if let Some(tell) = self.tell.take().filter(|_| !self.start.is_empty()) {
-            let _ = tell.send(Ok(std::mem::take(&mut self.start)));
+        if let Some(sender) = self.sender.take().filter(|_| !self.start.is_empty()) {
+            let _ = sender.send(Ok(std::mem::take(&mut self.start)));
         }
     }
 }
@@ -234,26 +234,26 @@ impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut this.stream).poll_read(context, buffer));
-        let Some(tell) = this.tell.take() else {
+        let Some(sender) = this.sender.take() else {
             return Poll::Ready(read);
         };
         if let Err(e) = read {
             let kind = e.kind();
-            let told = match this.start.is_empty() {
+            let result = match this.start.is_empty() {
                 true => Err(e),
-                // What it said before says more than that it hung up.
+                // What it sent before says more than that it hung up.
                 false => Ok(std::mem::take(&mut this.start)),
             };
             // Nobody listens where the connection was given up meanwhile.
-            let _ = tell.send(told);
+            let _ = sender.send(result);
             return Poll::Ready(Err(kind.into()));
         }
         let new = &buffer.filled()[before..];
         this.start.extend_from_slice(new);
         if new.is_empty() || this.start.len() >= FrameHead::LEN {
-            let _ = tell.send(Ok(std::mem::take(&mut this.start)));
+            let _ = sender.send(Ok(std::mem::take(&mut this.start)));
         } else {
-            this.tell = Some(tell);
+            this.sender = Some(sender);
         }
         Poll::Ready(Ok(()))
     }

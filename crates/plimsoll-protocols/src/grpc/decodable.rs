@@ -502,7 +502,7 @@ mod tests {
             assert_eq!(split.is_ok(), is_good);
             assert!(decodable.walks.as_ref().unwrap().split.is_empty());
         }
-        // Nothing is known of the answer: nothing is said of it.
+        // Nothing is known of the answer, so nothing is claimed about it.
         assert!(Decodable::default().is_good(None, b"\x0a"));
     }
 }

@@ -53,7 +53,7 @@ async fn connect(address: &Address) -> io::Result<TcpStream> {
                 UnixSocket::Path(path) => UnixStream::connect(path).await?,
                 UnixSocket::Abstract(name) => UnixStream::connect(format!("\0{name}")).await?,
             };
-            // To who reads and writes one stream socket is as another.
+            // Reading and writing, one stream socket is like another.
             TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
         }
     }

@@ -49,10 +49,10 @@ impl Head {
     };
 }
 
-/// What blocks of usual answers say: those to calls that succeed.
+/// What blocks of usual answers mean: those to calls that succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usual {
-    /// A gRPC message follows, and nothing is said of how it is packed or of its length.
+    /// A gRPC message follows, and its encoding and length are not announced.
     Opening,
     /// The trailers of a call that succeeded.
     Success,
@@ -77,7 +77,7 @@ impl Usual {
     }
 }
 
-/// What a server said of a failure, fit for a terminal: control characters replaced, but for
+/// A server's message about a failure, fit for a terminal: control characters replaced, but for
 /// tabs and ends of lines in its message, and
 /// cut at 1 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

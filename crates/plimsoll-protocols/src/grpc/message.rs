@@ -20,13 +20,13 @@ pub enum MessageError {
     BadFlag(u8),
     #[error("a packed message that unpacks to more than the limit of {limit} bytes")]
     UnpacksTooLarge { limit: u32 },
-    #[error("a message that is said to be gzip and is not")]
+    #[error("a message that is declared as gzip and is not")]
     NotGzip,
     #[error("not the message that the method returns: {0}")]
     Undecodable(&'static str),
 }
 
-/// Appends a message behind its prefix, packed if `compression` says so.
+/// Appends a message behind its prefix, packed as `compression` demands.
 #[inline]
 pub(super) fn write_message(
     out: &mut Vec<u8>,

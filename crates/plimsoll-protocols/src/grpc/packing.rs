@@ -161,7 +161,7 @@ impl Sink for Unpacking {
 #[derive(Debug, Default)]
 pub(super) struct Unpackers {
     begun: BTreeMap<u32, Unpacking>,
-    /// The last encoding that answers were said to have and that was not offered.
+    /// The last encoding that answers declared and that was not offered.
     pub(super) unknown: Option<Box<str>>,
 }
 

@@ -288,7 +288,7 @@ fn usual_width((least, most): (usize, usize)) -> u8 {
     varint((least + (most - least) / 2) as u64).1 as u8
 }
 
-/// Writes something behind its length, and tells the length. `width`: of the length,
+/// Writes something behind its length, and returns the length. `width`: of the length,
 /// most often; where it turns out another, what was written moves.
 #[inline]
 fn framed(width: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {

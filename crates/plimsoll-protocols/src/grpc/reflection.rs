@@ -222,7 +222,7 @@ pub async fn schema(
     };
     let wanted: Vec<String> = match service {
         Some(name) if services.iter().any(|known| known == name) => vec![name.to_owned()],
-        // Unknown: all of them, so that the nearest names can be told.
+        // Unknown: all of them, so that the nearest names can be suggested.
         _ => services
             .into_iter()
             .filter(|name| !name.starts_with("grpc.reflection."))
@@ -269,7 +269,7 @@ pub async fn schema(
 }
 
 /// What is wrong with a server's answer concerns what it was asked for alone; a server that
-/// does not answer has nothing more to say.
+/// does not answer has nothing more to offer.
 fn described(
     files: Result<Vec<Descriptor>, ReflectionError>,
 ) -> Result<Result<Vec<Descriptor>, String>, ReflectionError> {

@@ -21,7 +21,7 @@ pub struct GrpcRequest<'a> {
     pub authority: &'a str,
     /// The connection is TLS: `:scheme` is `https`.
     pub secure: bool,
-    /// Told to the server as `grpc-timeout`.
+    /// Sent to the server as `grpc-timeout`.
     pub deadline: Option<Duration>,
 }
 
@@ -54,7 +54,7 @@ pub enum RequestError {
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) request: Request,
-    /// The plain block without `grpc-timeout`, and the deadline that it would say; `None`: none.
+    /// The plain block without `grpc-timeout`, and the deadline that it would have; `None`: none.
     pub(super) without_timeout: Option<(Box<[u8]>, Duration)>,
     /// Limit of an answer's message. Bytes.
     pub(super) max_message: u32,
@@ -166,8 +166,8 @@ impl Prepared {
         })
     }
 
-    /// The header block of a call that was due `waited` ago: what is left of its deadline is told.
-    /// `None`: there is none to tell of.
+    /// The header block of a call that was due `waited` ago: with what is left of its deadline.
+    /// `None`: it has no deadline.
     pub(super) fn block_after(&self, waited: Duration) -> Option<Vec<u8>> {
         let (block, deadline) = self.without_timeout.as_ref()?;
         let left = deadline.saturating_sub(waited).max(Duration::from_nanos(1));

@@ -24,7 +24,7 @@ pub(super) enum Step {
     Malformed(&'static str),
 }
 
-/// How a call failed, and what was said of it.
+/// How a call failed, and the server's message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) outcome: Outcome,

@@ -188,13 +188,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     }),
     Behaviour::new(
         "bolt-class-longer",
-        "a class said to be longer than it is",
+        "a class declared longer than it is",
         O::DeadlineExceeded,
         |p| patched(p, 12, &[0x7f, 0xff]),
     ),
     Behaviour::new(
         "bolt-content-huge",
-        "a content said to have 2 GiB",
+        "a content declared as 2 GiB",
         O::MessageTooLarge,
         |p| patched(p, 16, &[0x7f, 0xff, 0xff, 0xff]),
     ),

@@ -885,7 +885,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     ),
     Behaviour::new(
         "grpc-length-huge",
-        "a message said to have 2 GiB",
+        "a message declared as 2 GiB",
         O::MessageTooLarge,
         |p| message(p, &[], &[0, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3]),
     ),

@@ -157,7 +157,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     ),
     Behaviour::new(
         "tls-message-huge",
-        "a ServerHello said to have 16 MiB",
+        "a ServerHello declared as 16 MiB",
         O::TlsFailed,
         |p| {
             hello(p)?;

@@ -238,7 +238,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     ),
     Behaviour::new(
         "api-create-flood",
-        "a body said to have 1 TiB",
+        "a body declared as 1 TiB",
         O::BadAnswer,
         |p| {
             session(

@@ -27,7 +27,7 @@ const MEMO: usize = 4096;
 /// Beyond so many bytes, more of a line of a head says nothing new.
 const MAX_UNSEEN: usize = 1024;
 
-/// Texts of failures told for one outcome on one connection.
+/// Texts of failures reported for one outcome on one connection.
 const DETAILS_EACH: u8 = 3;
 
 /// How long the rest of a body may take whose call is over. After that a new connection is quicker.
@@ -81,7 +81,7 @@ impl Protocol for Http1Protocol {
             memo_meaning: HeadMeaning::NOTHING,
             scratch: Vec::new(),
             rest_until: None,
-            told: Vec::new(),
+            details: Vec::new(),
         }
     }
 
@@ -134,7 +134,7 @@ pub struct Http1Driver {
     scratch: Vec<u8>,
     /// The body of an answer whose call is over has to be read by then.
     rest_until: Option<Time>,
-    told: Vec<(Outcome, u8)>,
+    details: Vec<(Outcome, u8)>,
 }
 
 impl Http1Driver {
@@ -313,14 +313,14 @@ impl Http1Driver {
     /// Only the first few texts of a kind are reported.
     #[cold]
     fn wants_detail(&mut self, outcome: Outcome) -> bool {
-        match self.told.iter_mut().find(|(known, _)| *known == outcome) {
+        match self.details.iter_mut().find(|(known, _)| *known == outcome) {
             Some((_, DETAILS_EACH..)) => false,
             Some((_, count)) => {
                 *count += 1;
                 true
             }
             None => {
-                self.told.push((outcome, 1));
+                self.details.push((outcome, 1));
                 true
             }
         }

@@ -221,12 +221,16 @@ impl<C: Calls> Connection<C> {
             self.last_reset = self.last_reset.max(*id);
         }
         if code != ErrorCode::NO_ERROR || !dropped.is_empty() {
-            let said = if debug.is_empty() {
+            let message = if debug.is_empty() {
                 String::new()
             } else {
                 format!(", {}", printable(debug))
             };
-            self.detail(Outcome::Goaway, format!("GOAWAY with {code}{said}"), events);
+            self.detail(
+                Outcome::Goaway,
+                format!("GOAWAY with {code}{message}"),
+                events,
+            );
         }
         Ok(())
     }

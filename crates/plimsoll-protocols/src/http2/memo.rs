@@ -2,7 +2,7 @@
 //!
 //! A block that does not change the dynamic table is a pure function of its bytes until
 //! one that does. A server's blocks soon are such, and repeat: the last few are
-//! remembered with what they say and recognised by comparing bytes.
+//! remembered with what they mean and recognised by comparing bytes.
 
 /// Blocks remembered.
 const BLOCKS: usize = 4;
@@ -21,7 +21,7 @@ struct Blocks<T, const LEN: usize> {
     blocks: [Remembered<T, LEN>; BLOCKS],
 }
 
-/// What the last blocks of at most `LEN` bytes said; nothing on the heap until there is one.
+/// What the last blocks of at most `LEN` bytes meant; nothing on the heap until there is one.
 #[derive(Debug)]
 pub(crate) struct Memo<T, const LEN: usize>(Option<Box<Blocks<T, LEN>>>);
 

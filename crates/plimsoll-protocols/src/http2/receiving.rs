@@ -10,7 +10,7 @@ use plimsoll_wire::http2::{
 use super::streams::{NO_CALL, State};
 use super::{Calls, Connection, KEPT_PARTIAL, Stage};
 
-/// Texts of failures told for one outcome on one connection.
+/// Texts of failures reported for one outcome on one connection.
 const DETAILS_EACH: u64 = 3;
 
 /// Two bits an outcome, whatever their number.
@@ -141,7 +141,7 @@ impl<C: Calls> Connection<C> {
         unsent
     }
 
-    /// Tells a failure's text, the first few times.
+    /// Reports a failure's text, the first few times.
     #[cold]
     pub(crate) fn detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
         if self.wants_detail(outcome) {

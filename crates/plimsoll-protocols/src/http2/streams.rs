@@ -46,7 +46,7 @@ pub struct Stream<A> {
     pub(crate) size: u32,
     pub(crate) unsent: u32,
     /// Where the protocol keeps more of its call. [`NO_SLOT`] once that is over, so that a
-    /// stream's place used again need not be told.
+    /// stream's place that is used again need not be reset.
     pub(crate) slot: u32,
     pub(crate) answer: A,
     pub(crate) state: State,

@@ -23,7 +23,7 @@ const QUEUED: Duration = Duration::from_millis(10);
 /// Where and how a reference server listens.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// Port 0: any free one; [`Bound::address`] tells which.
+    /// Port 0: any free one; [`Bound::address`] returns which.
     pub address: Address,
     /// `SO_REUSEPORT`: several processes (or listeners) share the port, the kernel
     /// spreads connections over them.

@@ -2,7 +2,7 @@
 //! made by one is resumed by another (RFC 8446 §4.6.1).
 //!
 //! The processes share a seed. Keys are derived from it and from the time, so that all change
-//! them at once and say nothing to each other. The library's own tickets have keys that only
+//! them at once and exchange no messages. The library's own tickets have keys that only
 //! one process knows, and are used where there is one.
 
 use std::fmt;

@@ -36,7 +36,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Listens. Who may connect is for the permissions of the file's folder and the umask to say.
+/// Listens. The permissions of the file's folder and the umask decide who may connect.
 ///
 /// # Errors
 /// When the socket can't be made, another process listens on it, or its path is taken by
@@ -108,7 +108,7 @@ pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
 }
 
 /// Takes a connection from a listening socket of any family. The standard library's own
-/// `accept` refuses peers without a network address; to who reads and writes, one stream
+/// `accept` refuses peers without a network address; reading and writing, one stream
 /// socket is as another.
 ///
 /// # Errors

@@ -226,7 +226,7 @@ pub struct Session {
     /// What making the session and opening its socket the first time took.
     created_ns: u64,
     opened_ns: u64,
-    /// In a row, to open the socket and be told something over it.
+    /// In a row, to open the socket and receive something over it.
     attempts: u32,
     /// What was wrong with the socket, as long as no frame has come since.
     trouble: Option<Outcome>,

@@ -1,5 +1,5 @@
 //! A server that lets everything be sent and reads nothing: messages are held back, and what
-//! is owed is told from what was asked for.
+//! is owed is distinguished from what was asked for.
 
 use plimsoll_engine::driver::MAX_UNSENT;
 use plimsoll_wire::http2::{MAX_WINDOW, flags, kind, setting};

@@ -44,7 +44,7 @@ fn prepared(call: &GrpcCall) -> GrpcProtocol {
 /// A frame that was sent, with its payload.
 type Sent = (FrameHead, Vec<u8>);
 
-/// A connection's client side with what it has sent and told.
+/// A connection's client side with what it has sent and reported.
 struct Client {
     driver: GrpcDriver,
     out: Vec<u8>,

@@ -139,7 +139,7 @@ fn the_table_may_shrink_and_grow_in_mid_flight() {
     }
 }
 
-/// A deadline counts from when the call was due: what is left of it is told, whatever the
+/// A deadline counts from when the call was due: what is left of it is sent, whatever the
 /// server's table is, and the calls after it are as ever.
 #[test]
 fn a_call_that_has_waited_sends_what_is_left_of_its_deadline() {
@@ -159,7 +159,7 @@ fn a_call_that_has_waited_sends_what_is_left_of_its_deadline() {
     let mut client = Client::of(&GrpcProtocol::new(&request).unwrap());
     client.greet(&[]);
     let mut decoder = plimsoll_wire::hpack::Decoder::new(4096, 1 << 16);
-    let mut told = |waited_ms: &[u64], settings: &[(u16, u32)]| {
+    let mut timeouts = |waited_ms: &[u64], settings: &[(u16, u32)]| {
         let mut bytes = Vec::new();
         write::settings(&mut bytes, settings);
         client.receive(&bytes).unwrap();
@@ -193,13 +193,16 @@ fn a_call_that_has_waited_sends_what_is_left_of_its_deadline() {
         assert_eq!((paths, bodies), (waited_ms.len(), waited_ms.len()));
         timeouts
     };
-    assert_eq!(told(&[300, 0, 250, 0], &[]), ["700m", "1S", "750m", "1S"]);
+    assert_eq!(
+        timeouts(&[300, 0, 250, 0], &[]),
+        ["700m", "1S", "750m", "1S"]
+    );
     // Nothing is left: as good as nothing, but a deadline.
-    assert_eq!(told(&[2_000], &[]), ["1n"]);
+    assert_eq!(timeouts(&[2_000], &[]), ["1n"]);
     let smaller = [(setting::HEADER_TABLE_SIZE, 100)];
-    assert_eq!(told(&[400, 0, 400], &smaller), ["600m", "1S", "600m"]);
+    assert_eq!(timeouts(&[400, 0, 400], &smaller), ["600m", "1S", "600m"]);
     let again = [(setting::HEADER_TABLE_SIZE, 4096)];
-    assert_eq!(told(&[500, 0, 0], &again), ["500m", "1S", "1S"]);
+    assert_eq!(timeouts(&[500, 0, 0], &again), ["500m", "1S", "1S"]);
 }
 
 /// A good session with everything in it, and what it must lead to.

@@ -77,7 +77,7 @@ async fn refusal(address: SocketAddr, secure: Secure) -> String {
         Ok(stream) => stream,
     };
     // The handshake of TLS 1.3 is over for a client before the server has judged it: only
-    // an answer to the HTTP/2 greeting would tell.
+    // an answer to the HTTP/2 greeting would show.
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
         .await

@@ -39,7 +39,7 @@ impl<T> Running<T> {
             .unwrap()
     }
 
-    /// Tells the server to stop; the rest is waited for with the task returned.
+    /// Stops the server; the rest is waited for with the task returned.
     pub(crate) fn stop_later(self) -> JoinHandle<Result<T, ServeError>> {
         self.stop.send(()).unwrap();
         self.task

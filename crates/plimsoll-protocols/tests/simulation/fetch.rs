@@ -175,7 +175,7 @@ fn protocol() -> FetchProtocol {
     })
 }
 
-/// Every call has its answer, or was told that it is cut off: none waited in vain.
+/// Every call has its answer, or was reported as cut off: none waited in vain.
 fn nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
     let (ok, cut) = (record.ok(), record.outcomes.of(Outcome::BodyLength));
     assert_eq!(
@@ -277,7 +277,7 @@ impl Server for Fickle {
         match self.aside {
             Aside::Goodbye => session.close_notify(),
             Aside::Alert => {
-                // It is told of what it could not open: bad_record_mac.
+                // It gets an alert for what it could not open: bad_record_mac.
                 let mut garbage = vec![23, 3, 3, 0, 40];
                 garbage.resize(45, 7);
                 session.receive(&mut garbage, &mut |_| {}).unwrap_err();

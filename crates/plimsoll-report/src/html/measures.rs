@@ -18,10 +18,10 @@ fn facts_table(facts: &[(String, Fact)]) -> Markup {
 /// The messages of streams, and when they came.
 pub(super) fn streams(views: &[View]) -> Markup {
     let several = views.len() > 1;
-    let mut told = Vec::new();
+    let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
-        told.extend(messages(&view.run).map(|fact| (named(view, several, fact.name), fact)));
+        facts_shown.extend(messages(&view.run).map(|fact| (named(view, several, fact.name), fact)));
         let total = &view.run.summary.total;
         let Some(messages) = total.messages else {
             continue;
@@ -34,10 +34,10 @@ pub(super) fn streams(views: &[View]) -> Markup {
             rows.extend(times.map(|t| (named(view, several, what), t)));
         }
     }
-    if told.is_empty() {
+    if facts_shown.is_empty() {
         return html! {};
     }
-    let content = html! { (facts_table(&told)) (times_table("", &rows)) };
+    let content = html! { (facts_table(&facts_shown)) (times_table("", &rows)) };
     let lead = format!(
         "First message: from the actual send to the first message from the server; inter-message: from one to the next; {STREAMS}."
     );
@@ -47,17 +47,17 @@ pub(super) fn streams(views: &[View]) -> Markup {
 /// Every token's whereabouts, and the times of sessions; early data alike.
 pub(super) fn sessions(views: &[View]) -> Markup {
     let several = views.len() > 1;
-    let mut told = Vec::new();
+    let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
         let own = facts(&view.run).into_iter();
-        told.extend(own.map(|fact| (named(view, several, fact.name), fact)));
+        facts_shown.extend(own.map(|fact| (named(view, several, fact.name), fact)));
         if let Some(measures) = &view.run.summary.total.measures {
             let own = times(measures).into_iter();
             rows.extend(own.map(|(what, t)| (named(view, several, &what), t)));
         }
     }
-    if told.is_empty() {
+    if facts_shown.is_empty() {
         return html! {};
     }
     let is_session = |view: &View| view.run.header.protocol.as_deref() == Some("session");
@@ -66,7 +66,7 @@ pub(super) fn sessions(views: &[View]) -> Markup {
             "Sessions",
             "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.",
         )
-    } else if told.iter().all(|(_, fact)| fact.name == ON_THE_LINK) {
+    } else if facts_shown.iter().all(|(_, fact)| fact.name == ON_THE_LINK) {
         (
             "Bytes",
             "What TCP carried, handshakes and framing included.",
@@ -78,7 +78,7 @@ pub(super) fn sessions(views: &[View]) -> Markup {
         )
     };
     let content = html! {
-        (facts_table(&told))
+        (facts_table(&facts_shown))
         @if !rows.is_empty() { (times_table("", &rows)) }
     };
     section(heading, lead, &content)

@@ -15,7 +15,7 @@ fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }
 
-/// A name of the run before what is told of it, where there are several.
+/// A name of the run before its facts, where there are several.
 pub(super) fn named(view: &View, several: bool, what: &str) -> String {
     if several {
         format!("{}, {what}", view.run.header.name)

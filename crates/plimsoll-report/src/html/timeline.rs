@@ -49,7 +49,7 @@ impl Column {
     }
 }
 
-/// The columns of a run, and what else its intervals tell.
+/// The columns of a run, and what else its intervals show.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
     columns: Vec<Column>,

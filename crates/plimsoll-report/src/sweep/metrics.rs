@@ -64,12 +64,12 @@ const COLUMNS: [Column; 6] = [
 pub fn metrics(record: &LadderRecord) -> Vec<Metric> {
     let mut lines = Vec::new();
     for link in links(record) {
-        let told = match link.mode {
+        let applies = match link.mode {
             Mode::New => true,
             Mode::Resumed => link.full == 0,
             Mode::Reused => false,
         };
-        let Some(scenario) = link.scenario().filter(|_| told) else {
+        let Some(scenario) = link.scenario().filter(|_| applies) else {
             continue;
         };
         for (new, resumed, unit, value) in COLUMNS {

@@ -111,9 +111,12 @@ mod tests {
             ports: 28_232,
         };
         assert_eq!(limits.problems(&topology(4_000, false)).len(), 0);
-        let told = limits.problems(&topology(10_000, false));
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("40900 descriptors in a balancer") && told[0].contains("20000"));
+        let problems = limits.problems(&topology(10_000, false));
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(
+            problems[0].contains("40900 descriptors in a balancer")
+                && problems[0].contains("20000")
+        );
         assert_eq!(
             [100, 4_000, 5_000, 10_000].map(|n| limits.balancers(n)),
             [1, 1, 2, 3]
@@ -124,9 +127,9 @@ mod tests {
         };
         assert_eq!(limits.problems(&several).len(), 0);
         assert_eq!(limits.problems(&topology(9_000, true)).len(), 0);
-        let told = limits.problems(&topology(50_000, false));
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[1].contains("in a gateway") && told[2].contains("ports"));
+        let problems = limits.problems(&topology(50_000, false));
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        assert!(problems[1].contains("in a gateway") && problems[2].contains("ports"));
     }
 
     #[test]

@@ -262,7 +262,7 @@ impl PeerTable {
 }
 
 /// Encodes a connection's field lists, each another, into the dynamic table that its peer
-/// allows: for relays, which don't know beforehand what they will say.
+/// allows: for relays, which don't know beforehand what they will send.
 #[derive(Debug, Default)]
 pub struct ListEncoder {
     encoder: Encoder,
@@ -367,7 +367,7 @@ mod tests {
         assert!(table.is_steady());
         table.allow(1 << 20);
         assert!(table.is_steady());
-        // Smaller, but large enough: said, and nothing is lost.
+        // Smaller, but large enough: signalled, and nothing is lost.
         table.allow(256);
         assert!(!table.is_steady());
         assert_eq!(
@@ -384,7 +384,7 @@ mod tests {
             next(&mut table),
             (BlockChoice::First, vec![0x3f, 0x8d, 0x02])
         );
-        // Down and up between two requests: both are said, and what was there is gone.
+        // Down and up between two requests: both are signalled, and what was there is gone.
         table.allow(0);
         table.allow(4096);
         assert_eq!(

@@ -5,7 +5,7 @@ use super::{Body, FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
 /// Beyond so many bytes, more of a line of a head says nothing new.
 const MAX_UNSEEN: usize = 1024;
 
-/// An answer that has come whole. Its body went where [`Responses::take`] was told.
+/// An answer that has come whole. Its body went to the sink of [`Responses::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,

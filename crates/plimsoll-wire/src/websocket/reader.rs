@@ -1,5 +1,5 @@
 //! Bytes in, messages out: fragments joined, masks taken off, everything that RFC 6455
-//! forbids told with the close code it calls for.
+//! forbids reported with the close code it calls for.
 //!
 //! Holds a frame that arrived in part and a message in fragments, both bounded by
 //! `max_message`, and nothing else: an idle reader owns no memory.
@@ -152,7 +152,7 @@ impl Reader {
         Ok(used)
     }
 
-    /// What can be told from the head alone, so before any payload is kept.
+    /// What can be checked on the head alone, before any payload is kept.
     fn check(&self, head: &FrameHead) -> Result<(), Violation> {
         match (self.role, head.mask) {
             (Role::Server, None) => return Err(violation("a frame without a mask from a client")),

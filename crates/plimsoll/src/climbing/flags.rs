@@ -21,7 +21,7 @@ pub(crate) struct ClimbFlags {
     #[arg(long, env = "PLIMSOLL_TARGET", value_name = "URL")]
     target: Option<String>,
 
-    /// How often each variant is measured [default: as often as differences can be told].
+    /// How often each variant is measured [default: as often as it takes to see differences].
     #[arg(long, env = "PLIMSOLL_ROUNDS", value_name = "N", help_heading = "Rounds",
         value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
@@ -93,7 +93,7 @@ pub(crate) struct ClimbFlags {
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
-    /// Show the plan and what is to be measured of it for how long, and put no load.
+    /// Show the plan, what would be measured and for how long, and don't run it.
     #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
     pub(crate) dry_run: bool,
 

@@ -259,10 +259,10 @@ impl Servers {
                 .read_line(&mut line)
                 .map_err(|e| Failure::error(format_args!("ladder.serve: {e}")))?;
         }
-        let said: Option<serde_json::Value> = serde_json::from_str(&line).ok();
-        server.address = said
+        let printed: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+        server.address = printed
             .as_ref()
-            .and_then(|said| said["address"].as_str().map(str::to_owned))
+            .and_then(|printed| printed["address"].as_str().map(str::to_owned))
             .ok_or_else(|| {
                 Failure::usage(
                     format_args!("ladder.serve: `plimsoll serve {}` did not start", words.join(" ")),

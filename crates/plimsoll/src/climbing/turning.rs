@@ -40,7 +40,7 @@ pub(super) struct Turning {
     left_out: u32,
     /// Of a stretch, without the warm-up, unless the plan says otherwise.
     pub(super) length: Duration,
-    /// How well the p50s of neighbours are to be told apart.
+    /// How well the p50s of neighbours are to be resolved.
     resolution_us: Option<f64>,
     /// As many stretches at most, one after another, until what is asked for is known.
     pub(super) stretches: u32,
@@ -118,7 +118,7 @@ impl Turning {
         if budget.is_some() && resolution.is_none() && !gated {
             return Err(Failure::usage(
                 "ladder.budget (--budget): nothing is asked for that could take longer",
-                "say what is to be known: --resolution 1us, or --fail-if 'p99 +3%'; for a given time there is --duration",
+                "name what is to be known: --resolution 1us, or --fail-if 'p99 +3%'; for a given time there is --duration",
             ));
         }
         let length = match &spec.load.rate {
@@ -210,7 +210,7 @@ impl Climb {
     ) -> Result<(), Failure> {
         let besides = self.parts.iter().filter_map(|rounds| rounds.part);
         let besides = besides.map(|part| part.metrics().len()).sum();
-        // Who looks several times would claim more often than who looks once.
+        // Looking several times would claim a difference more often than looking once.
         let alpha = ALPHA / f64::from(turning.stretches);
         let mut all: Vec<Measured> = Vec::new();
         for stretch in 0..turning.stretches {
@@ -242,7 +242,7 @@ impl Climb {
         Ok(())
     }
 
-    /// More turns could say nothing more that was asked for.
+    /// More turns could show nothing more that was asked for.
     fn is_decided(&self) -> bool {
         let in_turns = |gated: &Gated| turns::METRICS.contains(&gated.gate.metric);
         let gated = self.record.gated();

@@ -104,7 +104,7 @@ pub(crate) struct Arguments {
     )]
     bolt_version: Option<String>,
 
-    /// What the server is told as the call's timeout, or "none" [default: the deadline].
+    /// The call's timeout that is sent to the server, or "none" [default: the deadline].
     #[arg(
         long,
         env = "PLIMSOLL_TIMEOUT",
@@ -113,7 +113,7 @@ pub(crate) struct Arguments {
     )]
     timeout: Option<Limit>,
 
-    /// Want no answer: a call ends when it is sent.
+    /// Expect no answer: a call ends when it is sent.
     #[arg(long, env = "PLIMSOLL_ONEWAY", value_parser = boolish(), help_heading = "Call")]
     oneway: bool,
 

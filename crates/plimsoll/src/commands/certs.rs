@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_NAME", value_name = "NAME")]
     name: Vec<String>,
 
-    /// So many more names, made up: a large certificate, at most 2000.
+    /// Add this many made-up names, for a large certificate; at most 2000.
     #[arg(
         long,
         env = "PLIMSOLL_NAMES",
@@ -41,11 +41,11 @@ pub(crate) struct Arguments {
     #[arg(long, env = "PLIMSOLL_ALGORITHM", default_value = "ecdsa-p256")]
     algorithm: Algorithm,
 
-    /// The client's key, where it is another: one of the same [default: --algorithm].
+    /// The client's key, where it differs: one of the same [default: --algorithm].
     #[arg(long, env = "PLIMSOLL_CLIENT_ALGORITHM", value_name = "ALGORITHM")]
     client_algorithm: Option<Algorithm>,
 
-    /// So many certificates between the CA and those of server and client, which both send along.
+    /// Put this many certificates between the CA and those of server and client, which both send along.
     #[arg(
         long,
         env = "PLIMSOLL_INTERMEDIATES",

@@ -46,7 +46,7 @@ struct EchoArguments {
     #[command(flatten)]
     link: LinkFlags,
 
-    /// What is said.
+    /// The message.
     #[arg(
         short,
         long,
@@ -56,7 +56,7 @@ struct EchoArguments {
     )]
     message: String,
 
-    /// What ServerStreamingEcho has to bring, and what the client streams send.
+    /// Messages that ServerStreamingEcho has to return, and that the client streams send.
     #[arg(
         long,
         env = "PLIMSOLL_MESSAGES",
@@ -92,7 +92,7 @@ struct ReadyArguments {
     #[arg(value_name = "URL", value_parser = Asked::parse)]
     url: Asked,
 
-    /// Ask again and again for so long.
+    /// Retry for this long.
     #[arg(
         long,
         env = "PLIMSOLL_WITHIN",

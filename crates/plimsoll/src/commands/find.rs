@@ -39,7 +39,7 @@ use judging::{drain, errors_share, growth, judge, warmup};
 /// Find the load line: the highest rate that meets the objectives.
 ///
 /// The rate rises until an objective is missed or calls pile up, every further trial is made
-/// where it tells most, and a longer one confirms the winner. The search begins at the plan's
+/// where it is worth most, and a longer one confirms the winner. The search begins at the plan's
 /// rate (or --rate); the plan's duration is not used.
 #[derive(Debug, Args)]
 #[command(before_help = "\
@@ -92,7 +92,7 @@ pub(crate) struct Arguments {
     )]
     trial: Option<Period>,
 
-    /// So many trials that count at most at one rate [default: 3].
+    /// The most trials that count at one rate [default: 3].
     #[arg(
         long,
         env = "PLIMSOLL_TRIALS",
@@ -131,7 +131,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) documents: DocumentFlags,
 
-    /// Show the search with every default filled in, and put no load.
+    /// Show the search with every default filled in, and don't run it.
     #[arg(long, env = "PLIMSOLL_DRY_RUN", value_parser = boolish(), help_heading = "Output")]
     dry_run: bool,
 

@@ -11,7 +11,7 @@ use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::quick;
 
-/// Open connections, hold them, and tell what each costs both ends in memory.
+/// Open connections, hold them, and report what each costs both ends in memory.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: 18,000 TLS connections at rest, then with a byte a second on each

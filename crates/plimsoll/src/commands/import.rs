@@ -18,7 +18,7 @@ use crate::presentation;
 /// Make a run of a file: line-per-request (#TEST=01_steady or #TEST=02_coldconn), what
 /// `openssl s_time` printed, or a session load test's loadtest_TIME.csv or its summary.
 ///
-/// Which of them it is shows in the file. Where s_time measured new and resumed connections
+/// The format is recognised from the file. Where s_time measured new and resumed connections
 /// there are two runs, DIR/new and DIR/resumed. Of a session load test's two files the other
 /// one is read, too, where it is there.
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The file's text, where it is what `openssl s_time` printed. Anything else is for who reads
+/// The file's text, where it is what `openssl s_time` printed. Anything else is for the reader of
 /// lines to judge.
 fn s_time_output(file: &Path) -> Option<String> {
     let mut file = input::open_file(file).ok()?.take(MAX_S_TIME);

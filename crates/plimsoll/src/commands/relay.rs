@@ -65,7 +65,7 @@ enum Relay {
     plimsoll relay sidecar client.toml"
 )]
 struct SidecarArguments {
-    /// Routes, as docs/sidecar.md has them.
+    /// The routes, as docs/sidecar.md describes them.
     #[arg(value_name = "FILE", env = "PLIMSOLL_SIDECAR")]
     file: PathBuf,
 }
@@ -133,7 +133,7 @@ struct GatewayArguments {
     )]
     max_message: Size,
 
-    /// What waits for a client that reads slowly, pongs as well; beyond it the session's log is
+    /// The most that waits for a client that reads slowly, pongs included; beyond it the session's log is
     /// read, and what the client sends is not.
     #[arg(
         long,
@@ -417,8 +417,8 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         processor::leave_wide_vectors();
     }
     descriptors::raise_limit()?;
-    let (tell, told) = mpsc::channel();
-    let reload = tell.clone();
+    let (sender, wanted) = mpsc::channel();
+    let reload = sender.clone();
     stopping::on_hangup(move || {
         let _ = reload.send(Wanted::Reload);
     })?;
@@ -426,7 +426,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     stopping::on_signal(move |wish| {
         if matches!(wish, Wish::Gracefully) && !pulled {
             pulled = true;
-            let _ = tell.send(Wanted::Stop);
+            let _ = sender.send(Wanted::Stop);
         } else {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
@@ -441,7 +441,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         console::result(format_args!("sidecar: admin: listening on {address}\n"))?;
     }
     // The sender lives in the signal handler for as long as the process does.
-    while let Ok(Wanted::Reload) = told.recv() {
+    while let Ok(Wanted::Reload) = wanted.recv() {
         let name = arguments.file.display();
         let read = sidecar_file(&arguments.file).and_then(|config| {
             sidecar
@@ -452,7 +452,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         match read {
             Ok(config) => {
                 console::notice(format_args!("{name}: read again"));
-                // Calls do not depend on who reads this.
+                // Calls do not depend on anybody reading this.
                 if let Err(failure) = announce_routes(&sidecar, &config) {
                     console::notice(format_args!("{failure}"));
                 }
@@ -480,7 +480,7 @@ fn sidecar_file(file: &Path) -> Result<Config, Failure> {
     })
 }
 
-/// Tells where each route listens, and which of them hold their upstreams to nothing.
+/// Prints where each route listens, and which of them hold their upstreams to nothing.
 fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
     for route in config.insecure_routes() {
         console::notice(format_args!(
@@ -566,7 +566,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     Ok(Exit::Done)
 }
 
-/// Tells, on stdout and before the first connection, where the server can be reached.
+/// Prints, on stdout and before the first connection, where the server can be reached.
 pub(super) fn announce(json: bool, name: &str, bound: &Bound) -> Result<(), Failure> {
     let address = bound.address();
     if json {

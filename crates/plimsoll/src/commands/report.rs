@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
 
-    /// The server's own delay: show what is added to it.
+    /// The server's own delay: show what comes on top of it.
     #[arg(long, env = "PLIMSOLL_OVERHEAD_OVER", value_name = "TIME")]
     overhead_over: Option<Period>,
 

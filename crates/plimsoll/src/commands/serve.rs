@@ -76,7 +76,7 @@ trait ReferenceServer {
 
     fn listen(&self) -> &ListenFlags;
 
-    /// Announces itself, serves until `serving.stopped` completes, and tells what it counted.
+    /// Announces itself, serves until `serving.stopped` completes, and returns what it counted.
     async fn serve(&self, serving: Serving<'_>) -> Result<Counted, Failure>;
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn execute(
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&Message::Defect(failure.to_string()))
         }
-        // Whoever started this process tells it.
+        // Whoever started this process reports it.
         Err(failure) => send(&Message::Failed(failure.to_string())),
     }
     Ok(Exit::Done)

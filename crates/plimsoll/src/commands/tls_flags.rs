@@ -46,7 +46,7 @@ pub(super) struct ServerTlsFlags {
     #[arg(long, env = "PLIMSOLL_TLS_VERSION", value_name = "VERSION", value_parser = tls_version_named, help_heading = "TLS")]
     tls_version: Vec<TlsVersion>,
 
-    /// Send certificates compressed to clients that take them so (RFC 8879).
+    /// Compress certificates for clients that accept it (RFC 8879).
     #[arg(long, env = "PLIMSOLL_COMPRESSED_CERTIFICATES", value_parser = boolish(), help_heading = "TLS")]
     compressed_certificates: bool,
 

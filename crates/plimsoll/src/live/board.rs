@@ -23,7 +23,7 @@ pub(super) enum Phase {
     Measuring,
 }
 
-/// Percentiles of one kind of time, µs; `None`: too few calls to tell.
+/// Percentiles of one kind of time, µs; `None`: too few calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Spread {
     pub(super) p50: Option<f64>,

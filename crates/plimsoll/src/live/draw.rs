@@ -20,8 +20,8 @@ const GAP: u16 = 2;
 /// Rows of the table of times: head, five percentiles, the last interval's p50 and p99.
 const FIGURES: u16 = 10;
 
-/// Draws `board`, and below it what was `told` while it is shown.
-pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, told: &[String]) {
+/// Draws `board`, and below it what was `noted` while it is shown.
+pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     let area = frame.area();
     let context = board.context.len() as u16;
     let height = area.height;
@@ -61,7 +61,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, told: &[String]) {
         Layout::horizontal([Constraint::Length(LEFT), Constraint::Min(0)]).areas(ends);
     errors_panel(frame, before_gap(failed), board);
     ends_panel(frame, both, board);
-    notes_panel(frame, notes, told);
+    notes_panel(frame, notes, noted);
     let keys = "q: end the run, with everything written · Ctrl-C: the same, twice: at once";
     frame.render_widget(Paragraph::new(Span::styled(keys, SOFT)), foot);
 }
@@ -351,11 +351,11 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 /// The latest messages, the newest last.
-fn notes_panel(frame: &mut Frame<'_>, area: Rect, told: &[String]) {
-    if area.height < 2 || told.is_empty() {
+fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
+    if area.height < 2 || noted.is_empty() {
         return;
     }
-    let lines: Vec<Line<'_>> = told
+    let lines: Vec<Line<'_>> = noted
         .iter()
         .flat_map(|text| text.lines())
         .map(printable)
@@ -447,10 +447,10 @@ mod tests {
         }
     }
 
-    fn frame(board: &Board, told: &[String], width: u16, height: u16) -> String {
+    fn frame(board: &Board, noted: &[String], width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
         terminal
-            .draw(|frame| draw(frame, board, told))
+            .draw(|frame| draw(frame, board, noted))
             .expect("drawn");
         let buffer = terminal.backend().buffer();
         let mut text = String::new();
@@ -478,8 +478,8 @@ mod tests {
 
     #[test]
     fn a_run_at_its_work() {
-        let told = ["1 of 10 connections did not come up".to_owned()];
-        let text = frame(&running(TIMED, 20), &told, 80, 30);
+        let noted = ["1 of 10 connections did not come up".to_owned()];
+        let text = frame(&running(TIMED, 20), &noted, 80, 30);
         assert_data_eq!(text, file!["golden/run.txt"]);
     }
 
@@ -520,10 +520,10 @@ mod tests {
         let mut board = running(TIMED, 0);
         board.context =
             vec!["trial 7, narrow, at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
-        let told: Vec<String> = (1..7)
+        let noted: Vec<String> = (1..7)
             .map(|n| format!("trial  {n}  double   met"))
             .collect();
-        assert_data_eq!(frame(&board, &told, 120, 40), file!["golden/search.txt"]);
+        assert_data_eq!(frame(&board, &noted, 120, 40), file!["golden/search.txt"]);
     }
 
     #[test]
@@ -539,7 +539,7 @@ mod tests {
     fn no_terminal_is_too_small() {
         let board = running(TIMED, 20);
         for (width, height) in [(1, 1), (10, 3), (20, 8), (40, 12), (79, 16), (500, 200)] {
-            frame(&board, &["told".to_owned()], width, height);
+            frame(&board, &["noted".to_owned()], width, height);
         }
     }
 }

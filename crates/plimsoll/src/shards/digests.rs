@@ -1,4 +1,4 @@
-//! What tells shards apart that would not carry out the same run.
+//! What distinguishes shards that would not carry out the same run.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::input;

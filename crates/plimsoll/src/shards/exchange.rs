@@ -36,7 +36,7 @@ impl Rendezvous {
     /// Starts the thread. `stop` is pulled as the leader orders.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can be started.
     pub(super) fn start(
         member: Member,
         store: Arc<Store>,
@@ -163,7 +163,7 @@ pub(super) fn lead(
     }
 }
 
-/// Keeps giving signs of the leader, from a thread of its own, until the end is said and written.
+/// Keeps giving signs of the leader, from a thread of its own, until the end is announced and written.
 pub(super) struct Closing {
     end: Sender<u8>,
     thread: thread::JoinHandle<()>,
@@ -171,7 +171,7 @@ pub(super) struct Closing {
 
 impl Closing {
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can be started.
     pub(super) fn start(
         mut leader: Leader,
         store: Arc<Store>,

@@ -69,7 +69,7 @@ pub(crate) struct Identity {
     pub(crate) barrier: Duration,
 }
 
-/// What an engine tells each process that it starts.
+/// What an engine passes to each process that it starts.
 struct Engine {
     name: &'static str,
     index: &'static str,
@@ -139,7 +139,7 @@ impl ShardFlags {
                 None => Ok(None),
                 Some((flag, _)) => Err(Failure::usage(
                     format_args!("{flag} without --rendezvous"),
-                    "say where the shards meet: --rendezvous file:///SHARED/FOLDER or s3://BUCKET/PREFIX",
+                    "name where the shards meet: --rendezvous file:///SHARED/FOLDER or s3://BUCKET/PREFIX",
                 )),
             };
         };

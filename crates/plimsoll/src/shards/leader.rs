@@ -30,13 +30,13 @@ pub(super) const SILENCE: Duration = Duration::from_secs(30);
 /// How soon the next part of a log is looked for behind one that was there.
 const BEHIND: Duration = Duration::from_millis(500);
 
-/// How long beforehand the beginning is said: every shard has looked for orders several times.
+/// How long beforehand the beginning is announced: every shard has looked for orders several times.
 const NOTICE: Duration = Duration::from_secs(4);
 
-/// How often it is looked whether somebody who watches wants the run to end.
+/// How often to look whether an observer wants the run to end.
 const WISHES: Duration = Duration::from_secs(2);
 
-/// Shards that are told to end at once, and go on saying that they are there, are given up.
+/// Shards that are ordered to end at once, and go on giving signs of life, are given up.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub(super) enum Event {
     Interval(Box<IntervalRecord>, Vec<RequestRecord>),
     /// For people.
     Notice(String),
-    /// Somebody who watches wants the run to end.
+    /// An observer wants the run to end.
     Wished,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Charge {
     pub(super) header: RunHeader,
     pub(super) plan_toml: String,
     pub(super) keep_requests: bool,
-    /// Of the target, for what is said of it.
+    /// Of the target, for messages about it.
     pub(super) url: String,
     pub(super) barrier: Duration,
 }
@@ -297,7 +297,7 @@ impl Leader {
             {
                 for shard in 0..self.charge.own.of {
                     if !self.merging.is_gone(shard) {
-                        self.lose(shard, "did not end when it was told to".to_owned());
+                        self.lose(shard, "did not end when it was ordered to".to_owned());
                     }
                 }
                 self.emit(now);
@@ -551,7 +551,7 @@ impl Leader {
         self.write.hurry(now);
     }
 
-    /// Nothing can be said to the others any more, who notice it by themselves.
+    /// Nothing can be sent to the others any more, who notice it by themselves.
     fn lose_store(&mut self, reason: String, now: Time) {
         if self.phase != Phase::Over {
             self.merging.gathering.all_gone();

@@ -37,7 +37,7 @@ impl Merging {
         self.shards[shard as usize].state.is_some()
     }
 
-    /// Why the shard did not carry its part out, if it said so.
+    /// Why the shard did not carry its part out, if it reported that.
     pub(super) fn problem(&self, shard: u32) -> Option<&str> {
         self.shards[shard as usize].reason.as_deref()
     }

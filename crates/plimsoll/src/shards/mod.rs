@@ -348,7 +348,7 @@ impl Part<'_> {
         }
     }
 
-    /// The next that is to be done; an error where this shard was told to stop meanwhile.
+    /// The next that is to be done; an error where this shard was ordered to stop meanwhile.
     fn next(&self, rendezvous: &Rendezvous, stop: &Stop) -> Result<Event, ()> {
         loop {
             match rendezvous.events.recv_timeout(TURN) {

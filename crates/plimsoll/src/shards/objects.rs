@@ -4,7 +4,7 @@
 //! RUN-ID/head.json                 the run's head and plan: by the leader, once
 //! RUN-ID/arrivals/00003.json       shard 3 is there: by itself, once
 //! RUN-ID/orders.json               what all are to do: by the leader, again and again
-//! RUN-ID/logs/00003/00000017.zst   what shard 3 said, the 18th part: by itself, once
+//! RUN-ID/logs/00003/00000017.zst   what shard 3 sent, the 18th part: by itself, once
 //! RUN-ID/wish.json                 the run is to end: by whoever watches
 //! ```
 //!

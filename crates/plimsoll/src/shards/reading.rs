@@ -56,7 +56,7 @@ fn run_id(url: &str, given: Option<&str>) -> Result<String, Failure> {
         several => Err(Failure::usage(
             format_args!("rendezvous `{url}`: {} runs are there", several.len()),
             &format!(
-                "say which with --run-id: the last by name are {}",
+                "name one with --run-id: the last by name are {}",
                 several[several.len().saturating_sub(5)..].join(", ")
             ),
         )),

@@ -68,7 +68,7 @@ enum Fate {
     Dies(u64),
     /// It stands still from then on, for so long.
     Stands(u64, u64),
-    /// It is told to end then, by whoever runs its machine.
+    /// It is ordered to end then, by whoever runs its machine.
     Evicted(u64),
     /// Another one of the same number is started then.
     Twice(u64),
@@ -483,7 +483,7 @@ fn whatever_the_store_does_every_call_is_counted_once() {
         // The outage falls into the load; what is measured meanwhile is kept.
         world.run(400);
         complete(&world);
-        // All begin together, as far as their clocks can be told apart.
+        // All begin together, as far as their clocks resolve.
         let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
         let (first, last) = (begins.iter().min().unwrap(), begins.iter().max().unwrap());
         assert!(last - first <= 2 * SECOND, "seed {seed}: {begins:?}");
@@ -584,7 +584,7 @@ fn a_shard_that_dies_is_given_up_and_what_it_reported_is_kept() {
             problem.starts_with("shard 3 of 4: nothing was heard of it"),
             "{problem}"
         );
-        // What it said last may not have been written.
+        // What it sent last may not have been written.
         let all = world.reported();
         let part = world.members[3].shard.part(world.rate);
         assert!(

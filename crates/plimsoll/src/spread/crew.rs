@@ -33,17 +33,17 @@ use crate::console;
 use crate::execution::Process;
 use crate::failure::Exit;
 
-/// How often connecting is told, and signals are passed on.
+/// How often connecting is reported, and signals are passed on.
 const TURN: Duration = Duration::from_millis(100);
 
-/// How long a process may take to end that was told to end at once.
+/// How long a process may take to end that was ordered to end at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A process that says nothing for so long, though it was to say every half a second that it
+/// A process that sends nothing for so long, though it is to report every half a second that it
 /// is there, stands still.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The same before it has said anything: it has to be loaded first.
+/// The same before it has sent anything: it has to be loaded first.
 const SILENCE_AT_THE_BEGINNING: Duration = Duration::from_secs(30);
 
 /// The same once all are to end at once.
@@ -172,7 +172,7 @@ fn command(
 struct Member {
     shard: Shard,
     child: Child,
-    /// `None` once it can't be told anything any more.
+    /// `None` once nothing can be sent to it any more.
     stdin: Option<ChildStdin>,
     /// Messages that it has sent, counted where they are read.
     pulse: Arc<AtomicU64>,
@@ -278,14 +278,14 @@ struct Crew<'a, 'o> {
     clock: Clock,
     /// When the load begins.
     began: Time,
-    /// When it was last looked who says nothing.
+    /// When it was last checked who is silent.
     listened_at: Time,
     /// No message waited to be heard: what is not there is late.
     all_heard: bool,
     client: Meter,
     server: Option<Meter>,
     memory: ServerMemory,
-    /// What the processes were told of the run's end, and when.
+    /// What the processes were ordered about the run's end, and when.
     ordered: StopLevel,
     ordered_at: Time,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
@@ -397,7 +397,7 @@ impl Crew<'_, '_> {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => {
-                // Each said that it was gone before.
+                // Each reported before that it was gone.
                 return None;
             }
         };
@@ -417,8 +417,8 @@ impl Crew<'_, '_> {
         Some((index, fate))
     }
 
-    /// The first process that has said nothing for too long. Only time counts in which this
-    /// one was awake: where the machine stood still, nobody could say anything.
+    /// The first process that has been silent for too long. Only time counts in which this
+    /// one was awake: where the machine stood still, nobody could send anything.
     fn stands_still(&mut self) -> Option<usize> {
         let now = self.clock.now();
         let passed = now.duration_since(self.listened_at);
@@ -453,7 +453,7 @@ impl Crew<'_, '_> {
         // It may be gone already, which is as good.
         let _ = member.child.kill();
         Fate::Stands(member.failed(format!(
-            "stands still: it has said nothing for {} s (stopped, swapped out, or without a core); what it did after its last whole second is not known",
+            "stands still: it has sent nothing for {} s (stopped, swapped out, or without a core); what it did after its last whole second is not known",
             member.silent.as_secs()
         )))
     }

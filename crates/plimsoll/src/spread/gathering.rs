@@ -2,7 +2,7 @@
 //!
 //! A source is a process of this machine, or a shard on another. What comes of it is the same
 //! messages ([`Message`]); how they come is the caller's. Invariant: every call that a source has
-//! told of is in exactly one interval that is passed on, and what was open at the last word of a
+//! reported is in exactly one interval that is passed on, and what was open at the last word of a
 //! source that is gone stays open to the end. No I/O and no clock.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Gathering {
     last_end: Duration,
 }
 
-/// What one source has told.
+/// What one source has sent.
 #[derive(Default)]
 pub(crate) struct Source {
     /// Connections that are up, while they come up.
@@ -107,7 +107,7 @@ impl Gathering {
         (established, workers)
     }
 
-    /// Takes what `source` said. What is no part of a measurement changes nothing here.
+    /// Takes what `source` sent. What is no part of a measurement changes nothing here.
     pub(crate) fn take(&mut self, source: usize, message: Message) {
         let next = self.next;
         let from = &mut self.sources[source];

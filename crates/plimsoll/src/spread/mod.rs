@@ -3,7 +3,7 @@
 //! A process may have so many descriptors, and an address so many ports; a load that needs
 //! more is divided. [`Spread`] decides how, [`run`] starts the processes (this program
 //! again, as [`crate::commands::shard`]) and puts what they measure together as if one had
-//! measured it, and [`wire`] is what they say to each other; [`gathering`] adds up what they say. Nothing here
+//! measured it, and [`wire`] is their messages; [`gathering`] adds them up. Nothing here
 //! knows a protocol.
 
 mod crew;

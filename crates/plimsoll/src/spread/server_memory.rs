@@ -1,7 +1,7 @@
 //! The server's memory while the connections of several processes rest. They read their own;
 //! this one, which watches the server, reads its.
 //!
-//! Invariant: what is told of a moment at which connections were held was read while all of
+//! Invariant: what is reported of a moment at which connections were held was read while all of
 //! them were up. A reading is kept until readings of the processes that came later say so.
 
 use plimsoll_engine::memory;
@@ -26,7 +26,7 @@ impl ServerMemory {
         memory
     }
 
-    /// Reads it with all connections, when every process has said that its own are at rest.
+    /// Reads it with all connections, when every process has reported that its own are at rest.
     pub(super) fn held(&mut self) {
         self.held = self.read();
     }

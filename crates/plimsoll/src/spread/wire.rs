@@ -1,4 +1,4 @@
-//! What the processes of one run say to each other: a line a message, on the pipes of the
+//! The messages between the processes of one run: a line each, on the pipes of the
 //! process that was started.
 //!
 //! Both ends are the same program, so there is no version; a line that is no message ends
@@ -16,7 +16,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("keys are strings and numbers whole")
 }
 
-/// How often a process says that it is there, from its first moment on.
+/// How often a process sends a sign of life, from its first moment on.
 pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// From a process to the one that started it.
@@ -34,7 +34,7 @@ pub(crate) enum Message {
     Failed(String),
     /// The same, for a reason that is in this program.
     Defect(String),
-    /// It is there, and has nothing else to say: see [`HEARTBEAT`].
+    /// It is there, and has nothing else to report: see [`HEARTBEAT`].
     Alive,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Ready {
     pub(crate) workers: u32,
     pub(crate) open: u32,
     pub(crate) failed: u32,
-    /// The code of the first failure, and what was said of it.
+    /// The code of the first failure, and its text.
     pub(crate) failure: Option<(String, String)>,
 }
 

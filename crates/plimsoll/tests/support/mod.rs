@@ -167,7 +167,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server that tells on stdout, in one of its first lines, where on 127.0.0.1
+    /// Starts a server that prints on stdout, in one of its first lines, where on 127.0.0.1
     /// it listens.
     #[track_caller]
     pub(crate) fn start(command: &mut Command) -> Server {
@@ -194,14 +194,14 @@ impl Server {
                 Some(port) => return Server { child, port, out },
                 None if n == 0 => {
                     let _ = child.wait();
-                    panic!("{command:?} ended without telling its address: {said:?}");
+                    panic!("{command:?} ended without printing its address: {said:?}");
                 }
                 None => {}
             }
         }
     }
 
-    /// Where else it listens: told in its next line.
+    /// Where else it listens: printed in its next line.
     pub(crate) fn next_address(&mut self) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("text");
@@ -225,7 +225,7 @@ impl Server {
         format!("grpcs://localhost:{}", self.port)
     }
 
-    /// Asks the server to stop; its exit code, and the rest of what it told.
+    /// Asks the server to stop; its exit code, and the rest of what it printed.
     pub(crate) fn stop(mut self) -> (i32, String) {
         signal(&self.child, rustix::process::Signal::TERM);
         let code = wait(&mut self.child);
@@ -246,12 +246,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Tells the person who runs the tests, also where a test passes and its output is kept back.
+/// Prints for the person who runs the tests, also where a test passes and its output is kept back.
 pub(crate) fn aloud(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// What a command told a person, without the frame and the line breaks.
+/// What a command printed on stderr, without the frame and the line breaks.
 pub(crate) fn stderr_of(output: &Output) -> String {
     text(&output.stderr)
         .replace('│', " ")

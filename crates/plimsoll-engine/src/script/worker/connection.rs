@@ -31,7 +31,7 @@ pub(super) struct Connection<S> {
     pub(super) began: Time,
     /// Attempts at several addresses race to become its socket.
     pub(super) is_racing: bool,
-    /// Tells this connection from those that its link had before.
+    /// Distinguishes this connection from those that its link had before.
     pub(super) generation: u8,
     /// What the socket did not take.
     out: Vec<u8>,
@@ -158,7 +158,7 @@ impl<S> Connection<S> {
     }
 
     /// Takes bytes off the socket, over TLS: what they hold is put into `plain`.
-    /// `Ok(true)`: the peer has said goodbye.
+    /// `Ok(true)`: the peer has closed its side.
     ///
     /// # Errors
     /// What is wrong with the handshake or the records, as an outcome and as a sentence.

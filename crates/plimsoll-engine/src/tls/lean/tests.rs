@@ -74,7 +74,7 @@ fn client(config: &ClientConfig) -> Client {
 
 /// Whatever can be the other end of a connection.
 trait Peer {
-    /// Takes what arrived and gives the text in it; true: the peer said goodbye.
+    /// Takes what arrived and returns the text in it; true: the peer has closed its side.
     fn take(&mut self, bytes: &[u8]) -> (Vec<u8>, bool);
     fn give(&mut self) -> Vec<u8>;
     fn write(&mut self, text: &[u8]);
@@ -364,7 +364,7 @@ fn nothing_is_given_up_while_something_is_under_way() {
     a.rest();
     b.rest();
     assert!(at_rest(&a) && at_rest(&b.0));
-    // A changed record is refused after a rest as before it, and the peer is told.
+    // A changed record is refused after a rest as before it, and the peer gets an alert.
     let mut theirs = {
         b.write(b"changed");
         b.give()

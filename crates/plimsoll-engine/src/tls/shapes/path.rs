@@ -1,4 +1,4 @@
-//! A path between two ends that cuts what they say: it opens each record with the secrets of
+//! A path between two ends that cuts what they send: it opens each record with the secrets of
 //! the library's end and seals what it held again, in records of other sizes.
 
 use std::collections::VecDeque;

@@ -136,15 +136,15 @@ mod tests {
             let whole = [0, 2, 3].contains(&end);
             assert_eq!(bytes(&file[..end]).is_ok(), whole, "{end}");
         }
-        let told = bytes(&file[..50]).unwrap_err();
+        let problem = bytes(&file[..50]).unwrap_err();
         assert_eq!(
-            told,
+            problem,
             "f, message 3: its length at byte 3 is 128, and 45 bytes follow"
         );
-        let told = bytes(&[0xff; 12]).unwrap_err();
+        let problem = bytes(&[0xff; 12]).unwrap_err();
         assert!(
-            told.starts_with("f, message 1: no length at byte 0"),
-            "{told}"
+            problem.starts_with("f, message 1: no length at byte 0"),
+            "{problem}"
         );
         let longest = [&[0xff; 9][..], &[1]].concat();
         assert_eq!(varint(&longest), Some((u64::MAX, &[][..])));

@@ -9,7 +9,7 @@ use crate::spec::PaceSpec;
 use crate::template::{self, Varying, VaryingMetadata};
 use crate::units::Size;
 
-/// What gRPC clients accept unless told otherwise.
+/// What gRPC clients accept unless configured otherwise.
 const MAX_MESSAGE: Size = Size(4 << 20);
 
 impl Problems {

@@ -345,7 +345,7 @@ fn calls_alone_end_an_open_loop_with_exactly_that_many() {
 
 #[test]
 fn contradictions_in_the_load_name_their_keys() {
-    for (typed, told) in [
+    for (typed, expected) in [
         (
             "rate = \"0/s\"\nduration = \"1s\"",
             "`load.rate`: a rate of 0 sends nothing",
@@ -450,7 +450,7 @@ fn contradictions_in_the_load_name_their_keys() {
     ] {
         let problems = wrong_load(typed);
         assert_eq!(problems.len(), 1, "{typed}: {problems:?}");
-        assert!(problems[0].starts_with(told), "{typed}: {problems:?}");
+        assert!(problems[0].starts_with(expected), "{typed}: {problems:?}");
     }
 }
 
@@ -460,12 +460,12 @@ fn all_problems_are_reported_at_once_and_in_place() {
     let spec = read(text).expect("readable");
     let mut problems = resolve(&spec, &World).expect_err("a wrong plan");
     locate(text, &mut problems);
-    let told: Vec<(String, &str)> = problems
+    let printed: Vec<(String, &str)> = problems
         .iter()
         .map(|p| (p.key.clone(), p.span.clone().map_or("", |s| &text[s])))
         .collect();
     assert_eq!(
-        told,
+        printed,
         [
             ("target".into(), "\"grpc://a\""),
             ("tls.key".into(), "tls"),
@@ -507,7 +507,7 @@ fn messages_and_metadata_are_judged() {
             ("authorization".into(), "Bearer hush".into())
         ]
     );
-    for (typed, told) in [
+    for (typed, expected) in [
         (
             "message = \"{}\"\nmessage_file = \"order.json\"",
             "`call.grpc.message_file`: given beside",
@@ -592,7 +592,7 @@ fn messages_and_metadata_are_judged() {
     ] {
         let problems = wrong(&with(typed));
         assert_eq!(problems.len(), 1, "{typed}: {problems:?}");
-        assert!(problems[0].starts_with(told), "{typed}: {problems:?}");
+        assert!(problems[0].starts_with(expected), "{typed}: {problems:?}");
     }
 }
 
@@ -664,12 +664,12 @@ fn objectives_of_single_stages_name_stages_that_are_there() {
         .map(|o| o.stage.as_deref())
         .collect();
     assert_eq!(stages, [Some("calm"), Some("step 2")]);
-    let told = wrong(&text("\"p99 at peak\" = \"< 10ms\"")).join("\n");
+    let problem = wrong(&text("\"p99 at peak\" = \"< 10ms\"")).join("\n");
     assert!(
-        told.contains(
+        problem.contains(
             "no stage is called \"peak\": the stages of this load are \"calm\", \"step 2\""
         ),
-        "{told}"
+        "{problem}"
     );
 }
 
@@ -968,7 +968,7 @@ fn messages_are_taken_from_binary_files() {
         assert!(!saved.contains(".bin\""), "{saved}");
         assert_eq!(of(&plan(&saved)), messages, "{saved}");
     }
-    for (binary, told) in [
+    for (binary, expected) in [
         (
             "message = \"{}\"\nmessage_binary = \"one.bin\"",
             "`call.grpc.message_binary`: given beside call.grpc.message",
@@ -991,7 +991,7 @@ fn messages_are_taken_from_binary_files() {
         ),
     ] {
         let problems = wrong(&with(binary));
-        assert!(problems[0].starts_with(told), "{problems:?}");
+        assert!(problems[0].starts_with(expected), "{problems:?}");
     }
 }
 
@@ -1031,7 +1031,7 @@ fn metadata_vary_and_every_row_is_judged() {
     let authorization = "PLIMSOLL_METADATA_AUTHORIZATION".to_owned();
     assert_eq!(secrets, [(authorization, "Bearer {{row.name}}".to_owned())]);
 
-    for (metadata, told) in [
+    for (metadata, expected) in [
         ("x = \"{{row.plain}}\"", None),
         (
             "x = \"{{row.lines}}\"",
@@ -1048,12 +1048,12 @@ fn metadata_vary_and_every_row_is_judged() {
         ),
     ] {
         let text = with(metadata, "odd.csv");
-        match told {
+        match expected {
             None => drop(self::plan(&text)),
-            Some(told) => {
+            Some(expected) => {
                 let problems = wrong(&text);
                 assert_eq!(problems.len(), 1, "{problems:?}");
-                assert!(problems[0].contains(told), "{problems:?}");
+                assert!(problems[0].contains(expected), "{problems:?}");
             }
         }
     }
@@ -1078,7 +1078,7 @@ fn rows_are_read_and_counted() {
     assert_eq!(message, b"{\"name\":\"cy 2\"}");
 
     let file = "file = \"users.csv\"";
-    for (rows, load, told) in [
+    for (rows, load, expected) in [
         ("", steady, "`rows.file`: missing"),
         (
             "file = \"gone.csv\"",
@@ -1112,7 +1112,7 @@ fn rows_are_read_and_counted() {
         ),
     ] {
         let problems = wrong(&text(rows, load)).join("; ");
-        assert!(problems.contains(told), "{rows} {load}: {problems}");
+        assert!(problems.contains(expected), "{rows} {load}: {problems}");
     }
     let unused = text(file, steady).replace("{{row.name}}", "ann");
     assert!(
@@ -1122,11 +1122,11 @@ fn rows_are_read_and_counted() {
     );
     let bolt = "target = \"sofa://h:1\"\n[rows]\nfile = \"users.csv\"\n[call.bolt]\nservice = \"s\"\nmethod = \"m\"\narguments = \"[\\\"{{seq}}\\\"]\"\n[load]\nrate = \"1/s\"\ncalls = 1\n";
     let problems = wrong(bolt).join("; ");
-    for told in [
+    for expected in [
         "`rows`: only for [call.grpc]",
         "`call.bolt.arguments`: `{{seq}}`: every Bolt call",
     ] {
-        assert!(problems.contains(told), "{problems}");
+        assert!(problems.contains(expected), "{problems}");
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::{Class, Value};
 
-/// The JSON can't be said in Java.
+/// The JSON has no counterpart in Java.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     #[error("{0} does not fit 64 bits")]

@@ -29,7 +29,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     server: Arc<Server>,
     mut stopped: watch::Receiver<()>,
 ) -> io::Result<()> {
-    let (tell, mut told) = mpsc::unbounded_channel();
+    let (sender, mut answers) = mpsc::unbounded_channel();
     let mut input: Vec<u8> = Vec::with_capacity(READ_AT_ONCE);
     let mut out = Vec::new();
     let mut in_progress = InProgress::default();
@@ -38,9 +38,9 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     while (open && !stopping) || in_progress.requests > 0 {
         let reads = open && !stopping && in_progress.has_room();
         tokio::select! {
-            Some(answer) = told.recv(), if in_progress.requests > 0 => {
+            Some(answer) = answers.recv(), if in_progress.requests > 0 => {
                 in_progress.end(answer, &mut out);
-                while let Ok(answer) = told.try_recv() {
+                while let Ok(answer) = answers.try_recv() {
                     in_progress.end(answer, &mut out);
                 }
             }
@@ -48,7 +48,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 if read? == 0 {
                     open = false;
                 } else {
-                    match take(&input, &server, &tell, &mut in_progress, &mut out) {
+                    match take(&input, &server, &sender, &mut in_progress, &mut out) {
                         Some(taken) => {
                             input.drain(..taken);
                             input.reserve(READ_AT_ONCE);
@@ -105,7 +105,7 @@ impl InProgress {
 fn take(
     input: &[u8],
     server: &Arc<Server>,
-    tell: &mpsc::UnboundedSender<Answer>,
+    sender: &mpsc::UnboundedSender<Answer>,
     in_progress: &mut InProgress,
     out: &mut Vec<u8>,
 ) -> Option<usize> {
@@ -117,7 +117,7 @@ fn take(
                     &frame,
                     &input[taken..taken + length],
                     server,
-                    tell,
+                    sender,
                     in_progress,
                     out,
                 );
@@ -136,7 +136,7 @@ fn request(
     frame: &Frame<'_>,
     bytes: &[u8],
     server: &Arc<Server>,
-    tell: &mpsc::UnboundedSender<Answer>,
+    sender: &mpsc::UnboundedSender<Answer>,
     in_progress: &mut InProgress,
     out: &mut Vec<u8>,
 ) {
@@ -148,7 +148,7 @@ fn request(
         (Kind::Request { .. }, _) if server.at_once => complete(frame, server, out),
         (Kind::Request { .. }, _) => {
             in_progress.begin(bytes.len());
-            let (server, tell, bytes) = (Arc::clone(server), tell.clone(), bytes.to_vec());
+            let (server, sender, bytes) = (Arc::clone(server), sender.clone(), bytes.to_vec());
             tokio::spawn(async move {
                 let has_worked = server.work().await;
                 let mut out = Vec::new();
@@ -163,7 +163,7 @@ fn request(
                     }
                 }
                 // The connection may be gone.
-                let _ = tell.send(Answer {
+                let _ = sender.send(Answer {
                     request: bytes.len(),
                     bytes: out,
                 });

@@ -48,7 +48,7 @@ pub(super) fn read_data(
 }
 
 impl GrpcDriver {
-    /// What was said of a failure, with the name of the encoding where that was its cause.
+    /// The text of a failure, with the name of the encoding where that was its cause.
     #[cold]
     pub(super) fn with_encoding(&self, outcome: Outcome, detail: Option<String>) -> Option<String> {
         let unpackers = self.calls.unpackers.as_ref();

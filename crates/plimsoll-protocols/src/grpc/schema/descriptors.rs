@@ -186,7 +186,7 @@ fn in_order(files: &mut BTreeMap<String, Descriptor>) -> Vec<(String, Descriptor
     ordered
 }
 
-/// Takes out the imports that are not in the pool, and tells which.
+/// Takes out the imports that are not in the pool, and returns them.
 fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
     let mut lost = Vec::new();
     let mut public = Vec::new();

@@ -219,7 +219,7 @@ fn unknown_edition(edition: &str) -> String {
     format!("edition {edition} is not known: those up to 2024 are")
 }
 
-/// Puts a file of an edition in the terms of proto3. `features` is what was said in it.
+/// Puts a file of an edition in the terms of proto3. `features` are those that it declares.
 ///
 /// # Errors
 /// When its edition is not known.

@@ -45,7 +45,7 @@ impl Schema {
             }
             Err(e) => {
                 let path = track.path();
-                // What is wrong with an object as a whole is told by the decoding alone.
+                // What is wrong with an object as a whole is reported by the decoder alone.
                 let is_known = path.iter().len() > 0 || !value.is_object();
                 let right = match is_known {
                     true => right(&message, &path),

@@ -215,7 +215,7 @@ impl<'a> Varied<'a> {
     ) -> Result<Varied<'a>, SchemaError> {
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
-            // The encoding proper tells what is wrong with it.
+            // The encoder proper reports what is wrong with it.
             schema.encode(method, json)?;
             return Err(wrong(&message, "", "not valid JSON"));
         };

@@ -223,7 +223,7 @@ struct Answers {
     /// When the last answer was due.
     due: Option<Instant>,
     pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// What the client said last.
+    /// What the client sent last.
     text: Option<String>,
     /// Answers to it that are left.
     left: u32,

@@ -16,7 +16,7 @@ use crate::serving::ServeError;
 
 type Answer = BoxFuture<Response<Body>, Infallible>;
 
-/// `service`, which is called `name` (package and all), able to tell what it is.
+/// `service`, which is called `name` (package and all), with server reflection.
 ///
 /// # Errors
 /// Never in practice: what the services are is part of this program.

@@ -105,8 +105,8 @@ impl Hold {
         &self.bound
     }
 
-    /// Serves until `shutdown` completes. There is nothing to drain: connections are told
-    /// goodbye and closed.
+    /// Serves until `shutdown` completes. There is nothing to drain: connections get a
+    /// goodbye and are closed.
     ///
     /// # Errors
     /// When threads or a worker's poller fail.
@@ -117,7 +117,7 @@ impl Hold {
             ..Counters::default()
         });
         let stopped = Arc::new(AtomicBool::new(false));
-        let (tell, told) = mpsc::channel();
+        let (sender, wakers) = mpsc::channel();
         let mut threads = Vec::with_capacity(self.workers);
         for _ in 0..self.workers {
             let listener = self
@@ -127,12 +127,12 @@ impl Hold {
                 .map_err(failed("sharing the listening socket"))?;
             let sessions = self.tls.as_ref().map(ServerSessions::new);
             let (counters, stopped) = (Arc::clone(&counters), Arc::clone(&stopped));
-            let tell = tell.clone();
+            let sender = sender.clone();
             let work = move || {
                 let worker = Worker::new(listener, sessions, counters, stopped)?;
                 // Whoever serves waits for it.
-                let _ = tell.send(worker.waker());
-                drop(tell);
+                let _ = sender.send(worker.waker());
+                drop(sender);
                 worker.run()
             };
             let thread = thread::Builder::new()
@@ -141,9 +141,9 @@ impl Hold {
                 .map_err(failed("starting a worker thread"))?;
             threads.push(thread);
         }
-        drop(tell);
-        // A worker that can't be made tells when it is joined.
-        let wakers: Vec<Waker> = told.iter().collect();
+        drop(sender);
+        // A worker that can't be made reports why when it is joined.
+        let wakers: Vec<Waker> = wakers.iter().collect();
         if wakers.len() == self.workers {
             shutdown.await;
         }

@@ -1,6 +1,6 @@
 //! One thread's loop: accept, read, echo, write, rest.
 //!
-//! Sockets tell once that they can be read, so a connection is read until it is empty,
+//! Sockets report once that they can be read, so a connection is read until it is empty,
 //! unless its peer does not take its echo: then it is left alone until its socket takes
 //! bytes again, and holds at most what one read brought about. Where the loop panics, its
 //! connections are gone, and it begins anew with those that come.
@@ -32,7 +32,7 @@ const ACCEPT_AT_ONCE: usize = 64;
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a client may take to close its side after it was told what was wrong.
+/// How long a client may take to close its side after it was sent what was wrong.
 const LINGER: Duration = Duration::from_secs(1);
 /// How often deadlines are looked at: none is exact.
 const SWEEP: Duration = Duration::from_millis(200);
@@ -65,7 +65,7 @@ enum Transport {
     /// What the socket would not take.
     Plain(Vec<u8>),
     Tls(ServerSession),
-    /// Told what was wrong; closes when the client has, or soon. Closing with bytes unread
+    /// The client was sent what was wrong; closes when it has, or soon. Closing with bytes unread
     /// would reset the connection, and the alert could be lost on its way.
     Lingering,
 }

@@ -120,8 +120,8 @@ fn statuses_have_codes_of_their_own_and_are_reported_with_what_they_say() {
         for time in 0..5 {
             let events = answered(&mut driver, answer.as_bytes(), 1_000).unwrap();
             assert_eq!(outcome(&events), (code, 6));
-            let told: &[&str] = if time < 3 { &[detail] } else { &[] };
-            assert_eq!(details(&events), told, "{head}");
+            let expected: &[&str] = if time < 3 { &[detail] } else { &[] };
+            assert_eq!(details(&events), expected, "{head}");
         }
     }
 }

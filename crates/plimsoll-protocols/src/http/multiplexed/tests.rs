@@ -81,11 +81,11 @@ fn ends(events: &[Event]) -> Vec<(u32, Outcome, u32)> {
 }
 
 fn details(events: &[Event]) -> Vec<&str> {
-    let told = events.iter().filter_map(|event| match event {
+    let details = events.iter().filter_map(|event| match event {
         Event::Detail { text, .. } => Some(text.as_str()),
         _ => None,
     });
-    told.collect()
+    details.collect()
 }
 
 /// The requests in what a client sent: the fields of each stream, and its body.

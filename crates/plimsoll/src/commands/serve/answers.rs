@@ -8,11 +8,11 @@ use plimsoll_protocols::grpc::target::{Delay, Stall};
 
 #[derive(Debug, Args)]
 pub(super) struct AnswerFlags {
-    /// Freeze every answer once, for so long and so long after the first request: "500ms@5s".
+    /// Freeze every answer once, for a time and from a time after the first request on: "500ms@5s".
     #[arg(long, env = "PLIMSOLL_STALL", value_name = "FOR@AFTER")]
     pub(super) stall: Option<StallText>,
 
-    /// Busy-wait as long before an answer is due, for precision; "0s" saves CPU.
+    /// Busy-wait this long before an answer is due, for precision; "0s" saves CPU.
     #[arg(
         long,
         env = "PLIMSOLL_SPIN",
@@ -21,7 +21,7 @@ pub(super) struct AnswerFlags {
     )]
     pub(super) spin: Period,
 
-    /// Where random choices begin.
+    /// The seed of random choices.
     #[arg(long, env = "PLIMSOLL_SEED", value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
 }

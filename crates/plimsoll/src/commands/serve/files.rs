@@ -24,7 +24,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     names: NamesFlags,
 
-    /// Let resumed connections send so many bytes of a GET before the handshake is over (0-RTT).
+    /// Let resumed connections send this many bytes of a GET before the handshake is over (0-RTT).
     /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
     #[arg(
         long,
@@ -52,7 +52,7 @@ impl ReferenceServer for Arguments {
             no_tickets: self.names.no_tickets,
             early_data: self.max_early_data.unwrap_or(0),
         };
-        // A broken certificate is told before anybody hears that the server is there.
+        // A broken certificate is reported before the server announces itself.
         let server = files::Files::new(serving.bound, &options).map_err(Failure::error)?;
         serving.listen.announce(Self::NAME, server.bound())?;
         let stats = server

@@ -36,7 +36,7 @@ impl ReferenceServer for Arguments {
             certificates: self.names.tls_certs.clone(),
             no_tickets: self.names.no_tickets,
         };
-        // A broken certificate is told before anybody hears that the server is there.
+        // A broken certificate is reported before the server announces itself.
         serving.listen.tls.only_1_3()?;
         let server = Hold::new(serving.bound, &options).map_err(Failure::error)?;
         serving.listen.announce(Self::NAME, server.bound())?;

@@ -1,5 +1,5 @@
 //! What every reference server has: where it listens, how it is secured, how it ends, and
-//! what it tells.
+//! what it reports.
 
 use std::io::{self, Read as _};
 use std::pin::Pin;
@@ -51,7 +51,7 @@ pub(super) struct ListenFlags {
     #[arg(long, env = "PLIMSOLL_REUSE_PORT", value_parser = boolish())]
     pub(super) reuse_port: bool,
 
-    /// Serve from so many processes, which share the port: connections are spread over them.
+    /// Serve from this many processes, which share the port: connections are spread over them.
     #[arg(long, env = "PLIMSOLL_PROCESSES", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) processes: u16,
@@ -60,7 +60,7 @@ pub(super) struct ListenFlags {
     #[arg(long, env = "PLIMSOLL_END_WITH_INPUT", value_parser = boolish(), hide = true)]
     pub(super) end_with_input: bool,
 
-    /// Read from the standard input first what session tickets are made with.
+    /// Read the seed of the session tickets from the standard input first.
     #[arg(long, env = "PLIMSOLL_TICKETS_FROM_INPUT", value_parser = boolish(), hide = true)]
     pub(super) tickets_from_input: bool,
 
@@ -112,7 +112,7 @@ impl ListenFlags {
         Ok(Some(seed.into()))
     }
 
-    /// Tells, on stdout and before the first connection, where the server can be reached.
+    /// Prints, on stdout and before the first connection, where the server can be reached.
     pub(super) fn announce(&self, name: &str, bound: &Bound) -> Result<(), Failure> {
         self.announce_at(name, bound.address())
     }
@@ -134,7 +134,7 @@ impl ListenFlags {
         ))
     }
 
-    /// Tells what the server counted.
+    /// Prints what the server counted.
     pub(super) fn conclude(&self, counted: &Counted) -> Result<(), Failure> {
         let connections = &counted.connections;
         let all = [

@@ -9,7 +9,7 @@ use crate::arguments::boolish;
 /// As whom a server speaks, and what it lets clients keep.
 #[derive(Debug, Args)]
 pub(super) struct NamesFlags {
-    /// A folder of NAME.crt and NAME.key (PEM): who asks for NAME (SNI) gets that certificate.
+    /// A folder of NAME.crt and NAME.key (PEM): a client that asks for NAME (SNI) gets that certificate.
     #[arg(
         long,
         env = "PLIMSOLL_TLS_CERTS",

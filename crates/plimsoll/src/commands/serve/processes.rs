@@ -32,7 +32,7 @@ const OWN: [&str; 4] = [
 ];
 
 enum Heard {
-    /// A process told something.
+    /// A process printed something.
     Line(String),
     /// A process has ended, or closed its output.
     Gone(usize),
@@ -46,18 +46,18 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let words = arguments(std::env::args_os().skip(1).collect(), name, address)?;
     // A session that one of them made is resumed by any.
     let tickets = TicketSeed::random().map_err(Failure::error)?;
-    let (tell, heard) = mpsc::channel();
-    let wished = tell.clone();
+    let (sender, heard) = mpsc::channel();
+    let wished = sender.clone();
     stopping::on_signal(move |wish| {
         // Received until the processes have ended.
         let _ = wished.send(Heard::Wish(wish));
     })?;
     let of = usize::from(listen.processes);
     let mut processes = Vec::new();
-    // The first alone: what keeps it from listening is told once.
+    // The first alone: what keeps it from listening is reported once.
     while processes.len() < of {
         let index = processes.len();
-        processes.push(Process::start(&words, &tickets, index, &tell)?);
+        processes.push(Process::start(&words, &tickets, index, &sender)?);
         match heard.recv() {
             Ok(Heard::Line(_)) => {}
             Ok(Heard::Gone(which)) => return Err(ended(which, of, "did not start")),
@@ -95,7 +95,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
 fn ended(index: usize, of: usize, how: &str) -> Failure {
     Failure::error_with_help(
         format_args!("--processes: process {} of {of} {how}", index + 1),
-        "what it told is above; a process that was killed told nothing",
+        "what it printed is above; a process that was killed printed nothing",
     )
 }
 
@@ -182,7 +182,7 @@ impl Process {
         words: &[OsString],
         tickets: &TicketSeed,
         index: usize,
-        tell: &Sender<Heard>,
+        sender: &Sender<Heard>,
     ) -> Result<Process, Failure> {
         let failed =
             |e: std::io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
@@ -202,7 +202,7 @@ impl Process {
             let _ = stdin.write_all(tickets.bytes());
         }
         let stdout = child.stdout.take();
-        let tell = tell.clone();
+        let sender = sender.clone();
         thread::spawn(move || {
             let lines = stdout
                 .map(BufReader::new)
@@ -210,9 +210,9 @@ impl Process {
                 .flat_map(BufRead::lines);
             for line in lines.map_while(Result::ok) {
                 // Nobody listens once the server is given up.
-                let _ = tell.send(Heard::Line(line));
+                let _ = sender.send(Heard::Line(line));
             }
-            let _ = tell.send(Heard::Gone(index));
+            let _ = sender.send(Heard::Gone(index));
         });
         Ok(Process { child })
     }
@@ -220,7 +220,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nobody left to tell.
+        // It may have ended by itself; there is nobody left to sender.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -266,12 +266,12 @@ mod tests {
             &mut counts,
             "processed 0, refused 1, connections 4, connections at once 4",
         );
-        let told: Vec<String> = counts
+        let printed: Vec<String> = counts
             .iter()
             .map(|(name, n)| format!("{name} {n}"))
             .collect();
         assert_eq!(
-            told.join(", "),
+            printed.join(", "),
             "processed 10, received 12, connections 7, connections at once in a process 4, refused 1"
         );
     }

@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     )]
     delay: DelayText,
 
-    /// Work for every answer, besides its delay: so long the server computes.
+    /// Time that the server computes for every answer, besides its delay.
     #[arg(long, env = "PLIMSOLL_BUSY", value_name = "TIME", default_value = "0s")]
     busy: Period,
 }

@@ -62,7 +62,7 @@ fn queries_are_json_whatever_their_text() {
 
 #[test]
 fn what_queries_can_not_ask_is_reported_by_key() {
-    for (session, load, told) in [
+    for (session, load, expected) in [
         (
             "query = '{{sequence}}'",
             CLIENTS.to_owned(),
@@ -96,7 +96,7 @@ fn what_queries_can_not_ask_is_reported_by_key() {
         ),
     ] {
         let problems = wrong(&text(session, &load)).join("; ");
-        assert!(problems.contains(told), "{session} {load}: {problems}");
+        assert!(problems.contains(expected), "{session} {load}: {problems}");
     }
     // Two queries of one session, and three rows.
     let enough = format!("{ROWS}\norder = \"unique\"\n[load]\nrate = \"1/s\"\nduration = \"1s\"");

@@ -88,7 +88,7 @@ impl Filling<'_> {
         Value::Object(filled.collect())
     }
 
-    /// `None`: a field that there is not, which is told later.
+    /// `None`: an unknown field, which is reported later.
     fn field(&self, field: Option<&FieldDescriptor>, tree: &Tree) -> Value {
         match tree {
             Tree::Constant(value) => value.clone(),

@@ -388,9 +388,9 @@ fn what_can_not_vary_is_reported_with_its_place() {
         (r#"{{seq}}"#, "message of Order"),
         (r#"{"text": {{seq}"#, "not valid JSON"),
     ] {
-        let told = schema.encode_all(&method, json, Some(&rows)).map(|_| ());
-        let told = told.expect_err(json).to_string();
-        assert!(told.contains(problem), "{json}: {told}");
+        let encoded = schema.encode_all(&method, json, Some(&rows)).map(|_| ());
+        let reported = encoded.expect_err(json).to_string();
+        assert!(reported.contains(problem), "{json}: {reported}");
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Mailbox {
 impl Mailbox {
     pub(super) fn give(&self, stream: TcpStream) {
         if let Some(streams) = &self.streams {
-            // A worker that is gone has said why to whoever joins it.
+            // A worker that is gone reports why when it is joined.
             let _ = streams.send(stream);
         }
         self.ring();
@@ -334,7 +334,7 @@ impl Connection {
         }
     }
 
-    /// False when the peer said goodbye (TLS close_notify).
+    /// False when the peer has closed its side (TLS close_notify).
     fn receive(
         &mut self,
         mut bytes: &[u8],
