@@ -86,7 +86,7 @@ pub trait Driver {
     fn open(&mut self, now: Time, out: &mut Vec<u8>);
 
     /// Receiving takes next to no time: some kilobytes are looked at in a microsecond or two,
-    /// and neither unpacked nor handed to somebody else's code.
+    /// and neither unpacked nor handed to code that is not ours.
     fn receives_lightly(&self) -> bool {
         false
     }
@@ -175,7 +175,7 @@ pub trait Driver {
     /// The transport is gone: end every call in flight with `outcome`.
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>);
 
-    /// Say goodbye (HTTP/2: GOAWAY) before the worker closes the transport.
+    /// Appends the protocol's farewell (HTTP/2: GOAWAY) before the worker closes the transport.
     fn finish(&mut self, out: &mut Vec<u8>);
 }
 

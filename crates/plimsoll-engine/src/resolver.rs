@@ -74,7 +74,7 @@ impl Resolver {
         let _ = thread.questions.send((token, lookup));
     }
 
-    /// There is an answer that nobody will be woken for.
+    /// There is an answer that will wake no thread.
     pub(crate) fn has_answer(&self) -> bool {
         !self.at_once.is_empty()
     }

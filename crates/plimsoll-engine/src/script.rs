@@ -100,7 +100,7 @@ impl Turn<'_> {
     }
 
     /// Closes a connection after what was put into [`Turn::out`] has been sent, as far as
-    /// that takes no waiting. Nothing more is heard of it.
+    /// that takes no waiting. No more events of it follow.
     pub fn close(&mut self, link: Link) {
         self.actions.push(Action::Close(link));
     }

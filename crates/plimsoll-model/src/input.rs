@@ -1,4 +1,4 @@
-//! Files that are read because somebody named them: a person, a plan, a peer's request.
+//! Files that are read because their name was given: by a person, a plan, a peer's request.
 //!
 //! Invariant: nothing waits for ever. Opening a FIFO waits for whoever writes to it, and a
 //! device may have no end. [`open_file`] opens regular files and nothing else, for what comes
@@ -25,7 +25,7 @@ const MOST: u64 = 256 << 20;
 /// # Errors
 /// When there is none, or `path` leads to something else.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    // Opening alone can wait, rewind a tape, or take what somebody else was to have.
+    // Opening alone can wait, rewind a tape, or take what another reader was to have.
     is_file(fs::metadata(path)?.file_type())?;
     let file = OpenOptions::new()
         .read(true)
@@ -129,7 +129,7 @@ fn read_stream<R: Read>(
     most: u64,
 ) -> io::Result<Vec<u8>> {
     let (sender, blocks) = mpsc::channel();
-    // Where it waits for ever, it does so with nobody waiting for it.
+    // Where it waits for ever, nothing waits for it.
     thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
@@ -162,7 +162,7 @@ fn read_stream<R: Read>(
     }
 }
 
-/// Until the end, or nobody listens.
+/// Until the end, or until the receiver is gone.
 fn pass_on(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     loop {

@@ -1,6 +1,6 @@
 //! Durations, rates and sizes as people type them: always with a unit.
 //!
-//! A bare number is refused, because nobody can tell whether `30` is seconds or
+//! A bare number is refused, because `30` might be seconds or
 //! milliseconds. What is printed can be read back and means the same. The spec and the
 //! command line use these types; a plan holds the bare values.
 

@@ -16,7 +16,7 @@
 //! | `rpc_soak`, `channel_soak` | [`soaks`] |
 //!
 //! grpc-go's server knows no compression: there a packed request has to be refused as
-//! UNIMPLEMENTED. Of the compressed requests the probe, a message that is said to be packed
+//! UNIMPLEMENTED. Of the compressed requests the probe, a message that is declared as packed
 //! and is not, is no case here: a client that packs what it says can't send it. What is left needs an account or a load balancer
 //! (`*_auth_*`, `compute_engine_creds`, `google_default_credentials`, `orca_*`), or a cache
 //! between the two (`cacheable_unary`).

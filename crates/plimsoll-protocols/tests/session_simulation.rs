@@ -284,7 +284,7 @@ impl Server for Stack {
         let after = match self.fault {
             Fault::Flood => FLOOD_LASTS,
             Fault::Nothing | Fault::Unframed => LOOK_EVERY,
-            // Nothing more is said.
+            // Nothing more is sent.
             _ => return,
         };
         actions.push(Action::Timer { after, tag: 0 });

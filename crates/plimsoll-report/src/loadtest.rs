@@ -308,7 +308,7 @@ fn count(key: &str, typed: &str) -> Result<u64, String> {
     }
 }
 
-/// One of our codes, or what somebody else's words come closest to.
+/// One of our codes, or the one that another tool's words come closest to.
 fn outcome_of(error: &str) -> Outcome {
     if error.trim().is_empty() {
         return Outcome::Ok;

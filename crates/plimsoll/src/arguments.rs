@@ -350,7 +350,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Ori
     Origins(origins)
 }
 
-/// The variable behind an invalid value that nobody typed.
+/// The variable behind an invalid value that was not typed.
 fn blamed_variable(
     error: &clap::Error,
     stand_ins: &StandIns,

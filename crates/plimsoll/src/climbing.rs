@@ -53,7 +53,7 @@ pub(crate) struct Asked<'a> {
     /// "ladder", "sweep": the end of the directory's name.
     pub(crate) kind: &'a str,
     pub(crate) rounds: Option<u32>,
-    /// Where nobody says how many: the rounds that so many rungs need.
+    /// Where the number is not given: the rounds that so many rungs need.
     pub(crate) default_rounds: fn(usize) -> usize,
     /// A line a round, for progress: the record so far, the round, of how many.
     pub(crate) round_line: fn(&LadderRecord, usize, usize) -> String,

@@ -172,7 +172,7 @@ impl Environment {
         }
     }
 
-    /// A variable's value; empty is as good as not set.
+    /// A variable's value; empty counts as not set.
     pub(crate) fn get(&self, name: &str) -> Option<Found> {
         let found = |from: &BTreeMap<String, String>, from_file| {
             let value = from.get(name).filter(|value| !value.is_empty())?;
@@ -215,7 +215,7 @@ impl Environment {
                 self.url("WSPROXY_URL", schemes)
             }
             "PLIMSOLL_TARGET" => self.address(true),
-            // Names as common as these are nobody's but the gateway's.
+            // Names as common as these belong to the gateway alone.
             "PLIMSOLL_LISTEN" if command == "serve llm" => {
                 let own = || self.listening("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
                 self.address(false).or_else(own)

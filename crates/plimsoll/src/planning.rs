@@ -36,7 +36,7 @@ pub(crate) fn plan(
     let world = World::new(environment, spec);
     let resolved = spec::resolve(spec, &world).and_then(watchable);
     resolved.map_err(|mut found| {
-        // Without the server nobody knows whether the rest of the plan is right.
+        // Without the server it is not known whether the rest of the plan is right.
         if let Some(lost) = world.lost.take() {
             return lost;
         }

@@ -135,7 +135,7 @@ enum Shown {
 /// The progress of one run.
 pub(crate) struct Progress {
     shown: Shown,
-    /// Where somebody else leads the run, it is not known.
+    /// Not known where another process leads the run.
     plan: Option<Plan>,
     /// A line every so many calls that count.
     every: Option<u64>,
@@ -225,7 +225,7 @@ impl Progress {
         self.take_terminal();
     }
 
-    /// The run ends early; of one run among many nobody wants to know.
+    /// The run ends early; not reported of one run among many.
     pub(crate) fn lost(&self, reason: &str) {
         if !matches!(self.shown, Shown::No) {
             console::notice(reason);

@@ -1,4 +1,4 @@
-//! Variables whose name is nobody's: a misspelt one is an error, and not a flag that silently is not given.
+//! Variables with unknown names: a misspelt one is an error, and not a flag that is silently not given.
 
 use std::collections::BTreeSet;
 

@@ -310,7 +310,7 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Failure> {
         (Some(ca), true) => rest.extend(["--tls-client-ca".to_owned(), ca]),
         (None, true) => {
             return Err(Failure::usage(
-                "s_server -Verify: without -CAfile nobody says whose certificates are good",
+                "s_server -Verify: without -CAfile it is not known whose certificates are good",
                 "add -CAfile FILE",
             ));
         }

@@ -36,7 +36,7 @@ fn loading(place: &Place, url: &str, objective: &str) -> Child {
     child
 }
 
-/// What all the documents say of the only objective, and of the run.
+/// What all the documents report of the only objective, and of the run.
 struct Documents {
     verdict: String,
     objective: String,

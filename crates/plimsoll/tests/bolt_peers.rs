@@ -479,7 +479,7 @@ fn bolt_over_tls_and_mutual_tls() {
     let (exit, json) = run(&server, &flags);
     assert_eq!((exit, counts(&json)), (0, (400, vec![])));
     assert_eq!(json["security"], "mutual-tls");
-    // Without a certificate, and with a server that speaks no TLS: said, and no call ok.
+    // Without a certificate, and with a server that speaks no TLS: reported, and no call ok.
     let (exit, json) = run(&server, &["--rate", "400/s", "--cold"]);
     let (ok, errors) = counts(&json);
     assert_eq!((exit, ok), (1, 0));

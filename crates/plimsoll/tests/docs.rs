@@ -438,7 +438,7 @@ impl<'a> Reader<'a> {
                 0
             };
             ended = done.status.code().unwrap_or(-1);
-            // Whether generator and server keep up on a busy machine is not the page's to say.
+            // Whether generator and server keep up on a busy machine is not for the page to decide.
             let is_slow = |line: &str| line.starts_with("objective p") && line.contains("MISSED");
             let is_too_busy = match ended {
                 90 => printed.contains("enerator") || command.starts_with("plimsoll find "),

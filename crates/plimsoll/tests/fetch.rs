@@ -660,7 +660,7 @@ fn a_short_body_and_a_close_without_close_notify_are_failures() {
 }
 
 /// Python's own server speaks HTTP/1.0 and closes after each answer: what was planned to be
-/// reused is not, which the run has to say, and no objective is met by it.
+/// reused is not, which the run has to report, and no objective is met by it.
 #[test]
 fn a_server_that_closes_after_each_answer_is_reported() {
     let place = Place::new();

@@ -461,7 +461,7 @@ fn connections_that_end_young_are_few_and_reported() {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.write_all(&[&greeting[..], &goaway].concat());
             let _ = sender.send(());
-            // Until the client has said goodbye.
+            // Until the client has closed its side.
             thread::spawn(move || {
                 let mut buffer = [0; 4096];
                 while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}

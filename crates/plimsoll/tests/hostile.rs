@@ -94,7 +94,7 @@ fn errors(run: &Value) -> Vec<(&str, u64)> {
 }
 
 /// Every call over a connection of its own fails, is counted under `code`, and the run
-/// keeps what was said about it.
+/// keeps the message about it.
 #[track_caller]
 fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
     let mut arguments = score(url, &["--cold", "--rate", "50/s", "--calls", "5"]);

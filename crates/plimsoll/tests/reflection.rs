@@ -293,7 +293,7 @@ fn a_server_of_grpcio_is_asked_in_the_older_version_and_answers_every_kind_of_ca
     place.expect(0, &["check", "echo", &url]);
 }
 
-/// `list`, `describe`, `check` and the question before a load say who asks.
+/// `list`, `describe`, `check` and the question before a load name the caller.
 #[test]
 fn a_server_that_wants_authorization_is_asked_with_metadata() {
     let place = Place::new();

@@ -431,7 +431,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A bus that is away is something to say at every request, and is said a few times.
+/// A bus that is away is something to log at every request, and is logged a few times.
 #[test]
 fn a_backend_without_its_bus_does_not_fill_the_disk() {
     const REQUESTS: usize = 2000;

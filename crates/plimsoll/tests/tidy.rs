@@ -1,4 +1,4 @@
-//! The tree against what is said of it: the architecture page, links, pages that
+//! The tree against its description: the architecture page, links, pages that
 //! nothing leads to, machine paths and marks of unfinished work.
 //!
 //! Looks at the files that git tracks, and those it would track if they were added.

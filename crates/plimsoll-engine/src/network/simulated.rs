@@ -169,7 +169,7 @@ pub struct SimulatedNetwork<S> {
     pauses: Vec<(Time, Duration)>,
 }
 
-/// A loop that turns so often for nothing burns a core. Calls that are cancelled at once on a
+/// A loop that turns this often without work burns a core. Calls that are cancelled at once on a
 /// connection that takes no bytes come to many turns, too, before as much as may wait there.
 const MAX_IDLE_TURNS: u32 = 20_000;
 

@@ -288,7 +288,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
         if self.phase == Phase::Loading {
             at = at.min(self.stage_end);
-            // Once no more scripts begin, nobody takes users out of their pauses.
+            // Once no more scripts begin, nothing takes users out of their pauses.
             if let Some(Reverse(when)) = self.pausing.peek() {
                 at = at.min(*when);
             }

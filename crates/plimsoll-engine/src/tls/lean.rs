@@ -249,7 +249,7 @@ impl ServerSessions {
         let mut config = config.clone();
         config.enable_secret_extraction = true;
         config.key_log = Arc::clone(&heard) as _;
-        // Bytes before the handshake's end would belong to nobody.
+        // Bytes before the handshake's end would have no owner.
         config.max_early_data_size = 0;
         ServerSessions {
             config: Arc::new(config),
@@ -329,7 +329,7 @@ impl ServerSession {
         self.0.seal(plaintext);
     }
 
-    /// Say goodbye (RFC 8446 §6.1).
+    /// Sends close_notify (RFC 8446 §6.1).
     pub fn close_notify(&mut self) {
         self.0.close_notify();
     }

@@ -507,7 +507,7 @@ impl<K: KeySchedule> Records<K> {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Say goodbye (§6.1).
+    /// Sends close_notify (§6.1).
     ///
     /// # Errors
     /// When there is no key to go on with.

@@ -44,7 +44,7 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
 }
 
 /// What `certificates` (a chain, DER) is refused for at the time of day: the first that has
-/// expired. For peers whose session is resumed, in which nobody checks them again.
+/// expired. For peers whose session is resumed, in which they are not checked again.
 ///
 /// # Errors
 /// When one has expired.

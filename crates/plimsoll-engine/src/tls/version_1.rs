@@ -1,4 +1,4 @@
-//! Certificates of X.509 version 1, which the TLS library takes from nobody.
+//! Certificates of X.509 version 1, which the TLS library rejects.
 //!
 //! `openssl x509 -req` without extensions makes them, and test beds are full of them. They can't
 //! say what they are for, so they are taken on narrow terms: a certificate that the operator gave

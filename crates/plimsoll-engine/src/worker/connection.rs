@@ -141,7 +141,7 @@ pub(crate) struct Connection<D, S> {
     written: usize,
     traced: usize,
     pub(crate) in_flight: u32,
-    /// So many calls may still start; as good as without end where the plan does not say.
+    /// The number of calls that may still start; practically unlimited where the plan does not say.
     pub(crate) calls_left: u64,
     /// Replaced from then on.
     pub(crate) until: Time,
@@ -742,7 +742,7 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// Say goodbye as far as the socket takes it without waiting.
+    /// Sends the farewell as far as the socket takes it without waiting.
     pub(crate) fn farewell<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if matches!(self.state, State::Greeting | State::Open | State::Draining) {
             self.driver.finish(&mut self.out);
@@ -779,7 +779,7 @@ impl<D: Driver, S> Connection<D, S> {
     }
 }
 
-/// TLS says goodbye before TCP does (RFC 8446 §6.1): without it nobody knows whether what
+/// TLS closes before TCP does (RFC 8446 §6.1): without close_notify the peer can't know whether what
 /// came is all that was sent.
 fn truncated() -> Loss {
     Loss {

@@ -650,7 +650,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// A lane's connection that was up is gone: another follows, at once where this one was
-    /// of use (`served`). `idle`: it had no call in flight, so no client has heard of it.
+    /// of use (`served`). `idle`: it had no call in flight, so no client has noticed.
     fn replace(&mut self, lane: u32, served: bool, idle: bool, loss: &Loss, now: Time) {
         let entry = &mut self.lanes[lane as usize];
         if served {

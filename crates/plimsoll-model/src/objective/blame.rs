@@ -67,14 +67,14 @@ impl Failed {
     }
 }
 
-/// Where nobody knows the deadline: the default one.
+/// Where the deadline is not known: the default one.
 const FALLBACK_DEADLINE: Duration = Duration::from_secs(10);
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is missing to a deadline by so little is as good as it: a hundredth of it.
+/// A time this close to a deadline counts as the deadline: a hundredth of it.
 fn little(deadline: Duration) -> u64 {
     nanos(deadline / 100)
 }
@@ -108,7 +108,7 @@ pub(super) fn surely_over(
         return failed.sure;
     }
     let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
-    // A call that hit its deadline took so long, and nobody knows how much longer.
+    // A call that hit its deadline took at least as long, and how much longer is not known.
     let reach = nanos(deadline).saturating_sub(limit).max(little(deadline));
     lengths()
         .map(|length| {

@@ -101,7 +101,7 @@ pub struct RunHeader {
     /// none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardFigures>,
-    /// What was decided for this run that nobody asked for, in sentences.
+    /// What was decided for this run without being asked for, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// CPU that the live view took of the client, µs; left out where there was none.

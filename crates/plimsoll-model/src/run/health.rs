@@ -86,7 +86,7 @@ pub struct HealthProblem {
 impl HealthProblem {
     /// `first`: those of `full` that were a worker's first.
     pub(super) fn not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
-        // Where nothing was resumed nobody knows whether the server would have.
+        // Where nothing was resumed it is not known whether the server would have.
         let unavoidable = full == first && resumed > 0;
         let advice = if unavoidable {
             "the first of each worker, which can't have had a ticket; a warm-up keeps it out of the figures"

@@ -25,7 +25,7 @@ pub enum ShardState {
     Stopped,
     /// It failed, and reported why.
     Failed,
-    /// It was heard no more.
+    /// It fell silent.
     Lost,
 }
 

@@ -92,7 +92,7 @@ pub struct RungSpec {
     pub spec: Spec,
 }
 
-/// More would take hours, and nobody could read them.
+/// More would take hours, and be too many to read.
 const MAX_RUNGS: usize = 64;
 const AXES: [&str; 9] = [
     "tls",

@@ -307,7 +307,7 @@ impl Driver for BoltDriver {
         self.partial = Vec::new();
     }
 
-    /// Bolt has no goodbye of its own: closing the transport is all.
+    /// Bolt has no farewell of its own: closing the transport is all.
     fn finish(&mut self, _out: &mut Vec<u8>) {}
 }
 

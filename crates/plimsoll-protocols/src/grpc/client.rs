@@ -168,7 +168,7 @@ fn tls_lost(tls: &TlsClient, error: &io::Error) -> ConnectError {
     ConnectError::Link { outcome, detail }
 }
 
-/// Begins HTTP/2, and waits for the server's first frame: before it nobody knows whether
+/// Begins HTTP/2, and waits for the server's first frame: before it nothing shows whether
 /// there is a gRPC server at all, and the library's own errors don't say what there is.
 async fn greet<S>(stream: S, tls: Option<&TlsClient>) -> Result<SendRequest<Body>, ConnectError>
 where

@@ -161,7 +161,7 @@ impl Walk {
             Next::Tag => {
                 let field = match u32::try_from(number >> 3) {
                     Ok(field) if field != 0 && field < 1 << 29 => field,
-                    _ => return Err("a field number that there is not"),
+                    _ => return Err("a field number that does not exist"),
                 };
                 let part = || shapes.part(level.shape, field);
                 match number & 7 {
@@ -189,7 +189,7 @@ impl Walk {
                     }
                     4 => return Err("the end of a group that has not begun"),
                     5 => self.bytes(level, 4)?,
-                    _ => return Err("a wire type that there is not"),
+                    _ => return Err("a wire type that does not exist"),
                 }
             }
             Next::Length(part) => {

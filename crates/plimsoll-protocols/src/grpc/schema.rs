@@ -109,7 +109,7 @@ pub enum SchemaError {
         /// From the message's top, as `legs[2].price`.
         path: String,
         near: Vec<String>,
-        /// Those that there are, with their types.
+        /// The existing ones, with their types.
         fields: String,
     },
     #[error("message of {message}: {}{problem}{}", at(path), instead(right))]

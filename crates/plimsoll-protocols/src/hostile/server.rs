@@ -151,7 +151,7 @@ fn accept(listener: &TcpListener, behaviour: &'static Behaviour, shared: &Arc<Sh
         let (shared, runs) = (Arc::clone(shared), Arc::clone(&runs));
         thread::spawn(move || {
             if let Ok(mut peer) = Peer::new(stream, shared.config.clone(), runs) {
-                // Clients end connections in the middle of a script: nobody's business.
+                // Clients may end connections in the middle of a script.
                 let _ = (behaviour.act)(&mut peer);
                 peer.close();
             }

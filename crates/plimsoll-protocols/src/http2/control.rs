@@ -284,7 +284,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// Says goodbye to a server that broke the protocol.
+    /// Sends GOAWAY to a server that broke the protocol.
     #[cold]
     pub(super) fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) -> ProtocolError {
         self.stage = Stage::Failed;

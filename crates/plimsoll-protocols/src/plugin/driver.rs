@@ -340,7 +340,7 @@ impl Driver for PluginDriver {
         self.partial = Vec::new();
     }
 
-    /// The interface has no goodbye: closing the transport is all.
+    /// The interface has no farewell: closing the transport is all.
     fn finish(&mut self, _out: &mut Vec<u8>) {}
 }
 

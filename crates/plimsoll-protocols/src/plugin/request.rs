@@ -157,7 +157,7 @@ impl Prepared {
                         format!("a frame of {} bytes with id {}", seen.length, seen.id)
                     }
                     Ok(Decoded::More(_)) => "a part of a frame".to_owned(),
-                    Err(fault) => format!("bytes of which it says: {fault}"),
+                    Err(fault) => format!("bytes that it rejects: {fault}"),
                 };
                 let name = codec.name().to_owned();
                 return Err(RequestError::Renumbered { name, got });

@@ -8,7 +8,7 @@
 //! The socket is open before the first query is sent. When it is lost it is opened again,
 //! with growing random pauses, and asked to go on after the last number that was seen;
 //! never after 401 or 403. Pauses grow until a frame has come: a socket that is opened and
-//! closed again brings nobody further. Why the last one failed is what a query that runs out
+//! closed again is no progress. Why the last one failed is what a query that runs out
 //! of time fails by.
 
 use std::sync::Arc;

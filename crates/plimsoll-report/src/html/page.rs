@@ -113,7 +113,7 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // The browser itself sees to it that nothing is run and nobody is asked.
+                // The browser itself makes sure that nothing is run and nothing is loaded.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 meta name="generator" content={ "plimsoll " (env!("CARGO_PKG_VERSION")) };
                 title { (title) " · Plimsoll" }

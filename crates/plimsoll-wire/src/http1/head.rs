@@ -234,7 +234,7 @@ impl General {
                     }
                 }
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
-                // Twice chunked is a coding that nobody may send (RFC 9112, 6.1).
+                // Twice chunked is a coding that is forbidden (RFC 9112, 6.1).
                 if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
                     let coding = String::from_utf8_lossy(value.trim_ascii()).into_owned();
                     return Err(Http1Error::TransferCoding(coding));

@@ -46,7 +46,7 @@ pub enum Http1Error {
     TransferCoding(String),
     #[error("a transfer coding in HTTP/1.0, which has none (RFC 9112, 6.1)")]
     OldCoding,
-    #[error("both Content-Length and Transfer-Encoding, which nobody may send")]
+    #[error("both Content-Length and Transfer-Encoding, which is forbidden")]
     LengthAndCoding,
     #[error("a malformed chunk of the body")]
     Chunk,

@@ -52,7 +52,7 @@ pub(super) fn wanted(
         if turning.is_none() {
             return Ok(Vec::new());
         }
-        // A service of somebody else's is not kept busy unless that is asked for.
+        // A foreign service is not kept busy unless that is asked for.
         let parts = Part::ALL.into_iter().filter(|part| match part {
             Part::Saturated => served,
             Part::Connections => all_kept,

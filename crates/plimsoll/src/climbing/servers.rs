@@ -45,7 +45,7 @@ struct Server {
 
 impl Server {
     fn end(&mut self) {
-        // It may have ended by itself; there is nobody left to tell.
+        // It may have ended by itself: a failure here changes nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

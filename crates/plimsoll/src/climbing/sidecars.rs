@@ -32,7 +32,7 @@ struct Sidecar {
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nobody left to tell.
+        // It may have ended by itself: a failure here changes nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -142,7 +142,7 @@ fn one(dir: &Path, name: &str, route: &str) -> Result<Sidecar, Failure> {
     if let Some(stdout) = sidecar.child.stdout.take() {
         BufReader::new(stdout)
             .read_line(&mut line)
-            .map_err(|e| wrong("can't hear the sidecar of", e))?;
+            .map_err(|e| wrong("can't read from the sidecar of", e))?;
     }
     sidecar.address = line
         .split("listening on ")

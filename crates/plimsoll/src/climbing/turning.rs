@@ -298,7 +298,7 @@ impl Climb {
             })
             .map_err(Failure::error)?;
             run.each_interval(|mut interval| {
-                // A server of several rungs has a CPU that nobody can divide.
+                // The CPU of a server of several rungs can't be divided.
                 interval.server = interval.server.filter(|_| own_servers);
                 measured.interval(&interval);
             })

@@ -130,7 +130,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     };
     if arguments.with_gateway.is_none() && arguments.bus.redis.is_none() {
         return Err(Failure::usage(
-            "neither --redis nor --with-gateway: nobody could hear the tokens",
+            "neither --redis nor --with-gateway: nothing could receive the tokens",
             "give --with-gateway 127.0.0.1:4040 for all in one process, or --redis redis://HOST:PORT",
         ));
     }

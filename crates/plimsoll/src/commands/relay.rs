@@ -506,7 +506,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     descriptors::raise_limit()?;
     if arguments.bus.redis.is_none() && !arguments.echo {
         return Err(Failure::usage(
-            "--redis is missing: a gateway of its own hears its backends over Redis",
+            "--redis is missing: a gateway of its own receives from its backends over Redis",
             "give --redis redis://HOST:PORT; for one process without Redis: plimsoll serve llm --with-gateway HOST:PORT",
         ));
     }

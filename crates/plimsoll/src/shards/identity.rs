@@ -123,7 +123,7 @@ impl ShardFlags {
     /// This shard, where there is to be one. `variable` is the process's environment.
     ///
     /// # Errors
-    /// Where something is missing that nobody can guess, or can't be.
+    /// Where something is missing that can't be guessed, or is impossible.
     pub(crate) fn identity(
         &self,
         variable: impl Fn(&str) -> Option<String>,
@@ -144,7 +144,7 @@ impl ShardFlags {
             };
         };
         let engine = match self.shard {
-            // Whoever says which shard it is also says of how many and of which run.
+            // What names the shard also names their number and the run.
             Some(_) => None,
             None => ENGINES.iter().find(|e| variable(e.index).is_some()),
         };

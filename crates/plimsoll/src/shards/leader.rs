@@ -166,7 +166,7 @@ impl Leader {
 
     /// What came of the load, once it is over; before, nothing.
     pub(super) fn result(&mut self) -> Option<Result<(), EngineError>> {
-        // Before the others know why, nobody may leave.
+        // Before the others know why, the leader may not leave.
         let is_written = self.orders.abort.is_none() || self.written.abort.is_some();
         if is_written { self.result.take() } else { None }
     }
@@ -350,7 +350,7 @@ impl Leader {
                     && wish.stop > self.orders.stop
                 {
                     self.events.push_back(Event::Notice(
-                        "stopping: somebody who watches the run asked for it".to_owned(),
+                        "stopping: an observer of the run asked for it".to_owned(),
                     ));
                     self.events.push_back(Event::Wished);
                 }
@@ -435,7 +435,7 @@ impl Leader {
             if remote.silence >= SILENCE {
                 let seconds = remote.silence.as_secs();
                 let why = format!(
-                    "nothing was heard of it for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last word is not known"
+                    "nothing came from it for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last message is not known"
                 );
                 match self.phase {
                     Phase::Mustering => self.fail(format!("shard {shard}: {why}"), now),

@@ -46,7 +46,7 @@ pub(super) enum Event {
     Connect,
     /// The load begins then, on this machine's clock.
     Begin(Time),
-    /// The load began before this shard heard of it, by so long.
+    /// The load began this long before this shard learned of it.
     BeganWithout(Duration),
     /// The run is to end: as in [`Orders::stop`].
     Stop(u8),
@@ -148,7 +148,7 @@ impl Member {
         if self.step == Step::Over {
             return asks;
         }
-        // Before all are there nobody reads a log.
+        // Before all are there no log is read.
         let idle = self.step == Step::Log && !self.orders.connect && self.is_written();
         if self.log.is_due(now) && !idle {
             let name = objects::arrival(self.arrival.shard);

@@ -199,7 +199,7 @@ impl Part<'_> {
         match (closing.into_inner(), &exit) {
             (Some(closing), Ok(exit)) => closing.end(exit.code()),
             (Some(closing), Err(failure)) => closing.end(failure.exit().code()),
-            // It failed before the load: nobody may wait for a leader that is gone.
+            // It failed before the load: no shard may wait for a leader that is gone.
             (None, Err(failure)) => {
                 let orders = objects::Orders {
                     beat: 1,
@@ -333,7 +333,7 @@ impl Part<'_> {
                 }
                 Ok(Event::BeganWithout(by)) => {
                     *problem.borrow_mut() = Some(format!(
-                        "heard of the beginning {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
+                        "learned of the beginning {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
                         by.as_secs_f64()
                     ));
                     return None;
@@ -413,7 +413,7 @@ impl PlanFolder {
 
 impl Drop for PlanFolder {
     fn drop(&mut self) {
-        // What is left in a temporary folder harms nobody.
+        // What is left in a temporary folder does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

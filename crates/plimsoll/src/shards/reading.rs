@@ -1,4 +1,4 @@
-//! The logs of a run read from the store by somebody who is no part of it: while the run goes on
+//! The logs of a run read from the store by a process that is no part of it: while the run goes on
 //! (`plimsoll watch`), or afterwards (`plimsoll merge`).
 
 use std::sync::mpsc;
@@ -234,7 +234,7 @@ pub(crate) fn merge(
 /// Shows a run while it goes on, until it has ended. `stop`: it is to end.
 ///
 /// # Errors
-/// Where there is no such run, or nobody leads it any more.
+/// Where there is no such run, or it has no leader any more.
 pub(crate) fn watch(
     url: &str,
     id: Option<&str>,
@@ -293,7 +293,7 @@ pub(crate) fn watch(
     }
 }
 
-/// Asks whoever pressed Ctrl-C; where nobody can be asked, the run goes on.
+/// Asks on the terminal where Ctrl-C was pressed; without a terminal the run goes on.
 fn wants_to_stop() -> bool {
     if !std::io::stdin().is_terminal() {
         return false;

@@ -67,7 +67,7 @@ impl Store {
     /// Opens `folder` in the store at `url`. Nothing is asked of it yet.
     ///
     /// # Errors
-    /// Where `url` is none of a store, or what the environment says of it is not enough.
+    /// Where `url` names no store, or the environment lacks what it needs.
     pub(super) fn open(url: &str, folder: &str) -> Result<Store, Failure> {
         let wrong =
             |problem: String| Failure::usage(format_args!("rendezvous `{url}`: {problem}"), HELP);

@@ -581,7 +581,7 @@ fn a_shard_that_dies_is_given_up_and_what_it_reported_is_kept() {
         world.run(250);
         let problem = world.problem();
         assert!(
-            problem.starts_with("shard 3 of 4: nothing was heard of it"),
+            problem.starts_with("shard 3 of 4: nothing came from it"),
             "{problem}"
         );
         // What it sent last may not have been written.
@@ -627,7 +627,7 @@ fn one_that_stands_still_for_a_while_loses_nothing_and_for_long_is_given_up() {
     let world = stands(70);
     let problem = world.problem();
     assert!(
-        problem.starts_with("shard 1 of 3: nothing was heard"),
+        problem.starts_with("shard 1 of 3: nothing came"),
         "{problem}"
     );
     assert_eq!(world.members[2].reported, world.seconds, "the others go on");

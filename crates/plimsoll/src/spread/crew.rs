@@ -3,7 +3,7 @@
 //! What they measured is added up interval by interval and observed as one process's work
 //! would be, so everything behind it is the same. A process that dies ends the run: what
 //! all had measured until then stands, and the run says what is missing. One that stands
-//! still says nothing, not even that it is there: it is given up after a while, the others go
+//! still sends nothing, not even a sign of life: it is given up after a while, the others go
 //! on, and the run says so, too. Nothing waits for it meanwhile: what the others measured is
 //! passed on, and what comes late is added to a later interval. None outlives this one: at the
 //! end of its input each stops by itself.
@@ -114,7 +114,7 @@ pub(crate) fn run(
         None => {
             let attempted = u64::from(established.open + established.failed);
             established.check(&plan.target.url, attempted)?;
-            // Far enough ahead that every process hears of it in time.
+            // Far enough ahead that every process learns of it in time.
             clock.now() + Duration::from_millis(200 + 10 * crew.members.len() as u64)
         }
         Some(start) => start(&established, workers).ok_or(EngineError::Interrupted)?,
@@ -213,7 +213,7 @@ impl Member {
                     .map_err(|e| e.to_string())
                     .and_then(|line| Message::from_line(&line));
                 let wrong = message.is_err();
-                // Nobody listens once the run is given up.
+                // The receiver is gone once the run is given up.
                 if sender.send((index, Some(message))).is_err() || wrong {
                     break;
                 }
@@ -236,7 +236,7 @@ impl Member {
         if let Some(stdin) = &mut self.stdin
             && writeln!(stdin, "{}", order.to_line()).is_err()
         {
-            // It has ended, which is heard on the other pipe.
+            // It has ended, which shows on the other pipe.
             self.stdin = None;
         }
     }
@@ -265,7 +265,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nobody left to tell.
+        // It may have ended by itself: a failure here changes nothing.
         let _ = self.child.kill();
         let _ = self.reap();
     }
@@ -280,7 +280,7 @@ struct Crew<'a, 'o> {
     began: Time,
     /// When it was last checked who is silent.
     listened_at: Time,
-    /// No message waited to be heard: what is not there is late.
+    /// No message waited to be read: what is not there is late.
     all_heard: bool,
     client: Meter,
     server: Option<Meter>,

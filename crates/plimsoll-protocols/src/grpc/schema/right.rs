@@ -22,7 +22,7 @@ pub(super) fn right(top: &MessageDescriptor, path: &Path) -> String {
     }
     match place {
         Place::Field(field) if field.is_list() => {
-            format!("a JSON list, of which each is {}", one(&field.kind()))
+            format!("a JSON list, each of which is {}", one(&field.kind()))
         }
         Place::Field(field) if field.is_map() => format!("a JSON object ({})", type_name(&field)),
         Place::Field(field) => one(&field.kind()),

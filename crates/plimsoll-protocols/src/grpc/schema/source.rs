@@ -141,7 +141,7 @@ impl Source {
                 {
                     source.blank_statement(range.start, &rest[i..]);
                 }
-                // Defaults of fields, which proto3 does not have, and nobody sends.
+                // Defaults of fields, which proto3 does not have and which are never sent.
                 (Token::Word("default"), [Token::Sign('='), _])
                     if matches!(before, Token::Sign('[' | ',')) =>
                 {

@@ -264,7 +264,7 @@ fn what_does_not_fit_is_reported_with_what_would() {
         ),
         (
             r#"{"items": 3}"#,
-            "; write a JSON list, of which each is a JSON object with name (string), price (int64), ",
+            "; write a JSON list, each of which is a JSON object with name (string), price (int64), ",
         ),
         (
             r#"{"items": ["x"]}"#,

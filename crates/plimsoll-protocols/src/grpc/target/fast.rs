@@ -113,7 +113,7 @@ pub async fn serve(
     let listener = bound.into_listener()?;
     let accepted = deal(&listener, &mailboxes, shutdown).await;
     drop(listener);
-    // Workers end when nobody can send them connections any more.
+    // Workers end when no sender of connections is left.
     drop(mailboxes);
     let ended = tokio::task::spawn_blocking(move || {
         threads.into_iter().try_for_each(|thread| {

@@ -399,7 +399,7 @@ impl Connection {
         match &self.transport {
             Transport::Plain(_) | Transport::Lingering => Turn::Closed,
             Transport::Tls(session) if session.is_handshaking() => Turn::Abandoned,
-            // Without close_notify nobody knows whether that was all (RFC 8446 §6.1).
+            // Without close_notify it is not known whether that was all (RFC 8446 §6.1).
             Transport::Tls(_) => Turn::Broken("the client hung up without close_notify".to_owned()),
         }
     }

@@ -220,7 +220,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nobody left to sender.
+        // It may have ended by itself: a failure here changes nothing.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -47,7 +47,7 @@ impl Mailbox {
     }
 
     fn ring(&self) {
-        // It fails only when it has been rung 2⁶⁴ times without being heard.
+        // It fails only when it has been rung 2⁶⁴ times without being read.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
     }
 }
