@@ -56,7 +56,7 @@ impl Wish {
                 None => Ok(Style::Live),
                 Some(why) => Err(Failure::usage(
                     format_args!("--progress live: {why}"),
-                    "use --progress lines, or leave it out: the live view comes by itself where it can",
+                    "use --progress lines, or leave it out: the live view is the default where it can be shown",
                 )),
             },
         }

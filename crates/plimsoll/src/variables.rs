@@ -36,8 +36,7 @@ pub(crate) fn check(command: &Command, environment: &Environment) -> Result<(), 
         .filter(|(likeness, _)| *likeness > 0.8);
     let help = match near {
         Some((_, name)) => format!("did you mean {name}?"),
-        None => "every flag's variable stands beside it in --help; remove this one, or name it otherwise"
-            .to_owned(),
+        None => "--help lists the variable of every flag; remove this one, or rename it".to_owned(),
     };
     Err(Failure::usage(
         format_args!("{unknown}: no flag has this variable"),
@@ -90,6 +89,6 @@ mod tests {
             Some("PLIMSOLL_DURATON: no flag has this variable; did you mean PLIMSOLL_DURATION?")
         );
         let far = error_of("PLIMSOLL_QQQQQQ").expect("an error");
-        assert!(far.contains("stands beside it in --help"), "{far}");
+        assert!(far.contains("--help lists the variable"), "{far}");
     }
 }

@@ -371,7 +371,7 @@ pub fn health(
             ProblemKind::ConnectionsUnused,
             false,
             format!(
-                "{} of {} connections ended without carrying a call: the server, or what stands before it, takes connections and ends them; after the second in a row there is a pause before the next",
+                "{} of {} connections ended without carrying a call: the server, or what is in front of it, accepts connections and closes them; after the second in a row there is a pause before the next",
                 record.connections_unused,
                 record.connections_full + record.connections_resumed
             ),

@@ -318,7 +318,7 @@ impl Member {
                 self.silence += waited;
                 if self.silence >= LEADER_PATIENCE {
                     self.lose(format!(
-                        "shard 0, which leads the run, has given no sign for {} s; what was measured is in the rendezvous: plimsoll merge puts it together",
+                        "shard 0, which leads the run, has given no sign of life for {} s; what was measured is in the rendezvous: plimsoll merge puts it together",
                         self.silence.as_secs()
                     ));
                 }

@@ -271,7 +271,7 @@ pub(crate) fn watch(
         if silence >= LEADER_PATIENCE {
             return Err(Failure::error_with_help(
                 format_args!(
-                    "shard 0, which leads the run, has given no sign for {} s",
+                    "shard 0, which leads the run, has given no sign of life for {} s",
                     silence.as_secs()
                 ),
                 "plimsoll merge puts together what is in the rendezvous",
@@ -282,9 +282,7 @@ pub(crate) fn watch(
                 wish(&reading.store)?;
                 console::notice("the run is asked to end");
             }
-            console::notice(
-                "no longer watching; plimsoll watch with the same words goes on with it",
-            );
+            console::notice("no longer watching; the same plimsoll watch command resumes it");
             return Ok(Exit::Interrupted);
         }
         if parts == 0 {

@@ -275,7 +275,9 @@ impl Problems {
         if precision.is_none() {
             self.add(
                 "load.precision",
-                format!("`{typed}` is not how well a rate is to be known: use 0.01% to 50%, such as \"1%\""),
+                format!(
+                    "`{typed}` is not the precision of a rate: use 0.01% to 50%, such as \"1%\""
+                ),
             );
         }
         if load.clients.is_none() {
