@@ -13,7 +13,7 @@ use serde_json::Value;
 use support::openssl::{openssl, s_server};
 use support::peers::{go_tls, succeeds};
 use support::{
-    CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, text, stderr_of,
+    CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, stderr_of, text,
 };
 
 /// Groups by our names, and by OpenSSL's.

@@ -11,7 +11,7 @@ use plimsoll_wire::websocket::{
     code, put_masked,
 };
 
-use super::{MOST_FRAME, Request, SOCKET, Session, Socket};
+use super::{MAX_FRAME, Request, SOCKET, Session, Socket};
 
 impl Session {
     pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {
@@ -85,7 +85,7 @@ impl Session {
         }
         self.socket = Socket::Open;
         if answer.deflate.is_some() {
-            self.reader = Reader::new(Role::Client, MOST_FRAME).with_deflate(true);
+            self.reader = Reader::new(Role::Client, MAX_FRAME).with_deflate(true);
         }
         turn.time(TimeMeasure::SocketOpen, now.since(self.began));
         if self.opened_ns == 0 {
