@@ -117,7 +117,7 @@ fn packed_answers_are_unpacked_up_to_the_limit() {
         broken.truncate(broken.len() - 1);
         let (code, said) = outcome(some, "gzip", &framed(1, &broken), chunk);
         assert_eq!(code, Outcome::BadAnswer);
-        assert!(said.contains("said to be gzip and is not"), "{said}");
+        assert!(said.contains("declared as gzip and is not"), "{said}");
     }
 }
 
