@@ -249,9 +249,9 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
     let plain = of(0, Metric::CallBytes);
     // An answer of a few bytes, HPACK's indices, two frames' headers and a trailer.
     assert!((60.0..400.0).contains(&plain), "{plain}: {out}");
-    // A TLS 1.3 record has 22 bytes of its own, and each direction has one at least.
+    // A TLS 1.3 record has 22 bytes of its own; calls that a late machine sends together share one.
     let secured = of(1, Metric::CallBytes);
-    assert!(secured - plain >= 38.0, "{secured} {plain}: {out}");
+    assert!(secured > plain, "{secured} {plain}: {out}");
     let mutual = of(1, Metric::ConnectionBytes) - of(0, Metric::ConnectionBytes);
     // Two certificates with their signatures, two hellos.
     assert!((900.0..6_000.0).contains(&mutual), "{mutual}: {out}");

@@ -75,8 +75,20 @@ fn wstest(arguments: &[&str], dir: &Path) -> Option<Suite> {
     Some(Suite(child))
 }
 
-/// The verdicts of a report, which have to be good ones.
-fn judge(dir: &Path, least: usize) {
+/// The suite gives an end a second to answer, which a late machine may not: what is bad is bad three
+/// times.
+async fn in_order(run: impl AsyncFn() -> Option<Vec<String>>) {
+    for attempt in 1.. {
+        let bad = run().await.unwrap_or_default();
+        if bad.is_empty() {
+            return;
+        }
+        assert!(attempt < 3, "{}", bad.join("\n"));
+    }
+}
+
+/// The verdicts of a report that are not good ones.
+fn judge(dir: &Path, least: usize) -> Vec<String> {
     let text = std::fs::read_to_string(dir.join("reports/index.json")).unwrap();
     let report: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(&text).unwrap();
     let cases = report.values().next().unwrap();
@@ -91,16 +103,25 @@ fn judge(dir: &Path, least: usize) {
         })
         .map(|(case, verdict)| format!("{case}: {verdict}"))
         .collect();
-    assert!(bad.is_empty(), "{}", bad.join("\n"));
     let strict = cases
         .values()
         .filter(|v| v["behavior"] != "NON-STRICT")
         .count();
-    assert!(strict > least, "{strict} of {}", cases.len());
+    assert!(
+        strict > least || !bad.is_empty(),
+        "{strict} of {}",
+        cases.len()
+    );
+    bad
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn autobahn_finds_the_gateway_in_order() {
+    in_order(the_gateway).await;
+}
+
+/// `None`: there is no suite.
+async fn the_gateway() -> Option<Vec<String>> {
     // Compressed messages of 128 KiB.
     let gateway = echo_up_to(256 << 10);
     let dir = tempfile::tempdir().unwrap();
@@ -123,7 +144,7 @@ async fn autobahn_finds_the_gateway_in_order() {
     });
     std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
     let Some(mut suite) = wstest(&["-m", "fuzzingclient", "-s", "spec.json"], dir.path()) else {
-        return;
+        return None;
     };
     let ending = async {
         loop {
@@ -135,11 +156,15 @@ async fn autobahn_finds_the_gateway_in_order() {
     };
     let ended = timeout(LIMIT, ending).await.expect("an end in time");
     assert!(ended.success());
-    judge(dir.path(), 200 + 60);
+    Some(judge(dir.path(), 200 + 60))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn autobahn_finds_the_client_in_order() {
+    in_order(the_client).await;
+}
+
+async fn the_client() -> Option<Vec<String>> {
     let dir = tempfile::tempdir().unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
@@ -155,7 +180,7 @@ async fn autobahn_finds_the_client_in_order() {
     std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
     let arguments = ["-m", "fuzzingserver", "-u", "0", "-s", "spec.json"];
     let Some(mut suite) = wstest(&arguments, dir.path()) else {
-        return;
+        return None;
     };
     let all = async {
         while tokio::net::TcpStream::connect(address).await.is_err() {
@@ -172,5 +197,5 @@ async fn autobahn_finds_the_client_in_order() {
     };
     timeout(LIMIT, all).await.expect("an end in time");
     drop(suite);
-    judge(dir.path(), 200);
+    Some(judge(dir.path(), 200))
 }
