@@ -143,9 +143,7 @@ async fn the_gateway() -> Option<Vec<String>> {
         "exclude-agent-cases": {},
     });
     std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
-    let Some(mut suite) = wstest(&["-m", "fuzzingclient", "-s", "spec.json"], dir.path()) else {
-        return None;
-    };
+    let mut suite = wstest(&["-m", "fuzzingclient", "-s", "spec.json"], dir.path())?;
     let ending = async {
         loop {
             if let Some(ended) = suite.0.try_wait().unwrap() {
@@ -179,9 +177,7 @@ async fn the_client() -> Option<Vec<String>> {
     });
     std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
     let arguments = ["-m", "fuzzingserver", "-u", "0", "-s", "spec.json"];
-    let Some(mut suite) = wstest(&arguments, dir.path()) else {
-        return None;
-    };
+    let mut suite = wstest(&arguments, dir.path())?;
     let all = async {
         while tokio::net::TcpStream::connect(address).await.is_err() {
             assert!(suite.0.try_wait().unwrap().is_none(), "the suite has ended");
