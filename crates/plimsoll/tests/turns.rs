@@ -238,13 +238,38 @@ fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
 /// What rungs are measured by besides their turns: bytes are exact, so a handshake and TLS records show.
 #[test]
 fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
-    let place = Place::new();
-    plan(
-        &place,
-        "rate = \"400/s\"\nduration = \"4s\"",
-        "turn = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
-    );
-    let (out, record) = climb(&place);
+    const MEASURED: [Metric; 12] = [
+        Metric::CallBytes,
+        Metric::ConnectionBytes,
+        Metric::ResumedBytes,
+        Metric::BusyClientCpu,
+        Metric::BusyServerCpu,
+        Metric::ConnectionTime,
+        Metric::ConnectionClientCpu,
+        Metric::ConnectionServerCpu,
+        Metric::ResumedTime,
+        Metric::ResumedClientCpu,
+        Metric::ResumedServerCpu,
+        Metric::ServerMemory,
+    ];
+    // Each part has some seconds, in which a late machine may not come to a round.
+    let mut ladders = (0..3).map(|_| {
+        let place = Place::new();
+        plan(
+            &place,
+            "rate = \"400/s\"\nduration = \"4s\"",
+            "turn = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
+        );
+        let (out, record) = climb(&place);
+        (place, out, record)
+    });
+    let is_whole = |record: &LadderRecord| {
+        let mut rungs = record.rungs.iter();
+        rungs.all(|rung| MEASURED.iter().all(|metric| rung.median(*metric).is_some()))
+    };
+    let (place, out, record) = ladders
+        .find(|(_, _, record)| is_whole(record))
+        .expect("a figure of every part in one of three ladders");
     let of = |rung: usize, metric| record.rungs[rung].median(metric).unwrap();
     let plain = of(0, Metric::CallBytes);
     // An answer of a few bytes, HPACK's indices, two frames' headers and a trailer.
@@ -258,17 +283,7 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
     // A session that is resumed shows no certificate.
     let resumed = of(1, Metric::ResumedBytes) - of(0, Metric::ResumedBytes);
     assert!((200.0..mutual).contains(&resumed), "{resumed}: {out}");
-    for metric in [
-        Metric::BusyClientCpu,
-        Metric::BusyServerCpu,
-        Metric::ConnectionTime,
-        Metric::ConnectionClientCpu,
-        Metric::ConnectionServerCpu,
-        Metric::ResumedTime,
-        Metric::ResumedClientCpu,
-        Metric::ResumedServerCpu,
-        Metric::ServerMemory,
-    ] {
+    for metric in MEASURED {
         assert!(
             (0..2).all(|rung| of(rung, metric) > 0.0),
             "{metric:?}: {out}"
