@@ -2,7 +2,7 @@
 # Fuzzes every target, or those named, for SECONDS each:
 #
 #   fuzz/run.sh 10 [TARGET…]
-#   SEED=1 fuzz/run.sh 10            the same inputs each time, so that a change is judged, not luck
+#   SEED=1 fuzz/run.sh 10            the same inputs each time, so that only a change of the code fails it
 #
 # Plain stable Rust: the sanitizer-coverage pass is LLVM's own, and libFuzzer is linked in
 # by a crate. Inputs in regressions/ (what once crashed) are replayed first; those in

@@ -91,7 +91,7 @@ fn the_log_of_api_and_gateway_names_whom_haproxy_carries() {
         )
     };
     let create = post("/session/create", "");
-    // Each by a reason of its own: the first of a class is told at once.
+    // Each for another reason: the first of a class is logged at once.
     let cases = [
         (
             &api,

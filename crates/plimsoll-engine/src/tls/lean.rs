@@ -300,7 +300,7 @@ impl ServerSession {
     /// goodbye.
     ///
     /// # Errors
-    /// What is wrong with the handshake or a record. The alert for the peer is then
+    /// The fault in the handshake or a record. The alert for the peer is then
     /// in [`ServerSession::outgoing`].
     pub fn receive(
         &mut self,
