@@ -183,6 +183,8 @@ pub struct Worker<P: Protocol, N: Network> {
     schedule_end: Time,
     /// Calls leave together at multiples of this; 0: each when it is due. Nanoseconds.
     tick_ns: u64,
+    /// A call's deadline, from when it was due; where there is none, more than any time. Nanoseconds.
+    deadline_ns: u64,
     /// From then on nothing waits for a tick.
     ticks_end: Time,
 
@@ -278,6 +280,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             stage_end: Time::NEVER,
             schedule_end: Time(0),
             tick_ns: (Time::ZERO + share.load.tick).0,
+            deadline_ns: (share.load.deadline)
+                .map_or(u64::MAX, |deadline| (Time::ZERO + deadline).0),
             ticks_end: Time::NEVER,
             phase: Phase::Connecting,
             stopped_at: Time::NEVER,

@@ -114,7 +114,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     fn issue_open(&mut self, now: Time) {
         self.start_backlog(now);
-        let deadline_ns = self.deadline_ns();
         let leaving = self.last_tick(now);
         while let Some(arrival) = self.next {
             let due = self.start.plus_nanos(arrival.at);
@@ -125,7 +124,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.due(arrival.stage);
             self.recorder.pacing(arrival.stage, now.since(due));
             self.next = self.arrivals.as_mut().and_then(Iterator::next);
-            if now.since(due) >= deadline_ns {
+            if now.since(due) >= self.deadline_ns {
                 self.recorder.not_started(arrival.stage, 1);
                 continue;
             }
@@ -173,12 +172,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 });
             }
         }
-    }
-
-    /// Nanoseconds; where there is no deadline, more than any wait.
-    fn deadline_ns(&self) -> u64 {
-        let deadline = self.share.load.deadline;
-        deadline.map_or(u64::MAX, |deadline| (Time::ZERO + deadline).0)
     }
 
     /// Deadlines of calls that wait for a stream, or for a connection that others share: these
@@ -496,7 +489,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         // What comes before our own timer is looked at may still be late: an answer, or a
         // server's that counts the deadline too and cancels. The deadline was the cause.
         let overdue = matches!(done.outcome, Outcome::Ok | Outcome::Cancelled)
-            && (self.share.load.deadline).is_some_and(|deadline| call.arrival + deadline <= now);
+            && now.since(call.arrival) >= self.deadline_ns;
         let outcome = if overdue {
             if done.outcome.is_ok() {
                 self.recorder.late(call.stage);
