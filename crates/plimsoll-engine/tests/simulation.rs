@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
@@ -21,9 +21,16 @@ use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Time};
 use proptest::prelude::*;
 
-struct Ids;
+#[derive(Default)]
+struct Ids {
+    waited: Waited,
+}
+
+/// How long calls had waited that were started as such, in order.
+type Waited = Arc<Mutex<Vec<Duration>>>;
 
 struct IdsDriver {
+    waited: Waited,
     ready: bool,
     partial: Vec<u8>,
     in_flight: Vec<(CallId, bool)>,
@@ -40,6 +47,7 @@ impl Protocol for Ids {
     }
     fn driver(&self) -> IdsDriver {
         IdsDriver {
+            waited: Arc::clone(&self.waited),
             ready: false,
             partial: Vec::new(),
             in_flight: Vec::new(),
@@ -68,6 +76,17 @@ impl Driver for IdsDriver {
         assert!(self.capacity() > 0, "started without capacity");
         self.in_flight.push((call, true));
         out.extend_from_slice(&call.0.to_be_bytes());
+    }
+    fn start_waited(
+        &mut self,
+        call: CallId,
+        number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        self.waited.lock().unwrap().push(waited);
+        self.start(call, number, now, out);
     }
     fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
         let found = self
@@ -361,7 +380,13 @@ fn carry_out_on(
     network: SimulatedNetwork<impl Server>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
-    let mut worker = worker(load, network, 1);
+    run_alone(worker(load, network, 1, Ids::default()), stop_after)
+}
+
+fn run_alone(
+    mut worker: Worker<Ids, SimulatedNetwork<impl Server>>,
+    stop_after: Option<u32>,
+) -> (StageRecord, Duration) {
     let mut control = alone(stop_after);
     worker.establish(&mut control).unwrap();
     let start = Time(5_000_000_000);
@@ -377,6 +402,7 @@ fn worker<S: Server>(
     load: Load,
     network: SimulatedNetwork<S>,
     of: u32,
+    protocol: Ids,
 ) -> Worker<Ids, SimulatedNetwork<S>> {
     let schedule = Schedule::new(&load, 1);
     let clients = match load.arrivals {
@@ -394,7 +420,7 @@ fn worker<S: Server>(
         keep_requests: false,
         trace: false,
     };
-    Worker::new(share, network, Arc::new(Ids), None)
+    Worker::new(share, network, Arc::new(protocol), None)
 }
 
 fn alone(stop_after: Option<u32>) -> Alone {
@@ -723,6 +749,27 @@ fn a_deadline_counts_from_when_the_call_was_due() {
 }
 
 #[test]
+fn a_call_that_waited_is_started_with_how_long() {
+    let mut load = overloaded(200);
+    (load.deadline, load.drain) = (None, Duration::from_secs(60));
+    for (delay_ms, waits) in [(100, true), (1, false)] {
+        let protocol = Ids::default();
+        let seen = Arc::clone(&protocol.waited);
+        let network = SimulatedNetwork::new(echo(delay_ms), Weather::calm(1));
+        let (record, _) = run_alone(worker(load.clone(), network, 1, protocol), None);
+        assert_eq!(record.ok(), 400);
+        let lag = record.lag.histogram().unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len() as u64, lag.count_between(MS, lag.max()));
+        assert_eq!(seen.len() > 300, waits, "{}", seen.len());
+        let longest = seen.iter().max().map_or(0, Duration::as_millis);
+        // The last one is due after 2 s, and 392 are answered before it is sent.
+        let expected = if waits { 2_800..3_000 } else { 0..1 };
+        assert!(expected.contains(&longest), "{longest} ms");
+    }
+}
+
+#[test]
 fn a_closed_loops_deadline_counts_from_when_the_client_was_free() {
     let clients = Arrivals::Closed {
         clients: 24,
@@ -907,7 +954,7 @@ fn connections_are_made_at_the_plans_pace_and_counted() {
     let mut server = reluctant(0);
     let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
     // Ten a second are this worker's.
-    let established = worker(load.clone(), network, 2)
+    let established = worker(load.clone(), network, 2, Ids::default())
         .establish(&mut alone(None))
         .unwrap();
     assert_eq!((established.open, established.failed), (5, 0));
@@ -918,7 +965,7 @@ fn connections_are_made_at_the_plans_pace_and_counted() {
     }
     let mut server = reluctant(3);
     let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
-    let established = worker(load, network, 2)
+    let established = worker(load, network, 2, Ids::default())
         .establish(&mut alone(None))
         .unwrap();
     assert_eq!((established.open, established.failed), (2, 3));

@@ -348,6 +348,16 @@ fn simulate(seed: u64, stormy: bool) -> Outcomes {
 }
 
 fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
+    simulate_load(seed, stormy, fault, |_, _| {})
+}
+
+/// The same with another load, or tokens at another pace.
+fn simulate_load(
+    seed: u64,
+    stormy: bool,
+    fault: Fault,
+    adjust: impl FnOnce(&mut Load, &mut Stack),
+) -> Outcomes {
     let number = |name, from, to| choose(seed, name, from, to);
     let sessions = number(1, 1, 5);
     let queries = number(2, 1, 4);
@@ -394,7 +404,7 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         decided: 0,
         kills: 0,
     };
-    let load = Load {
+    let mut load = Load {
         arrivals: if open {
             Arrivals::Open(Spacing::Constant)
         } else {
@@ -431,6 +441,11 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         tick: Duration::ZERO,
         processes: None,
     };
+    adjust(&mut load, &mut stack);
+    let clients = match load.arrivals {
+        Arrivals::Open(_) => 0,
+        Arrivals::Closed { clients, .. } => clients,
+    };
     let options = SessionOptions {
         api: parse_target("session://127.0.0.1:1").unwrap().0,
         socket: parse_target("session://127.0.0.1:2").unwrap().0,
@@ -455,7 +470,7 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
         index: 0,
         of: 1,
         connections: load.connections,
-        clients: if open { 0 } else { sessions as u32 },
+        clients,
         calls: load.calls,
         schedule: Schedule::new(&load, seed),
         load: Arc::new(load),
@@ -633,6 +648,60 @@ fn a_socket_that_is_flooded_with_pings_is_owed_little_and_goes_on() {
             seen.taken_unread
         );
         assert!(seen.pongs >= sessions * PINGS, "{}", seen.pongs);
+    }
+}
+
+/// One session at the load's beginning, whose last token comes 9.5 s later or more.
+fn one_slow_session(load: &mut Load, stack: &mut Stack) {
+    load.arrivals = Arrivals::Open(Spacing::Constant);
+    load.stages[0].duration = Some(Duration::from_secs(10));
+    (load.stages[0].rate_from, load.stages[0].rate_to) = (0.1, 0.1);
+    (load.calls, load.deadline) = (None, None);
+    load.drain = Duration::from_secs(1);
+    stack.pace = Duration::from_millis(500);
+    stack.kill = 0;
+}
+
+#[test]
+fn the_drain_begins_at_the_schedules_end_and_not_with_its_last_session() {
+    let mut first_queries = 0;
+    for seed in 0..10 {
+        let seen = simulate_load(seed, false, Fault::Nothing, one_slow_session);
+        first_queries += seen.record.ok();
+    }
+    // Each session's first query ends within the load; a second one does not.
+    assert_eq!(first_queries, 10);
+}
+
+#[test]
+fn what_has_no_end_is_cut_off_after_the_drain() {
+    let never = Duration::from_secs(3_600);
+    for seed in 0..10 {
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            one_slow_session(load, stack);
+            stack.pace = never;
+        });
+        assert_eq!(seen.record.calls_cut_off(), 1, "no deadline, seed {seed}");
+        // Clients begin one session after another, so that their deadlines are no bound.
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            one_slow_session(load, stack);
+            load.arrivals = Arrivals::Closed {
+                clients: 1,
+                think: Duration::ZERO,
+            };
+            load.deadline = Some(Duration::from_secs(60));
+            stack.pace = never;
+        });
+        assert_eq!(seen.record.calls_cut_off(), 1, "closed loop, seed {seed}");
+        // A load of sessions that arrive waits for each query's deadline.
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            one_slow_session(load, stack);
+            load.deadline = Some(Duration::from_secs(60));
+            stack.pace = never;
+        });
+        let late = seen.record.outcomes.of(Outcome::DeadlineExceeded);
+        assert_eq!(late, 1, "arrivals, seed {seed}");
+        assert_eq!(seen.record.calls_cut_off(), 0, "arrivals, seed {seed}");
     }
 }
 
