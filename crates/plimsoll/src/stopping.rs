@@ -1,6 +1,11 @@
 //! SIGINT and SIGTERM: the first asks for a graceful stop, the second for one at once,
-//! the third leaves the process. SIGHUP: files are to be read again.
+//! the third leaves the process. SIGHUP: files are to be read again. And the end of the standard
+//! input, for a process that another one has started.
 
+use std::ffi::OsStr;
+use std::io;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -17,6 +22,15 @@ pub(crate) enum Wish {
     AtOnce,
 }
 
+/// Set for a process whose standard input is a pipe from the one that started it.
+pub(crate) const END_WITH_INPUT: &str = "PLIMSOLL_END_WITH_INPUT";
+
+/// Makes a child stop when this process ends, even by SIGKILL: its standard input, which has to stay
+/// open until then, ends with us.
+pub(crate) fn end_with_us(child: &mut Command) -> &mut Command {
+    child.env(END_WITH_INPUT, "true").stdin(Stdio::piped())
+}
+
 /// Calls `renew` for every SIGHUP, from a thread of its own.
 ///
 /// # Errors
@@ -31,13 +45,36 @@ pub(crate) fn on_hangup(mut renew: impl FnMut() + Send + 'static) -> Result<(), 
     Ok(())
 }
 
-/// Calls `wished` for the first two signals, from a thread of its own.
+fn make(wished: &Mutex<impl FnMut(Wish)>, wish: Wish) {
+    let mut wished = wished.lock().unwrap_or_else(PoisonError::into_inner);
+    wished(wish);
+}
+
+/// Calls `wished` for the first two signals, from a thread of its own. Where the process ends with
+/// its input, the input's end is a first wish, too, if it was not made before.
 ///
 /// # Errors
 /// When the system refuses the handlers.
 pub(crate) fn on_signal(mut wished: impl FnMut(Wish) + Send + 'static) -> Result<(), Failure> {
     let failed = |e| Failure::error(format_args!("can't listen for signals: {e}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+    let mut asked = false;
+    let wished = Arc::new(Mutex::new(move |wish| {
+        if wish == Wish::AtOnce || !std::mem::replace(&mut asked, true) {
+            wished(wish);
+        }
+    }));
+    if std::env::var_os(END_WITH_INPUT).as_deref() == Some(OsStr::new("true")) {
+        let wished = Arc::clone(&wished);
+        thread::Builder::new()
+            .name("input".into())
+            .spawn(move || {
+                // An input that can't be read has ended.
+                let _ = io::copy(&mut io::stdin(), &mut io::sink());
+                make(&wished, Wish::Gracefully);
+            })
+            .map_err(failed)?;
+    }
     thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
@@ -45,9 +82,9 @@ pub(crate) fn on_signal(mut wished: impl FnMut(Wish) + Send + 'static) -> Result
                 match count {
                     0 => {
                         console::notice("stopping: calls in flight may end (once more: at once)");
-                        wished(Wish::Gracefully);
+                        make(&wished, Wish::Gracefully);
                     }
-                    1 => wished(Wish::AtOnce),
+                    1 => make(&wished, Wish::AtOnce),
                     _ => {
                         live::restore();
                         std::process::exit(i32::from(Exit::Interrupted.code()));

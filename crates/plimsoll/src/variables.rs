@@ -6,11 +6,12 @@ use clap::Command;
 
 use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::stopping::END_WITH_INPUT;
 
 const PREFIX: &str = "PLIMSOLL_";
 
 /// Variables that are no flag's.
-const OTHERS: [&str; 1] = ["PLIMSOLL_FAULT"];
+const OTHERS: [&str; 2] = ["PLIMSOLL_FAULT", END_WITH_INPUT];
 
 /// Metadata of plans, whose values are secrets.
 const METADATA: &str = "PLIMSOLL_METADATA_";

@@ -280,3 +280,49 @@ fn sidecars_are_started_and_their_cpu_and_the_servers_memory_reported() {
         assert!(stdout.contains(words), "{stdout}");
     }
 }
+
+/// The processes that `parent` has started and that are there.
+fn children(parent: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let list = list.unwrap_or_default();
+    list.split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}
+
+fn is_there(pid: &u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+#[test]
+fn servers_and_sidecars_end_with_a_ladder_that_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ladder = command(
+        dir.path(),
+        "via = [\"direct\", \"two sidecars\"]\nrounds = 1000",
+    );
+    let mut child = ladder
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let end = Instant::now() + Duration::from_secs(300);
+    // Two sidecars and the server or servers behind them.
+    let started = loop {
+        let started = children(child.id());
+        if started.len() >= 3 {
+            break started;
+        }
+        assert!(Instant::now() < end, "{started:?}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    while started.iter().any(is_there) {
+        assert!(
+            Instant::now() < end,
+            "one of {started:?} outlived its ladder"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+}

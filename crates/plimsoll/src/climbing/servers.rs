@@ -15,6 +15,7 @@ use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use plimsoll_stack::namespace::Namespace;
 
 use crate::failure::Failure;
+use crate::stopping;
 
 /// What runs for a climb. Dropped, it ends: the servers, then their namespace.
 #[derive(Default)]
@@ -224,13 +225,12 @@ impl Servers {
             }
             _ => (Command::new(program), "127.0.0.1".to_owned()),
         };
-        command
+        stopping::end_with_us(&mut command)
             .arg("serve")
             .args(words)
             .arg("--listen")
             .arg(again.map_or_else(|| format!("{host}:0"), str::to_owned))
             .arg("--json")
-            .stdin(Stdio::null())
             .stdout(Stdio::piped());
         if let (Some(set), Secured::Server | Secured::Mutual) = (self.sets.get(&kind), secured) {
             command.arg("--tls-cert").arg(&set.server_cert);

@@ -12,6 +12,7 @@ use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, give_addresses, pa
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
 use crate::failure::Failure;
+use crate::stopping;
 
 /// From the load to a target, by where it is and how many sidecars there are.
 type Way = (SocketAddr, Via);
@@ -127,10 +128,9 @@ fn one(dir: &Path, name: &str, route: &str) -> Result<Sidecar, Failure> {
         .and_then(|()| std::fs::write(&file, text))
         .map_err(|e| wrong("can't write", e))?;
     let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
-    let child = Command::new(program)
+    let child = stopping::end_with_us(&mut Command::new(program))
         .args(["relay", "sidecar"])
         .arg(&file)
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| wrong("can't start a sidecar of", e))?;

@@ -3,8 +3,6 @@
 
 use std::io::{self, Read as _};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use clap::Args;
 use plimsoll_engine::{Address, defect};
@@ -55,10 +53,6 @@ pub(super) struct ListenFlags {
     #[arg(long, env = "PLIMSOLL_PROCESSES", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(super) processes: u16,
-
-    /// Stop when the standard input ends.
-    #[arg(long, env = "PLIMSOLL_END_WITH_INPUT", value_parser = boolish(), hide = true)]
-    pub(super) end_with_input: bool,
 
     /// Read the seed of the session tickets from the standard input first.
     #[arg(long, env = "PLIMSOLL_TICKETS_FROM_INPUT", value_parser = boolish(), hide = true)]
@@ -177,21 +171,10 @@ pub(super) fn until_stopped<T>(
     serve: impl AsyncFnOnce(Stopped) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let sender = Arc::new(Mutex::new(Some(sender)));
-    // False: it was asked to stop before.
-    let stop = move || {
-        let mut sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
-        sender.take().is_some_and(|sender| sender.send(()).is_ok())
-    };
-    if listen.end_with_input {
-        let stop = stop.clone();
-        thread::spawn(move || {
-            let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            stop();
-        });
-    }
+    let mut sender = Some(sender);
     stopping::on_signal(move |wish| {
-        if wish == Wish::AtOnce || !stop() {
+        let stopped = sender.take().is_some_and(|sender| sender.send(()).is_ok());
+        if wish == Wish::AtOnce || !stopped {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
     })?;

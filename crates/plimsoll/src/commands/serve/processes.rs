@@ -24,12 +24,7 @@ use crate::stopping::{self, Wish};
 
 /// Flags of which this module gives its own.
 const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
-const OWN: [&str; 4] = [
-    "--json",
-    "--reuse-port",
-    "--end-with-input",
-    "--tickets-from-input",
-];
+const OWN: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
 enum Heard {
     /// A process printed something.
@@ -124,7 +119,6 @@ fn arguments(
         "--processes",
         "1",
         "--reuse-port",
-        "--end-with-input",
         "--tickets-from-input",
     ];
     words.extend(own.map(OsString::from));
@@ -187,13 +181,12 @@ impl Process {
         let failed =
             |e: std::io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
         let program = std::env::current_exe().map_err(failed)?;
-        let mut child = Command::new(program)
+        let mut child = stopping::end_with_us(&mut Command::new(program))
             .args(words)
             // Their lines are read here.
             .env("PLIMSOLL_JSON", "false")
             // Ctrl-C reaches this process alone, which passes on what it means.
             .process_group(0)
-            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(failed)?;
@@ -243,8 +236,7 @@ mod tests {
 
     #[test]
     fn the_processes_get_what_was_typed_but_for_the_port() {
-        let own =
-            "--listen 127.0.0.1:7 --processes 1 --reuse-port --end-with-input --tickets-from-input";
+        let own = "--listen 127.0.0.1:7 --processes 1 --reuse-port --tickets-from-input";
         assert_eq!(
             words("-v serve files site --listen 127.0.0.1:0 --workers 2 --processes 3 --json"),
             format!("-v serve files {own} site --workers 2")
