@@ -252,7 +252,16 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
         Metric::ResumedServerCpu,
         Metric::ServerMemory,
     ];
-    // Each part has some seconds, in which a late machine may not come to a round.
+    const WORDS: [&str; 6] = [
+        "new connection (p50)",
+        "bytes a new connection",
+        "to each new connection",
+        "to one that resumes a session",
+        "bytes a resumed connection",
+        "at a server kept busy",
+    ];
+    // Each part has some seconds, in which a late machine may not come to as many rounds as a
+    // figure, or a clause of the sentence, needs.
     let mut ladders = (0..3).map(|_| {
         let place = Place::new();
         plan(
@@ -263,13 +272,18 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
         let (out, record) = climb(&place);
         (place, out, record)
     });
-    let is_whole = |record: &LadderRecord| {
-        let mut rungs = record.rungs.iter();
-        rungs.all(|rung| MEASURED.iter().all(|metric| rung.median(*metric).is_some()))
+    let is_whole = |out: &str, record: &LadderRecord| {
+        let mut figures = (record.rungs.iter()).flat_map(|rung| MEASURED.map(|m| rung.median(m)));
+        figures.all(|figure| figure.is_some_and(|figure| figure > 0.0))
+            && WORDS.iter().all(|words| out.contains(words))
     };
+    let mut seen = Vec::new();
     let (place, out, record) = ladders
-        .find(|(_, _, record)| is_whole(record))
-        .expect("a figure of every part in one of three ladders");
+        .find(|(_, out, record)| {
+            seen.push(out.clone());
+            is_whole(out, record)
+        })
+        .unwrap_or_else(|| panic!("no ladder of three has every part:\n{}", seen.join("\n")));
     let of = |rung: usize, metric| record.rungs[rung].median(metric).unwrap();
     let plain = of(0, Metric::CallBytes);
     // An answer of a few bytes, HPACK's indices, two frames' headers and a trailer.
@@ -283,22 +297,6 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
     // A session that is resumed shows no certificate.
     let resumed = of(1, Metric::ResumedBytes) - of(0, Metric::ResumedBytes);
     assert!((200.0..mutual).contains(&resumed), "{resumed}: {out}");
-    for metric in MEASURED {
-        assert!(
-            (0..2).all(|rung| of(rung, metric) > 0.0),
-            "{metric:?}: {out}"
-        );
-    }
-    for words in [
-        "new connection (p50)",
-        "bytes a new connection",
-        "to each new connection",
-        "to one that resumes a session",
-        "bytes a resumed connection",
-        "at a server kept busy",
-    ] {
-        assert!(out.contains(words), "{words}: {out}");
-    }
     let page = place.read("ladder/report.html");
     assert!(page.contains("What each adds: a new connection"), "{page}");
 }
