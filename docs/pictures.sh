@@ -2,16 +2,18 @@
 # Makes the README's pictures again, from the demonstration's last runs: `make demo`, then
 # docs/pictures.sh. Needs Chromium (Debian package chromium).
 #
-#   docs/pictures.sh [DIR]    DIR holds steady/ and search/ (default: the last of .demo/runs/)
+#   docs/pictures.sh [DIR]    DIR holds ladder/, steady/ and search/ (default: the last of .demo/runs/)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 plimsoll=${PLIMSOLL:-target/release/plimsoll}
 runs=${1:-$(find .demo/runs -mindepth 1 -maxdepth 1 -type d 2>/dev/null | sort | tail -n 1)}
-if [[ -z $runs || ! -d $runs/steady || ! -d $runs/search ]]; then
-    echo "docs/pictures.sh: no steady/ and search/ in '${runs:-.demo/runs}': run make demo first" >&2
-    exit 1
-fi
+for made in ladder steady search; do
+    if [[ -z $runs || ! -d $runs/$made ]]; then
+        echo "docs/pictures.sh: no $made/ in '${runs:-.demo/runs}': run make demo first" >&2
+        exit 1
+    fi
+done
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -50,6 +52,7 @@ live() {
     screenshot live 950 690
 }
 
+picture ladder 900
 picture search 1000
 picture steady 1630
 live
