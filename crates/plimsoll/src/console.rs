@@ -38,6 +38,21 @@ pub(crate) fn in_json() {
     IN_JSON.store(true, Ordering::Relaxed);
 }
 
+/// Whether only results and errors are printed.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From here on there are no confirmations.
+pub(crate) fn keep_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Reports that something asked for was done, unless only results and errors are wanted.
+pub(crate) fn confirmation(text: impl fmt::Display) {
+    if !QUIET.load(Ordering::Relaxed) {
+        notice(text);
+    }
+}
+
 /// Prints a line for people. There is nowhere to report that stderr is gone.
 pub(crate) fn notice(text: impl fmt::Display) {
     // Outside of the lock: formatting may panic, and the report of that comes here, too.

@@ -64,6 +64,9 @@ fn run() -> Result<Exit, Failure> {
         Ok(parsed) => parsed,
         Err(exit) => return Ok(exit),
     };
+    if cli.quiet {
+        console::keep_quiet();
+    }
     logging::start(cli.verbose, cli.trace, cli.log_format);
     commands::execute(cli, &origins, &environment)
 }

@@ -31,6 +31,8 @@ fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
         !output.stdout.is_empty(),
         "{arguments:?}: the tables are shown"
     );
+    let stderr = stderr_of(&output);
+    assert!(!stderr.contains("written to"), "{arguments:?}: {stderr}");
     is_of(place, &[directory]);
 }
 

@@ -157,7 +157,7 @@ fn export(runs: &[Run], format: &str, file: &str) -> Result<Exit, Failure> {
     } else {
         "calls"
     };
-    console::notice(format_args!("{written} {what} written to {file}"));
+    console::confirmation(format_args!("{written} {what} written to {file}"));
     Ok(Exit::Done)
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn export_sessions(run: &Run, folder: &Path) -> Result<Exit, Failure>
     let mut out = BufWriter::new(File::create(&csv).map_err(|e| written(&csv, e))?);
     let rows = sessions::export_csv(run, &mut out).map_err(|e| wrong(&e))?;
     out.flush().map_err(|e| written(&csv, e))?;
-    console::notice(format_args!(
+    console::confirmation(format_args!(
         "{rows} queries written to {}, their summary to {}",
         csv.display(),
         path.display()

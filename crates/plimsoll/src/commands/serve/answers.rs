@@ -8,7 +8,7 @@ use plimsoll_protocols::grpc::target::{Delay, Stall};
 
 #[derive(Debug, Args)]
 pub(super) struct AnswerFlags {
-    /// Freeze every answer once, for a time and from a time after the first request on: "500ms@5s".
+    /// Freeze all answers for FOR, once, AFTER the first request: "500ms@5s".
     #[arg(long, env = "PLIMSOLL_STALL", value_name = "FOR@AFTER")]
     pub(super) stall: Option<StallText>,
 
