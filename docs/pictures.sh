@@ -52,7 +52,7 @@ live() {
     screenshot live 950 690
 }
 
-picture ladder 900
+picture ladder 1185
 picture search 1000
 picture steady 1630
 live
