@@ -6,7 +6,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use plimsoll_protocols::serving::Peer;
+use plimsoll_protocols::serving::{Peer, Proxies};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
@@ -31,15 +31,9 @@ impl Asker {
     pub(crate) fn of<'a>(
         peer: Peer,
         forwarded: impl Iterator<Item = &'a str>,
-        trusted: &[IpAddr],
+        trusted: &Proxies,
     ) -> Asker {
-        let is_trusted = |address: &IpAddr| trusted.contains(&address.to_canonical());
-        let by_proxy = match peer.0 {
-            Some(address) => is_trusted(&address.ip()),
-            // Whoever may open the socket's file.
-            None => !trusted.is_empty(),
-        };
-        if !by_proxy {
+        if !trusted.has(peer) {
             return Asker::Peer(peer);
         }
         let named = forwarded.flat_map(|value| value.split(',')).map(str::trim);
@@ -50,7 +44,7 @@ impl Asker {
                 break;
             };
             asker = Asker::For(address);
-            if !is_trusted(&address) {
+            if !trusted.contains(address) {
                 break;
             }
         }
@@ -64,7 +58,9 @@ mod tests {
 
     #[test]
     fn who_asks_is_whom_trusted_proxies_name() {
-        let trusted: [IpAddr; 2] = [[127, 0, 0, 1].into(), [10, 0, 0, 9].into()];
+        // One of them as a socket of both families has it.
+        let trusted: [IpAddr; 2] = ["::ffff:127.0.0.1".parse().unwrap(), [10, 0, 0, 9].into()];
+        let trusted = Proxies::new(&trusted);
         let (proxy, other) = ([127, 0, 0, 1], [192, 0, 2, 1]);
         let cases: [(_, &[&str], _); 7] = [
             (proxy, &[], "127.0.0.1:5"),

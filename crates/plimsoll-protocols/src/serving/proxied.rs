@@ -20,21 +20,26 @@ use super::Peer;
 /// From accept to the end of the header.
 pub const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
-/// The addresses whose connections begin with a header.
+/// The addresses of trusted proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies(Arc<[IpAddr]>);
 
 impl Proxies {
-    /// None: no connection begins with a header.
+    /// Without addresses no proxy is trusted, and no connection begins with a header.
     pub fn new(addresses: &[IpAddr]) -> Proxies {
         Proxies(addresses.iter().map(IpAddr::to_canonical).collect())
     }
 
-    /// Whether a connection's other end is one of them. Who may open a Unix socket's file is
-    /// trusted.
+    /// Whether one of them has this address; `::ffff:127.0.0.1` is 127.0.0.1.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+
+    /// Whether a connection's other end is one of them. Every client of a Unix socket is where any
+    /// is trusted: the file's permissions admit it.
     pub fn has(&self, peer: Peer) -> bool {
         match peer.0 {
-            Some(address) => self.0.contains(&address.ip().to_canonical()),
+            Some(address) => self.contains(address.ip()),
             None => !self.0.is_empty(),
         }
     }

@@ -16,7 +16,6 @@ mod session;
 mod stream;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -65,7 +64,7 @@ pub struct GatewayOptions {
     /// Agree to compress messages (RFC 7692) with clients that offer it.
     pub compression: bool,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: Proxies,
     /// After the signal to stop, the gateway serves on for this long, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
@@ -83,7 +82,7 @@ impl Default for GatewayOptions {
             max_queue: 64 * 1024,
             request_timeout: Duration::from_secs(10),
             compression: false,
-            trusted_proxies: Vec::new(),
+            trusted_proxies: Proxies::default(),
             lame_duck: Duration::ZERO,
             echo: false,
         }
@@ -161,21 +160,15 @@ impl Gateway {
             gateway.leaving.store(true, Ordering::Release);
             left.await
         };
+        let take = |stream, peer| {
+            let (gateway, proxies, tls) = (Arc::clone(&gateway), proxies.clone(), tls.clone());
+            tokio::spawn(serve_connection(gateway, stream, proxies, tls, peer));
+        };
         let drain = tokio::select! {
             biased;
             drain = leaving => drain,
-            () = accept(&gateway, &listener, &proxies, tls.as_ref()) => Duration::ZERO,
+            () = accept(&listener, take) => Duration::ZERO,
             () = gateway.refusals.keep_telling() => Duration::ZERO,
-        };
-        let take = |stream, peer| {
-            let (gateway, tls) = (Arc::clone(&gateway), tls.clone());
-            tokio::spawn(serve_connection(
-                gateway,
-                stream,
-                proxies.clone(),
-                tls,
-                peer,
-            ));
         };
         listener.close(take).await;
         gateway.stopping.store(true, Ordering::Release);
@@ -218,24 +211,10 @@ impl Gateway {
     }
 }
 
-async fn accept(
-    gateway: &Arc<Gateway>,
-    listener: &Listener,
-    proxies: &Proxies,
-    tls: Option<&Arc<ServerConfig>>,
-) {
+async fn accept(listener: &Listener, take: impl Fn(TcpStream, Peer)) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                let (gateway, tls) = (Arc::clone(gateway), tls.cloned());
-                tokio::spawn(serve_connection(
-                    gateway,
-                    stream,
-                    proxies.clone(),
-                    tls,
-                    peer,
-                ));
-            }
+            Ok((stream, peer)) => take(stream, peer),
             Err(e) => {
                 tracing::warn!("accepting a connection: {e}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

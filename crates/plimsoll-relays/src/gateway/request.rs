@@ -1,8 +1,6 @@
 //! The HTTP/1.1 request that opens a connection, and the answer that is not 101.
 
-use std::net::IpAddr;
-
-use plimsoll_protocols::serving::Peer;
+use plimsoll_protocols::serving::{Peer, Proxies};
 use plimsoll_wire::http1::{FieldSpace, Framing, Http1Error, RequestHead, put_response};
 use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
 
@@ -173,7 +171,7 @@ impl Request {
     }
 
     /// Who asks, for the log.
-    pub(super) fn asker(&self, peer: Peer, trusted: &[IpAddr]) -> Asker {
+    pub(super) fn asker(&self, peer: Peer, trusted: &Proxies) -> Asker {
         Asker::of(peer, self.list("x-forwarded-for"), trusted)
     }
 

@@ -11,7 +11,6 @@ mod frames;
 mod metrics;
 mod run;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use plimsoll_protocols::serving::accepting::accept;
-use plimsoll_protocols::serving::{Bound, ServeError};
+use plimsoll_protocols::serving::{Bound, Proxies, ServeError};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -60,7 +59,7 @@ pub struct LlmOptions {
     /// body.
     pub request_timeout: Duration,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
-    pub trusted_proxies: Vec<IpAddr>,
+    pub trusted_proxies: Proxies,
     /// After the signal to stop, the service serves on for this long, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
@@ -74,7 +73,7 @@ impl Default for LlmOptions {
             text: RESPONSE_TEXT.to_owned(),
             tokens: None,
             request_timeout: Duration::from_secs(10),
-            trusted_proxies: Vec::new(),
+            trusted_proxies: Proxies::default(),
             lame_duck: Duration::ZERO,
         }
     }

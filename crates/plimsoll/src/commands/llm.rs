@@ -122,7 +122,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
             reuse_port: arguments.reuse_port,
             tls: arguments.tls.tls(),
             drain: arguments.drain.0,
-            proxies: arguments.service.proxies(),
+            proxies: arguments.service.proxies_with_header(),
             ..Listen::default()
         }
         .bind()
@@ -150,7 +150,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
         text: arguments.text.clone(),
         tokens: arguments.tokens.map(|n| n as usize),
         request_timeout: arguments.service.request_timeout.0,
-        trusted_proxies: arguments.service.trusted_proxy.clone(),
+        trusted_proxies: arguments.service.trusted_proxies(),
         lame_duck: arguments.service.lame_duck.0,
     };
     let renewals = [Some(&bound), gateway_bound.as_ref()];
@@ -178,7 +178,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
             let gateway = gateway_bound.map(|bound| {
                 let options = GatewayOptions {
                     request_timeout: arguments.service.request_timeout.0,
-                    trusted_proxies: arguments.service.trusted_proxy.clone(),
+                    trusted_proxies: arguments.service.trusted_proxies(),
                     compression: arguments.compression,
                     ..GatewayOptions::default()
                 };

@@ -213,10 +213,14 @@ pub(super) struct ServiceFlags {
 }
 
 impl ServiceFlags {
-    /// Those whose connections begin with whom they carry.
-    pub(super) fn proxies(&self) -> Proxies {
+    pub(super) fn trusted_proxies(&self) -> Proxies {
+        Proxies::new(&self.trusted_proxy)
+    }
+
+    /// Those whose connections begin with a PROXY header.
+    pub(super) fn proxies_with_header(&self) -> Proxies {
         match self.proxy_protocol {
-            true => Proxies::new(&self.trusted_proxy),
+            true => self.trusted_proxies(),
             false => Proxies::default(),
         }
     }
@@ -517,7 +521,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         reuse_port: arguments.reuse_port,
         tls: arguments.tls.tls(),
         drain: arguments.drain.0,
-        proxies: arguments.service.proxies(),
+        proxies: arguments.service.proxies_with_header(),
         ..Listen::default()
     }
     .bind()
@@ -531,7 +535,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         max_queue: size(arguments.max_queue),
         request_timeout: arguments.service.request_timeout.0,
         compression: arguments.compression,
-        trusted_proxies: arguments.service.trusted_proxy.clone(),
+        trusted_proxies: arguments.service.trusted_proxies(),
         lame_duck: arguments.service.lame_duck.0,
         echo: arguments.echo,
     };
