@@ -16,7 +16,7 @@ seconds=${1:?"usage: fuzz/run.sh SECONDS [TARGET...]"}
 shift
 [ $# -gt 0 ] || set -- h2_driver canned_server hpack_decode http1_messages tls_records \
     tls_handshakes websocket_frames websocket_deflate api_answers bolt_driver hessian_decode \
-    s_time_output hold_driver http_events http_driver http2_driver
+    s_time_output hold_driver http_events http_driver http2_driver proxy_header
 
 CARGO_TARGET_DIR=$PWD/target
 # Given with --target so that build scripts are built without them.

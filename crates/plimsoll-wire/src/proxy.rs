@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 
-use ppp::v2::{self, Command};
+use ppp::v2::{self, Command, Version};
 use ppp::{PartialResult, v1};
 
 /// How the text of version 1 begins.
@@ -17,7 +17,7 @@ const LONGEST_TEXT: usize = 107;
 /// What precedes the addresses of version 2 (§2.2).
 const FIXED: usize = 16;
 /// The longest header that is read, the extensions of version 2 included. Bytes.
-pub const MOST: usize = 4096;
+pub const MAX_HEADER: usize = 4096;
 
 /// Why a connection does not begin with a header.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,8 +83,14 @@ fn text(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
 fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
     if let Some(fixed) = bytes.first_chunk::<FIXED>() {
         let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
-        if FIXED + rest > MOST {
-            return Err(ProxyError::TooLong(MOST));
+        let size = FIXED + rest;
+        if size > MAX_HEADER {
+            return Err(ProxyError::TooLong(MAX_HEADER));
+        }
+        // What a proxy's own connection has after that is skipped, its family included (§2.2).
+        if fixed[12] == Version::Two | Command::Local {
+            let header = Header { client: None, size };
+            return Ok((bytes.len() >= size).then_some(header));
         }
     }
     let parsed = v2::Header::try_from(bytes);
@@ -92,13 +98,9 @@ fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
         return Ok(None);
     }
     let header = parsed.map_err(malformed)?;
-    let client = match (header.command, header.addresses) {
-        (Command::Proxy, v2::Addresses::IPv4(at)) => {
-            Some((at.source_address, at.source_port).into())
-        }
-        (Command::Proxy, v2::Addresses::IPv6(at)) => {
-            Some((at.source_address, at.source_port).into())
-        }
+    let client = match header.addresses {
+        v2::Addresses::IPv4(at) => Some((at.source_address, at.source_port).into()),
+        v2::Addresses::IPv6(at) => Some((at.source_address, at.source_port).into()),
         _ => None,
     };
     Ok(Some(Header {
@@ -138,7 +140,7 @@ mod tests {
         .concat();
         let mut six = [0; 36];
         (six[15], six[32], six[33]) = (1, 0x15, 0xb3);
-        let cases: [(Vec<u8>, Option<&str>); 9] = [
+        let cases: [(Vec<u8>, Option<&str>); 11] = [
             (
                 b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 80\r\n".to_vec(),
                 Some("203.0.113.7:5555"),
@@ -157,6 +159,8 @@ mod tests {
             // The proxy's own: its health check.
             (version_2(0, 0x11, &four), None),
             (version_2(0, 0x00, &[]), None),
+            (version_2(0, 0x11, &[]), None),
+            (version_2(0, 0x51, &[1]), None),
             (version_2(1, 0x31, &[b'x'; 216]), None),
         ];
         for (wire, client) in cases {
@@ -181,8 +185,8 @@ mod tests {
         }
         let endless = [TEXT, &[b'a'; LONGEST_TEXT]].concat();
         assert_eq!(parse(&endless), Err(ProxyError::TooLong(LONGEST_TEXT)));
-        let long = version_2(1, 0x11, &[0; MOST]);
-        assert_eq!(parse(&long[..FIXED]), Err(ProxyError::TooLong(MOST)));
+        let long = version_2(1, 0x11, &[0; MAX_HEADER]);
+        assert_eq!(parse(&long[..FIXED]), Err(ProxyError::TooLong(MAX_HEADER)));
         for wrong in [
             b"PROXY TCP4 203.0.113.700 10.0.0.1 5555 80\r\n".to_vec(),
             b"PROXY TCP4 203.0.113.7 10.0.0.1 5555\r\n".to_vec(),

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_wire::proxy::{self, MOST, ProxyError};
+use plimsoll_wire::proxy::{self, MAX_HEADER, ProxyError};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -129,9 +129,9 @@ impl Opening {
     /// # Errors
     /// `WouldBlock`: more has to come. Others: the connection is not to be served.
     pub fn read(&mut self, socket: impl AsFd) -> Result<Peer, OpeningError> {
-        let mut buffer = [0; MOST];
+        let mut buffer = [0; MAX_HEADER];
         loop {
-            let room = &mut buffer[..MOST.saturating_sub(self.header.len())];
+            let room = &mut buffer[..MAX_HEADER.saturating_sub(self.header.len())];
             let (came, _) = recv(&socket, &mut *room, RecvFlags::PEEK).map_err(io::Error::from)?;
             if came == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
