@@ -49,6 +49,10 @@ want() { # COMMAND PACKAGE
 want openssl openssl
 want ss iproute2
 PATH=$PATH:/usr/sbin want nginx nginx-light
+# Debian has its balancer of TCP connections in a package of its own, others have it built in.
+if [[ ! -e /usr/lib/nginx/modules/ngx_stream_module.so ]] && ! PATH=$PATH:/usr/sbin nginx -V 2>&1 | grep -qE -- '--with-stream( |$)'; then
+    need+=(libnginx-mod-stream)
+fi
 want shellcheck shellcheck
 want python3 python3
 want c++ g++

@@ -1,5 +1,5 @@
-//! Who connects, as a real HAProxy says it in PROXY headers of either version: to the gateway, the
-//! simulator's API and sidecars. Clients come from 127.0.0.2, so that they are not HAProxy itself.
+//! Who connects, as HAProxy and nginx name it in PROXY headers, of either version: to the gateway,
+//! the simulator's API and sidecars. Clients come from 127.0.0.2, so that they are not the balancer.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -14,6 +14,7 @@ use std::time::Instant;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use support::haproxy::{Haproxy, free_port};
+use support::nginx::Nginx;
 use support::{CLIENT_MTLS, LONGEST, ORDER, Place, Server};
 
 /// What is answered to `sent` from an address of this machine, until the end; and from which port
@@ -49,8 +50,15 @@ fn line_with(place: &Place, file: &str, parts: &[&str]) -> String {
     }
 }
 
-/// A frontend for each version of the header before one server; the first port is version 1's.
-fn balanced(place: &Place, server: &str) -> (Haproxy, [String; 2]) {
+/// Balancers before one server: where HAProxy sends version 1 of the header, where version 2, and
+/// where nginx sends version 1.
+struct Balancers {
+    _haproxy: Haproxy,
+    _nginx: Nginx,
+    addresses: [String; 3],
+}
+
+fn balanced(place: &Place, server: &str) -> Balancers {
     let ports = [free_port(), free_port()];
     let sections = ["send-proxy", "send-proxy-v2"].iter().zip(ports);
     let sections = sections.map(|(send, port)| {
@@ -61,14 +69,20 @@ fn balanced(place: &Place, server: &str) -> (Haproxy, [String; 2]) {
     });
     let config: String = sections.collect();
     let haproxy = Haproxy::start(place, "tcp", &config, ports[1]);
-    (haproxy, ports.map(|port| format!("127.0.0.1:{port}")))
+    let nginx = Nginx::carrying(place, server);
+    let ports = [ports[0], ports[1], nginx.port];
+    Balancers {
+        _haproxy: haproxy,
+        _nginx: nginx,
+        addresses: ports.map(|port| format!("127.0.0.1:{port}")),
+    }
 }
 
 const CLIENT: [u8; 4] = [127, 0, 0, 2];
 const PROXY: [u8; 4] = [127, 0, 0, 1];
 
 #[test]
-fn the_log_of_api_and_gateway_names_whom_haproxy_carries() {
+fn the_log_of_api_and_gateway_names_whom_balancers_carry() {
     let place = Place::new();
     let log = File::create(place.path("log")).expect("a file");
     let mut command = place.command(&["--log-format", "json", "serve", "llm"]);
@@ -98,6 +112,7 @@ fn the_log_of_api_and_gateway_names_whom_haproxy_carries() {
             [
                 (post("/session/a/run", ""), "404", "unknown_session"),
                 (post("/session/a/run", "x"), "422", "body"),
+                (post("/health", ""), "405", "method"),
             ],
         ),
         (
@@ -105,12 +120,13 @@ fn the_log_of_api_and_gateway_names_whom_haproxy_carries() {
             [
                 (upgrade("/a/ws/b"), "401", "no_token"),
                 (upgrade("/a/b"), "404", "path"),
+                (upgrade("/a/ws/b").replace("13", "8"), "426", "version"),
             ],
         ),
     ];
     for (server, cases) in cases {
-        let (_haproxy, versions) = balanced(&place, server);
-        for (address, (request, status, reason)) in versions.iter().zip(cases) {
+        let balancers = balanced(&place, server);
+        for (address, (request, status, reason)) in balancers.addresses.iter().zip(cases) {
             let (answer, client) = ask(CLIENT, address, &request);
             assert!(
                 answer.starts_with(&format!("HTTP/1.1 {status} ")),
@@ -120,8 +136,6 @@ fn the_log_of_api_and_gateway_names_whom_haproxy_carries() {
             let line = line_with(&place, "log", &[&reason]);
             assert!(line.contains(&format!("\"{client}\"")), "{client}: {line}");
         }
-        let (answer, _) = ask(CLIENT, &versions[1], &create.replace("POST", "PUT"));
-        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
     // Who is not trusted is served, and refused where it names others.
     let (answer, _) = ask(CLIENT, &api, &create);
@@ -145,7 +159,7 @@ fn the_log_of_api_and_gateway_names_whom_haproxy_carries() {
 }
 
 #[test]
-fn a_sidecar_learns_from_haproxy_who_connects() {
+fn a_sidecar_learns_from_balancers_who_connects() {
     let place = Place::new();
     place.certificates();
     let (http, orders) = (place.serve(&["http"]), place.serve(&["orders"]));
@@ -163,13 +177,13 @@ fn a_sidecar_learns_from_haproxy_who_connects() {
     };
     let plain = sidecar("plain", "tcp", &http, "");
     let get = "GET /bytes/10 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let (haproxy, versions) = balanced(&place, &plain.address());
-    for address in &versions {
+    let balancers = balanced(&place, &plain.address());
+    for address in &balancers.addresses {
         let (answer, client) = ask(CLIENT, address, get);
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         line_with(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
     }
-    drop(haproxy);
+    drop(balancers);
     let lying = format!("PROXY TCP4 203.0.113.7 127.0.0.1 5 80\r\n{get}");
     assert_eq!(ask(CLIENT, &plain.address(), &lying).0, "");
     line_with(
@@ -183,8 +197,8 @@ fn a_sidecar_learns_from_haproxy_who_connects() {
     assert_eq!(plain.stop().0, 0);
     // The header is outside of TLS, and before the first frame of HTTP/2.
     let secured = sidecar("secured", "grpc", &orders, tls);
-    let (_haproxy, versions) = balanced(&place, &secured.address());
-    for (out, address) in ["one", "two"].iter().zip(&versions) {
+    let balancers = balanced(&place, &secured.address());
+    for (out, address) in ["one", "two", "three"].iter().zip(&balancers.addresses) {
         let (_, port) = address.split_once(':').expect("a port");
         let url = format!("grpcs://localhost:{port}");
         let flags = ["grpc", &url, "-q", "--json", "--out", out, "--cold"];

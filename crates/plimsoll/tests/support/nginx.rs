@@ -1,10 +1,11 @@
 //! nginx on a free port, as a peer for tests.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::haproxy::free_port;
 use super::{LONGEST, Place};
 
 /// nginx, wherever it is installed.
@@ -25,14 +26,9 @@ pub(crate) struct Nginx {
 impl Nginx {
     /// Serves `site/` with the certificates of the place; `more`: settings of the server.
     pub(crate) fn start(place: &Place, more: &str) -> Nginx {
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = free.local_addr().expect("an address").port();
-        drop(free);
-        let dir = place.path("");
+        let (port, dir) = (free_port(), place.path(""));
         let config = format!(
-            "daemon off; master_process off; pid nginx.pid; error_log stderr crit;\n\
-             events {{ worker_connections 256; }}\n\
-             http {{\n log_format reuse '$ssl_session_reused $status $body_bytes_sent$early';\n\
+            "http {{\n log_format reuse '$ssl_session_reused $status $body_bytes_sent$early';\n\
              map $ssl_early_data $early {{ default \"\"; 1 \" early\"; }}\n\
              access_log access.log reuse; client_body_temp_path t1; proxy_temp_path t2;\n\
              fastcgi_temp_path t3; uwsgi_temp_path t4; scgi_temp_path t5;\n\
@@ -41,10 +37,36 @@ impl Nginx {
              ssl_session_cache shared:s:1m; keepalive_requests 100000; {more} root {0}/site; }} }}\n",
             dir.display()
         );
+        Nginx::configured(place, &config, port)
+    }
+
+    /// Carries TCP connections to `server`, each after a PROXY header (version 1).
+    pub(crate) fn carrying(place: &Place, server: &str) -> Nginx {
+        // Debian has the module beside nginx, others have it built in.
+        let modules = ["/usr/lib/nginx/modules", "/usr/lib64/nginx/modules"];
+        let modules = modules.map(|folder| format!("{folder}/ngx_stream_module.so"));
+        let module = modules
+            .iter()
+            .find(|file| fs::exists(file).unwrap_or(false));
+        let load = module.map(|file| format!("load_module {file};\n"));
+        let port = free_port();
+        let config = format!(
+            "{}stream {{ server {{ listen 127.0.0.1:{port}; proxy_pass {server}; proxy_protocol on; }} }}\n",
+            load.unwrap_or_default()
+        );
+        Nginx::configured(place, &config, port)
+    }
+
+    /// Until it listens on `port`.
+    fn configured(place: &Place, config: &str, port: u16) -> Nginx {
+        let config = format!(
+            "daemon off; master_process off; pid nginx.pid; error_log stderr crit;\n\
+             {config}events {{ worker_connections 256; }}\n"
+        );
         fs::write(place.path("nginx.conf"), config).expect("a file");
         let child = command()
             .arg("-p")
-            .arg(&dir)
+            .arg(place.path(""))
             .args(["-c", "nginx.conf", "-e", "stderr"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
