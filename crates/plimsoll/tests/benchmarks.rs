@@ -84,6 +84,7 @@ fn mosn_is_what_a_variable_names() {
     let (code, said, problem) = run("./mosn.sh", &ports);
     assert_eq!(code, Some(0), "{problem}");
     let row = said.lines().find(|line| line.contains("bolt: MOSN"));
+    assert!(said.contains("bolt: one sidecar, awake"), "{said}");
     assert!(row.is_some_and(|row| !row.contains("known")), "{said}");
     for (mosn, ports, words) in [
         ("./gone.sh", &ports[..], "no such program"),

@@ -1,16 +1,18 @@
 //! gRPC through one sidecar and two, in plaintext and with mutual TLS between them: our own
 //! commands, and clients and servers that others wrote.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
 mod support;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::peers::{peer, python, succeeds, tool};
-use support::{ORDER, Place, SCORE, Server, text};
+use support::{LONGEST, ORDER, Place, SCORE, Server, text};
 
 /// Sidecars on the way to a service; the outermost first.
 struct Way(Vec<Server>);
@@ -447,6 +449,45 @@ fn large_messages_of_many_callers_take_little_memory_and_all_are_answered() {
         );
     }
     assert_eq!(relay.stop().0, 0);
+}
+
+/// Ticks of CPU that a sidecar has used, user and system.
+fn ticks(relay: &Server) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", relay.child.id()));
+    let stat = stat.expect("a process of ours");
+    let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let number = |index: usize| fields[index].parse::<u64>().expect("a number");
+    number(11) + number(12)
+}
+
+#[test]
+fn a_sidecar_polls_for_as_long_as_its_file_has_it_and_then_sleeps() {
+    let place = Place::new();
+    let service = place.serve(&["bolt"]);
+    let sidecar = |busy_poll: &str| {
+        let text = format!(
+            "busy_poll = \"{busy_poll}\"\n[[route]]\nname = \"r\"\nprotocol = \"bolt\"\n\
+             listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{}\"]\n",
+            service.port
+        );
+        fs::write(place.path("relay.toml"), text).expect("writable");
+        let relay = Server::start(&mut place.command(&["relay", "sidecar", "relay.toml"]));
+        let url = format!("sofa://{}", relay.address());
+        let load = ["bolt", &url, "-q", "--clients", "4", "--calls", "100"];
+        place.expect(0, &[&load[..], &["--out", busy_poll]].concat());
+        relay
+    };
+    let (briefly, always) = (sidecar("1ms"), sidecar("1h"));
+    let before = (ticks(&briefly), ticks(&always));
+    let end = Instant::now() + LONGEST;
+    while ticks(&always) < before.1 + 50 {
+        assert!(Instant::now() < end, "it does not poll");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let slept = ticks(&briefly) - before.0;
+    assert!(slept < 25, "{slept} ticks with nothing to do");
+    assert_eq!((briefly.stop().0, always.stop().0), (0, 0));
 }
 
 /// What a peer prints.
