@@ -11,7 +11,7 @@ use plimsoll_protocols::serving::{Peer, Proxies};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     Peer(Peer),
-    /// As a proxy says it.
+    /// By `X-Forwarded-For`.
     For(IpAddr),
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Asker {
 impl Asker {
     /// Who asks: where a trusted proxy does, whom it asks for. Of `forwarded`, the values of
     /// `X-Forwarded-For`, each proxy adds to the end; what stands before an address that is not
-    /// trusted anybody may have written.
+    /// trusted may be forged.
     pub(crate) fn of<'a>(
         peer: Peer,
         forwarded: impl Iterator<Item = &'a str>,

@@ -21,7 +21,7 @@ pub use prometheus_client::registry::{Registry, Unit};
 /// Of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What tells the members of a [`Family`] apart.
+/// What distinguishes the members of a [`Family`].
 pub type Labels = Vec<(&'static str, String)>;
 
 /// A registry whose names begin with `plimsoll_` and `of`. It counts the process's panics.

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// By class: how many that the log does not have yet. A class that was quiet for a while is
-/// told anew.
+/// logged anew.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
 
@@ -27,37 +27,37 @@ impl Refusals {
     }
 
     fn is_first(&self, reason: &'static str) -> bool {
-        let mut untold = self.lock();
-        let known = untold.get_mut(reason).map(|n| *n += 1).is_some();
+        let mut unreported = self.lock();
+        let known = unreported.get_mut(reason).map(|n| *n += 1).is_some();
         if !known {
-            untold.insert(reason, 0);
+            unreported.insert(reason, 0);
         }
         !known
     }
 
-    /// Tells what has come since the last time.
-    pub(crate) fn tell(&self) {
+    /// Logs how many there were since the last time.
+    pub(crate) fn report(&self) {
         for (reason, refused) in self.take() {
             tracing::warn!(reason, "refused {refused} more");
         }
     }
 
     fn take(&self) -> Vec<(&'static str, u64)> {
-        let mut untold = self.lock();
-        untold.retain(|_, n| *n > 0);
-        let untold = untold.iter_mut();
-        untold
+        let mut unreported = self.lock();
+        unreported.retain(|_, n| *n > 0);
+        let unreported = unreported.iter_mut();
+        unreported
             .map(|(reason, n)| (*reason, std::mem::take(n)))
             .collect()
     }
 
     /// For as long as it is polled.
-    pub(crate) async fn keep_telling(&self) {
-        let mut ticks = interval(TELL_EVERY);
+    pub(crate) async fn report_regularly(&self) {
+        let mut ticks = interval(REPORT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.tell();
+            self.report();
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_told_and_the_rest_is_counted() {
+    fn the_first_is_logged_and_the_rest_is_counted() {
         let refusals = Refusals::default();
         let firsts = (0..100).filter(|_| refusals.is_first("expired")).count();
         assert_eq!((firsts, refusals.is_first("path")), (1, true));

@@ -1,7 +1,7 @@
 //! The token that lets a client open its session's socket: a JWT (RFC 7519), HS256, with
 //! the claims `session_id` and `iat`.
 //!
-//! Gateways check it without asking anybody. The algorithm is pinned, so a token that
+//! Gateways check it without asking a server. The algorithm is pinned, so a token that
 //! names another (or `none`) is no token. Tokens are never logged.
 
 use std::fmt;
@@ -25,7 +25,7 @@ struct Claims {
     iat: u64,
 }
 
-/// What a token says, once it is known to be genuine.
+/// The claims of a token that is known to be genuine.
 #[derive(Deserialize)]
 struct Checked {
     session_id: String,

@@ -211,7 +211,7 @@ fn frames_pass_in_any_pieces() {
 }
 
 #[test]
-fn what_an_upstream_does_to_its_calls_is_said_in_the_protocols_own_words() {
+fn what_an_upstream_does_to_its_calls_is_reported_in_the_protocols_own_terms() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = built::c_example(folder.path());
     let codec = Codec::load(&plugin).unwrap();
@@ -316,7 +316,7 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
         upstream.local_addr().unwrap(),
         &with(&plugin, ""),
     ));
-    let told = |result: i32, lengths: [u64; 3], kind: u32, heartbeat: u32| {
+    let returned = |result: i32, lengths: [u64; 3], kind: u32, heartbeat: u32| {
         let [length, payload_at, payload_length] = lengths;
         let mut wire = result.to_ne_bytes().to_vec();
         for number in [length, 1, 2, payload_at, payload_length] {
@@ -329,23 +329,23 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
     };
     let all = 60;
     let nonsense = [
-        told(0, [all + 1, 0, 0], 0, 0),
-        told(0, [0, 0, 0], 0, 0),
-        told(0, [u64::MAX, 0, 0], 0, 0),
-        told(0, [-5i64 as u64, 0, 0], 0, 0),
-        told(0, [1 << 31, 0, 0], 0, 0),
-        told(0, [all, u64::MAX, 2], 0, 0),
-        told(0, [all, 0, all + 1], 0, 0),
-        told(0, [all, 0, 0], 4, 0),
-        told(0, [all, 0, 0], 0, 2),
+        returned(0, [all + 1, 0, 0], 0, 0),
+        returned(0, [0, 0, 0], 0, 0),
+        returned(0, [u64::MAX, 0, 0], 0, 0),
+        returned(0, [-5i64 as u64, 0, 0], 0, 0),
+        returned(0, [1 << 31, 0, 0], 0, 0),
+        returned(0, [all, u64::MAX, 2], 0, 0),
+        returned(0, [all, 0, all + 1], 0, 0),
+        returned(0, [all, 0, 0], 4, 0),
+        returned(0, [all, 0, 0], 0, 2),
         // Needs less than there is; needs more than may be.
-        told(1, [3, 0, 0], 0, 0),
-        told(1, [1 << 40, 0, 0], 0, 0),
-        told(5, [all, 0, 0], 0, 0),
-        told(-1, [all, 0, 0], 0, 0),
-        told(99, [all, 0, 0], 0, 0),
+        returned(1, [3, 0, 0], 0, 0),
+        returned(1, [1 << 40, 0, 0], 0, 0),
+        returned(5, [all, 0, 0], 0, 0),
+        returned(-1, [all, 0, 0], 0, 0),
+        returned(99, [all, 0, 0], 0, 0),
         // A good request: but what `encode` says of it (a result, a length) can't be.
-        told(0, [all, 0, 0], 0, 0),
+        returned(0, [all, 0, 0], 0, 0),
     ];
     for (n, wire) in nonsense.iter().enumerate() {
         assert_eq!(wire.len() as u64, all);
@@ -363,8 +363,8 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
             passed.resize(60, 1);
             up.read_exact(&mut passed).unwrap();
             assert_eq!(passed, vec![0; 60]);
-            // The answer is nonsense, and no refusal can be made: the client is told by
-            // the end of its connection.
+            // The answer is nonsense, and no refusal can be made: the client sees the end
+            // of its connection.
             up.write_all(&nonsense[0]).unwrap();
             assert!(is_closed(&mut up) && is_closed(&mut bad));
         } else {

@@ -17,13 +17,14 @@ pub trait Sink: Send + Sync {
     fn resync(&self);
 }
 
-/// What is told to the server when the first listener comes and the last one goes.
+/// Where the server is asked for a channel when its first listener comes, and no longer when the
+/// last one goes.
 pub(super) trait Upstream: Send + Sync {
     fn subscribe(&self, channel: &str);
     fn unsubscribe(&self, channel: &str);
 }
 
-/// Within one process nobody has to be told.
+/// Within one process there is no server to ask.
 pub(super) struct NoUpstream;
 
 impl Upstream for NoUpstream {
@@ -86,9 +87,9 @@ impl<U: Upstream> Channels<U> {
         if channel.acknowledged {
             return (listening, None);
         }
-        let (tell, told) = oneshot::channel();
-        channel.waiting.push(tell);
-        (listening, Some(told))
+        let (sender, acknowledged) = oneshot::channel();
+        channel.waiting.push(sender);
+        (listening, Some(acknowledged))
     }
 
     /// The server has acknowledged the subscription.
@@ -97,7 +98,7 @@ impl<U: Upstream> Channels<U> {
             // Again: it was lost in between.
             let again = std::mem::replace(&mut channel.acknowledged, true);
             for waiting in channel.waiting.drain(..) {
-                // Whoever waited may have given up.
+                // The listener may have given up.
                 let _ = waiting.send(());
             }
             if std::mem::take(&mut channel.interrupted) || again {
@@ -106,7 +107,7 @@ impl<U: Upstream> Channels<U> {
         }
     }
 
-    /// The server has ended a subscription; whether somebody still listens.
+    /// The server has ended a subscription; whether it still has listeners.
     pub(super) fn interrupt(&self, name: &str) -> bool {
         let mut map = self.lock();
         let Some(channel) = map.get_mut(name) else {
@@ -124,7 +125,7 @@ impl<U: Upstream> Channels<U> {
         }
     }
 
-    /// Every channel that somebody listens to.
+    /// Every channel that has listeners.
     pub(super) fn names(&self) -> Vec<Box<str>> {
         self.lock().keys().cloned().collect()
     }

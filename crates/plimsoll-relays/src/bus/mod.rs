@@ -27,7 +27,7 @@ use redis::Redis;
 
 /// Frames read from a log at once.
 pub const HISTORY_PAGE: usize = 256;
-/// A run's lock lasts three times as long; whoever has the run renews it.
+/// A run's lock lasts three times as long; the owner of the run renews it.
 pub const RENEW_EVERY: Duration = Duration::from_secs(20);
 
 /// What went wrong on the bus.
@@ -121,7 +121,7 @@ pub(crate) fn new_epoch() -> u64 {
         .map_or(1, |d| d.as_millis() as u64)
 }
 
-/// What a frame says of its place in the session. Frames of backends that stamp nothing
+/// A frame's place in the session, as its fields give it. Frames of backends that stamp nothing
 /// have neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Stamp {
@@ -185,7 +185,7 @@ impl Bus {
         }
     }
 
-    /// Grows by one whenever posts may have been lost: whoever holds frames of a run that
+    /// Grows by one whenever posts may have been lost: the owner of frames of a run that
     /// goes on posts them all again (readers drop what they have).
     pub fn generation(&self) -> u64 {
         match self {
@@ -194,8 +194,8 @@ impl Bus {
         }
     }
 
-    /// Grows by one whenever the bus was found to have lost what it held: whoever knows a
-    /// session tells it anew, with [`Bus::restore`].
+    /// Grows by one whenever the bus was found to have lost what it held: an instance that knows a
+    /// session restores it with [`Bus::restore`].
     pub fn losses(&self) -> u64 {
         match self {
             Bus::Embedded(_) => 0,
@@ -203,11 +203,11 @@ impl Bus {
         }
     }
 
-    /// Tells a bus that has lost it of a session, whose numbers go on after `begun.last`.
-    /// Whoever is first tells; `running`: its run goes on.
+    /// Restores a session on a bus that has lost it; its numbers go on after `begun.last`. The
+    /// first call for a session counts. `running`: its run goes on.
     ///
     /// # Errors
-    /// When that is not known to have reached the bus; it is then to be told again.
+    /// When that is not known to have reached the bus; it is then to be restored again.
     pub async fn restore(
         &self,
         session: &str,
@@ -235,7 +235,7 @@ impl Bus {
     }
 
     /// Begins a run; a session has one at a time. The caller listens to [`Way::Up`] before it asks: that is how a
-    /// run whose backend died is told from one that goes on.
+    /// run whose backend died is distinguished from one that goes on.
     ///
     /// # Errors
     /// See [`BeginError`].
@@ -267,7 +267,7 @@ impl Bus {
         }
     }
 
-    /// Says that a run goes on: its lock ends a minute after it was last said so.
+    /// Renews the lock of a run that goes on; it ends a minute after the last renewal.
     pub fn renew(&self, session: &str) {
         match self {
             Bus::Embedded(_) => {}
@@ -275,7 +275,7 @@ impl Bus {
         }
     }
 
-    /// Listens to what [`Bus::offer`] offers; `None`: nobody else could.
+    /// Listens to what [`Bus::offer`] offers; `None`: there are no other instances.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -303,7 +303,7 @@ impl Bus {
         }
     }
 
-    /// Takes a run that was offered; `false`: somebody else has, or it is not on offer any more.
+    /// Takes a run that was offered; `false`: another instance has it, or it is not on offer any more.
     ///
     /// # Errors
     /// When the bus can't be reached.

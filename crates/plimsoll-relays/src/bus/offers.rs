@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Begun;
 
-/// A run that somebody is to carry on after the last frame that its log has.
+/// A run that another instance is to carry on after the last frame that its log has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Offer {
     pub session: String,
@@ -13,7 +13,7 @@ pub struct Offer {
     epoch: u64,
     /// The number before the run's first.
     last: u64,
-    /// What its lock holds for as long as nobody has taken it.
+    /// What its lock holds until it is taken.
     pub(super) name: String,
 }
 

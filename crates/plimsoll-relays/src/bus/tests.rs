@@ -53,7 +53,7 @@ async fn a_log_keeps_what_was_posted_and_listeners_hear_it_once() {
 }
 
 #[tokio::test]
-async fn up_messages_say_whether_anybody_listened() {
+async fn up_messages_return_whether_there_was_a_listener() {
     let bus = Bus::embedded(Duration::from_secs(60));
     assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
     let heard = Arc::new(Heard::default());

@@ -1,4 +1,4 @@
-//! Which frames a client gets: every one once, in order, or it is told.
+//! Which frames a client gets: every one once, in order, or a notice that some are missing.
 //!
 //! Live frames and the log both come through here. Live rule: the next number is sent, a
 //! number that was sent is dropped, a later one means that the log has to be read first.
@@ -14,7 +14,7 @@ pub(super) enum Verdict {
     Drop,
     /// Frames before it are missing here.
     ReadLog,
-    /// It belongs to a log that has begun anew: tell the client, then ask again.
+    /// It belongs to a log that has begun anew: notify the client, then ask again.
     NewEpoch,
 }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_the_log_is_told() {
+    fn a_hole_in_the_log_is_reported() {
         let mut delivery = Delivery {
             last: Some(3),
             epoch: Some(1),

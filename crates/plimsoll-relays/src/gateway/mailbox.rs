@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_mailbox_keeps_its_bound_and_says_so() {
+    fn a_full_mailbox_keeps_its_bound_and_reports_it() {
         let mailbox = Mailbox::new(2 * (4 + size_of::<Bytes>()) + 3);
         for _ in 0..1000 {
             mailbox.message(&Bytes::from_static(b"1234"));

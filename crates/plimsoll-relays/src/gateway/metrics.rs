@@ -17,7 +17,7 @@ pub struct Metrics {
     pub frame_bytes: Counter,
     /// Messages from clients.
     pub up_messages: Counter,
-    /// Frames of them that nobody listened to.
+    /// Those of them that had no listener.
     pub up_unheard: Counter,
     /// Live frames that the client had already.
     pub duplicates: Counter,
@@ -101,7 +101,7 @@ impl Metrics {
             ("up_messages", "Messages from clients", &self.up_messages),
             (
                 "up_unheard",
-                "Messages that nobody listened to",
+                "Messages that had no listener",
                 &self.up_unheard,
             ),
             (

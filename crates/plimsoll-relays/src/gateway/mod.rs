@@ -39,7 +39,7 @@ use stream::Stream;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How long a client may take to answer our Close.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
-/// How long a new socket waits for the one it replaces to say where it stopped.
+/// How long a new socket waits for the one it replaces to record where it stopped.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(2);
 /// How often stopping looks whether all sessions have ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
@@ -142,7 +142,7 @@ impl Gateway {
     }
 
     /// The same for one that serves until `left` completes, which begins after `shutdown` has
-    /// and says how much of the drain time is left.
+    /// and returns how much of the drain time is left.
     ///
     /// # Errors
     /// When the listening socket itself fails.
@@ -168,12 +168,12 @@ impl Gateway {
             biased;
             drain = leaving => drain,
             () = accept(&listener, take) => Duration::ZERO,
-            () = gateway.refusals.keep_telling() => Duration::ZERO,
+            () = gateway.refusals.report_regularly() => Duration::ZERO,
         };
         listener.close(take).await;
         gateway.stopping.store(true, Ordering::Release);
         gateway.close_all(drain).await;
-        gateway.refusals.tell();
+        gateway.refusals.report();
         Ok(gateway.metrics.clone())
     }
 
@@ -181,7 +181,7 @@ impl Gateway {
         let mailboxes: Vec<Arc<Mailbox>> = self.registry.all();
         let count = mailboxes.len().max(1) as u32;
         let end = tokio::time::Instant::now() + drain;
-        // Half of the time to tell them, half to let them say goodbye.
+        // Half of the time to close them, half to let them answer.
         let gap = drain / 2 / count;
         let mut due = tokio::time::Instant::now();
         for mailbox in mailboxes {

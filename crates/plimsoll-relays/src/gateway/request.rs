@@ -8,7 +8,7 @@ use super::stream::Stream;
 use crate::asker::Asker;
 use crate::metrics::CONTENT_TYPE;
 
-const MOST_HEAD: usize = 16 * 1024;
+const MAX_HEAD: usize = 16 * 1024;
 /// The subprotocol by which a browser hands its token over: `bearer, TOKEN`.
 const BEARER: &str = "bearer";
 
@@ -131,7 +131,7 @@ impl Request {
 
     fn parse(bytes: &[u8]) -> Result<Option<Request>, Answer> {
         let mut space = FieldSpace::new();
-        let head = RequestHead::parse(bytes, MOST_HEAD, &mut space).map_err(|e| match e {
+        let head = RequestHead::parse(bytes, MAX_HEAD, &mut space).map_err(|e| match e {
             Http1Error::HeadTooLong(_) => {
                 Answer::refusal(431, "head_too_large", "the request's head is over 16 KiB")
             }
@@ -217,7 +217,7 @@ impl Request {
     /// `compression`: messages may be compressed, if the client offers it.
     ///
     /// # Errors
-    /// What is wrong with the upgrade.
+    /// The refusal of an upgrade that is not in order.
     pub(super) fn upgrade(&self, compression: bool) -> Result<Upgrade, Answer> {
         if self.method != "GET" {
             return Err(Answer::refusal(

@@ -34,8 +34,8 @@ use crate::llm::is_session_id;
 const READ_AT_ONCE: usize = 16 * 1024;
 /// An answer is at most so many times as long as what it answers: seven bytes of a message
 /// that is no JSON bring an error frame.
-const MOST_ANSWERED: usize = 16;
-const LEAST_READ: usize = 256;
+const MAX_ANSWER_RATIO: usize = 16;
+const MIN_READ: usize = 256;
 /// A log that could not be read is tried again after this.
 const LOG_RETRY: Duration = Duration::from_millis(500);
 /// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
@@ -52,7 +52,7 @@ pub(super) struct Admitted {
     answer: Vec<u8>,
 }
 
-/// What the client said of where it is.
+/// Where the client is, by its query.
 #[derive(Clone, Copy)]
 struct Resume {
     after: u64,
@@ -172,7 +172,7 @@ pub(super) async fn admit(
     })
 }
 
-/// Where a socket begins whose client does not say what it has: after what the last one of
+/// Where a socket begins whose client does not name what it has: after what the last one of
 /// the session was sent, or at the session's beginning. What the log has lost is not waited for.
 fn place_of_a_new_socket(standing: &Standing) -> Delivery {
     let (newest, stopped) = (standing.newest, standing.stopped);
@@ -229,7 +229,7 @@ struct Socket {
     noted: Option<Stopped>,
     /// The log was lost: what comes first is the beginning.
     joins_late: bool,
-    /// The client did not say where it was, and was sent nothing yet.
+    /// The client did not name its place, and was sent nothing yet.
     fresh: bool,
     /// The session has a log. Frames of one that has none are passed on as they come.
     logged: bool,
@@ -271,7 +271,7 @@ enum Event {
 }
 
 impl Socket {
-    /// The client has been here before: go on where it was, or tell it that this can't be.
+    /// The client has been here before: go on where it was, or notify it that this is not possible.
     fn resume(&mut self, resume: Resume, newest: Stamp) {
         let same_log = match (resume.epoch, newest.epoch) {
             (Some(theirs), Some(ours)) => theirs == ours,
@@ -282,7 +282,7 @@ impl Socket {
             self.delivery.last = Some(resume.after);
             self.delivery.epoch = newest.epoch;
             self.needs_log = newest.seq.is_some_and(|newest| newest > resume.after);
-            self.tell_resumed(true, resume.after);
+            self.notify_resumed(true, resume.after);
         } else {
             // What there is of the new log comes from its beginning.
             self.delivery.begin_epoch(newest.epoch);
@@ -290,11 +290,11 @@ impl Socket {
                 self.delivery.last = Some(resume.after);
             }
             self.needs_log = newest.seq.is_some();
-            self.tell_resumed(false, resume.after);
+            self.notify_resumed(false, resume.after);
         }
     }
 
-    fn tell_resumed(&mut self, resumed: bool, after: u64) {
+    fn notify_resumed(&mut self, resumed: bool, after: u64) {
         if !resumed {
             self.gateway.metrics.gaps.inc();
         }
@@ -494,7 +494,7 @@ impl Socket {
             if verdict == Verdict::NewEpoch {
                 let after = self.delivery.last.unwrap_or(0);
                 self.delivery.begin_epoch(stamp.epoch);
-                self.tell_resumed(false, after);
+                self.notify_resumed(false, after);
                 verdict = self.delivery.live(stamp);
             }
             match verdict {
@@ -519,7 +519,8 @@ impl Socket {
     }
 
     /// Takes a page of the log from the client's place on. What can't be read now is
-    /// tried again; what is not there any more is told, and the session closed.
+    /// tried again; for what is not there any more the client gets a
+    /// notice, and the session is closed.
     async fn read_log(&mut self, timer: Pin<&mut Sleep>) {
         self.gateway.metrics.log_reads.inc();
         let bus = self.gateway.bus.clone();
@@ -572,7 +573,7 @@ impl Socket {
     }
 
     /// The bus has lost its data: this socket knows the session, and where its numbers are.
-    /// Those of a client that missed some begin anew, so that it is told of the gap.
+    /// Those of a client that missed some begin anew, so that it is notified of the gap.
     async fn restore_if_lost(&mut self) {
         let losses = self.gateway.bus.losses();
         if losses == self.losses {
@@ -589,7 +590,7 @@ impl Socket {
             },
         };
         let bus = &self.gateway.bus;
-        // One that can't be reached is told when it is back, which wakes this task.
+        // Where it can't be reached this happens when it is back, which wakes this task.
         if !self.open || bus.restore(&self.session, begun, false).await.is_ok() {
             self.losses = losses;
         }
@@ -609,7 +610,7 @@ impl Socket {
 
     fn history_gone(&mut self) {
         let after = self.delivery.last.unwrap_or(0);
-        self.tell_resumed(false, after);
+        self.notify_resumed(false, after);
         self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
     }
 
@@ -629,7 +630,7 @@ impl Socket {
         {
             let after = self.delivery.last.unwrap_or(0);
             self.delivery.begin_epoch(newest.epoch);
-            self.tell_resumed(false, after);
+            self.notify_resumed(false, after);
             return Rest::Elsewhere;
         }
         match seq > self.delivery.last.unwrap_or(0) {
@@ -644,7 +645,7 @@ impl Socket {
         let mut up = Vec::new();
         let mut ended = None;
         let room = self.gateway.options.max_queue.saturating_sub(self.owed);
-        let most = (room / MOST_ANSWERED).clamp(LEAST_READ, READ_AT_ONCE);
+        let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ, READ_AT_ONCE);
         let violation = READ_BUFFER.with_borrow_mut(|buffer| {
             match stream.try_read(&mut buffer[..most]) {
                 Ok(0) => ended = Some(Ended::Lost),
@@ -700,7 +701,7 @@ impl Socket {
             {
                 Ok(0) => {
                     metrics.up_unheard.inc();
-                    Some(("nobody_listens", "nobody listens: no run is going on"))
+                    Some(("nobody_listens", "no backend listens: no run is going on"))
                 }
                 Ok(_) => None,
                 Err(_) => Some(("unavailable", "the message could not be passed on")),
@@ -739,7 +740,7 @@ impl Socket {
         reason: &str,
         taken: Option<Delivery>,
     ) -> u16 {
-        // The channel's frames are nobody's from here on.
+        // The channel's frames have no reader from here on.
         let rest = self.out.split_off(self.written);
         let wrote = timeout(GOODBYE_LIMIT, stream.write_all(&rest)).await;
         let wrote = matches!(wrote, Ok(Ok(())));

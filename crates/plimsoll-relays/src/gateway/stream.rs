@@ -1,7 +1,7 @@
 //! A client's connection: TCP, or TLS 1.3 over it, without a task or a buffer of its own
 //! while nothing is under way over plain TCP.
 //!
-//! Reading and writing never wait; whoever would have to is told `WouldBlock` and sleeps
+//! Reading and writing never wait; a caller that would have to gets `WouldBlock` and sleeps
 //! until the socket is ready. A TLS session is driven here, so that one loop serves both.
 
 use std::future::poll_fn;
@@ -50,7 +50,7 @@ impl Tls {
     fn take(&mut self, tcp: &TcpStream) -> io::Result<usize> {
         let got = self.session.read_tls(&mut Records(tcp))?;
         if let Err(e) = self.session.process_new_packets() {
-            // The alert that says so, as far as that takes no waiting.
+            // The alert, as far as that takes no waiting.
             let _ = self.flush(tcp);
             return Err(io::Error::new(io::ErrorKind::InvalidData, e));
         }

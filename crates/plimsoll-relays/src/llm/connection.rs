@@ -1,7 +1,7 @@
 //! The API's connections: HTTP/1.1 whose requests arrive in time, or are not waited for.
 //!
-//! A service that is leaving answers what it is asked with `Connection: close`, so that whoever
-//! keeps connections to it has none by the time that it is gone.
+//! A service that is leaving answers what it is asked with `Connection: close`, so that a
+//! client or balancer keeps no connection to it by the time that it is gone.
 
 use std::io;
 use std::pin::pin;
@@ -30,7 +30,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(120);
 /// A connection that was just made when the service closed may still bring its request.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
 /// The longest head of a request. Bytes.
-const MOST_HEAD: usize = 64 * 1024;
+const MAX_HEAD: usize = 64 * 1024;
 
 /// How a connection is served.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl Connection {
         let mut http = Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(IDLE_LIMIT)
-            .max_buf_size(MOST_HEAD);
+            .max_buf_size(MAX_HEAD);
         Connection {
             http,
             router,

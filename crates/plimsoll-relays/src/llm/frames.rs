@@ -29,7 +29,7 @@ impl Text {
     }
 }
 
-/// How a run ended, as its `done` frame says it.
+/// How a run ended, as its `done` frame has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     Stop,

@@ -36,7 +36,7 @@ use frames::Text;
 use metrics::Metrics;
 
 /// The longest body of a request. Bytes.
-const MOST_BODY: usize = 2 << 20;
+const MAX_BODY: usize = 2 << 20;
 /// After the drain time: what others may take over takes no longer.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(3);
 
@@ -166,9 +166,9 @@ impl Llm {
         let serving = accept(bound.speaking(b"http/1.1"), connection, leaving);
         let served = tokio::select! {
             served = serving => served.map(drop),
-            () = llm.refusals.keep_telling() => Ok(()),
+            () = llm.refusals.report_regularly() => Ok(()),
         };
-        llm.refusals.tell();
+        llm.refusals.report();
         served?;
         let mut running = llm.running.subscribe();
         let all_ended = |running: &usize| *running == 0;
@@ -218,7 +218,7 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
 /// What a run is asked for with.
 #[derive(serde::Deserialize)]
 struct Asked {
-    /// It is answered by the same text whatever it says.
+    /// The answer is the same text whatever is asked.
     #[serde(rename = "query")]
     _query: String,
 }
@@ -231,7 +231,7 @@ async fn start_run(
     if !is_session_id(&session) {
         return problem(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
-    let body = match timeout(llm.options.request_timeout, to_bytes(body, MOST_BODY)).await {
+    let body = match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(e)) => return problem(StatusCode::BAD_REQUEST, "body", &format!("the body: {e}")),
         Err(_) => {

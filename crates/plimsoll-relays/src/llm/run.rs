@@ -23,7 +23,7 @@ use crate::bus::{
 /// How long the end of a run is tried to be brought to a bus that is away.
 const END_LIMIT: Duration = Duration::from_secs(60);
 /// Offers that wait to be looked at; who offers more is not answered, and keeps them.
-const MOST_OFFERS: usize = 100_000;
+const MAX_OFFERS: usize = 100_000;
 
 /// Begins a run and lets it go on by itself.
 pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, BeginError> {
@@ -48,8 +48,8 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Place, Begi
 /// Takes over runs that other instances offer, until dropped. `None`: there are no others, or the
 /// bus is away.
 pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
-    let (tell, mut told) = mpsc::channel(MOST_OFFERS);
-    let listening = match llm.bus.hear_offers(Arc::new(Offers(tell))).await {
+    let (sender, mut offers) = mpsc::channel(MAX_OFFERS);
+    let listening = match llm.bus.hear_offers(Arc::new(Offers(sender))).await {
         Ok(listening) => listening?,
         Err(e) => {
             tracing::warn!("runs of other instances can't be taken over: {e}");
@@ -58,7 +58,7 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
     };
     let llm = Arc::clone(llm);
     tokio::spawn(async move {
-        while let Some(offer) = told.recv().await {
+        while let Some(offer) = offers.recv().await {
             if llm.is_leaving() {
                 return;
             }
@@ -74,7 +74,7 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
     Some(listening)
 }
 
-/// Carries on a run that another instance has offered, if nobody else does.
+/// Carries on a run that another instance has offered, unless a third one does.
 async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
     let cancel = Arc::new(Cancel::default());
@@ -98,7 +98,7 @@ async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     Ok(())
 }
 
-/// What the log has of a run. The run is ours by now, so that nobody else adds to it.
+/// What the log has of a run. The run is ours by now, so that no other instance adds to it.
 async fn frames_of_run(bus: &Bus, session: &str, place: Place) -> Vec<Bytes> {
     let give_up = Instant::now() + END_LIMIT;
     let mut frames = Vec::new();
@@ -295,18 +295,18 @@ impl Posted {
         true
     }
 
-    /// Tells a bus that has lost its data of the session; whether it knows it.
+    /// Restores the session on a bus that has lost its data; whether the bus knows it.
     async fn restore_if_lost(&mut self) -> bool {
         let losses = self.bus.losses();
         if losses == self.losses {
             return true;
         }
-        let told = self.bus.restore(&self.session, self.begun, !self.ended);
-        let told = told.await.is_ok();
-        if told {
+        let restoring = self.bus.restore(&self.session, self.begun, !self.ended);
+        let is_restored = restoring.await.is_ok();
+        if is_restored {
             self.losses = losses;
         }
-        told
+        is_restored
     }
 
     /// Whether the whole run has reached the bus.

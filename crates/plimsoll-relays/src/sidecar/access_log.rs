@@ -19,7 +19,7 @@ use super::SidecarError;
 use super::config::Config;
 
 /// Lines that wait to be written, at most.
-const MOST_WAITING: usize = 16_384;
+const MAX_WAITING: usize = 16_384;
 
 /// How long a line may stay in a buffer.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
@@ -81,14 +81,14 @@ impl AccessLog {
                 source,
             })?)
         };
-        let (log, lines) = sync_channel(MOST_WAITING);
+        let (log, lines) = sync_channel(MAX_WAITING);
         let path = path.to_owned();
         let writer = thread::spawn(move || write(&lines, BufWriter::new(out), &path));
         Ok((AccessLog(log), Writer(writer)))
     }
 
     /// `false`: there was no room for it.
-    pub(super) fn tell(&self, line: Line) -> bool {
+    pub(super) fn write(&self, line: Line) -> bool {
         match self.0.try_send(line) {
             Ok(()) => true,
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
@@ -102,9 +102,9 @@ impl Writer {
         self.0.is_finished()
     }
 
-    /// Waits until what was told is written.
+    /// Waits until every line is written.
     pub(super) fn finish(self) {
-        // A thread that panicked has told so already.
+        // A thread that panicked has reported it already.
         let _ = self.0.join();
     }
 }

@@ -24,7 +24,7 @@ use crate::metrics::CONTENT_TYPE;
 /// For a request, and for each write of its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_HEAD: usize = 8 << 10;
-/// How long an upstream may take to take a connection. Whoever asks waits for it.
+/// How long an upstream may take to take a connection. The request for `/ready` waits for it.
 const TRIED_FOR: Duration = Duration::from_millis(500);
 
 /// Answers until the process ends; the address with the port that was given.

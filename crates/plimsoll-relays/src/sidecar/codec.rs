@@ -1,6 +1,6 @@
 //! What the sidecar has to know of a protocol whose calls share connections: where frames
-//! end and what they are for, how to give them another id, and how to say in the
-//! protocol's own words that a call came to nothing.
+//! end and what they are for, how to give them another id, and how to answer, in
+//! the protocol's own terms, a call that failed.
 //!
 //! The multiplexing calls this and knows no protocol by name.
 
@@ -15,7 +15,7 @@ use super::SidecarError;
 use super::config::{Protocol, Route};
 use super::watchdog::Watchdog;
 
-/// The protocol of a route whose calls are told apart.
+/// The protocol of a route whose calls share connections.
 #[derive(Clone, Debug)]
 pub(super) enum Codec {
     /// Bytes of a frame's content, at most.
@@ -96,8 +96,8 @@ pub(super) struct Broken {
 pub(super) enum Blame {
     Peer,
     Plugin,
-    /// The protocol has no words for what is to be said.
-    Nobody,
+    /// The protocol has no such message.
+    Protocol,
 }
 
 impl Broken {
@@ -154,10 +154,10 @@ impl Codec {
     }
 
     /// Whether the first bytes of a connection are of this protocol; `false`: there are
-    /// too few to tell.
+    /// too few.
     pub(super) fn recognise(&self, from: From, bytes: &[u8]) -> Result<bool, Broken> {
         match self {
-            // Its first frame tells.
+            // Its first frame shows that.
             Codec::Bolt(_) => Ok(true),
             Codec::Plugin(codec) => plugin::recognise(codec, from, bytes),
         }
@@ -230,7 +230,7 @@ impl Codec {
         }
     }
 
-    /// How an answer of this manner says that the call ended.
+    /// The status of an answer of this manner.
     pub(super) fn status(&self, frame: &[u8]) -> Option<String> {
         match self {
             Codec::Bolt(_) => bolt::status(frame),
@@ -238,7 +238,7 @@ impl Codec {
         }
     }
 
-    /// Appends an answer that says why the call came to nothing.
+    /// Appends an answer with the reason why the call failed.
     pub(super) fn refuse(
         &self,
         id: u64,

@@ -15,16 +15,16 @@ use serde::de::{self, Deserializer};
 use super::SidecarError;
 use super::names::Upstream;
 
-const MOST_WORKERS: usize = 64;
+const MAX_WORKERS: usize = 64;
 /// Bytes.
 const MAX_FRAME: u64 = 16 << 20;
-const MOST_MAX_FRAME: u64 = 1 << 30;
+const LARGEST_MAX_FRAME: u64 = 1 << 30;
 const SHORTEST_LOOKUP: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where metrics and health are told; a loopback address. Default: nowhere.
+    /// Where metrics and health are served; a loopback address. Default: nowhere.
     pub admin: Option<SocketAddr>,
     /// Threads, each with connections of its own. Default 1.
     pub workers: Option<usize>,
@@ -103,7 +103,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// What is wrong with it.
+    /// The key that is out of range, and what would be right.
     fn problem(&self) -> Option<(&'static str, &'static str)> {
         let is_share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
         let range = "out of range: a share is from 0 to 1, such as 0.01 for one call in a hundred";
@@ -134,7 +134,7 @@ fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Erro
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// Requests and answers are told apart; many connections share few.
+    /// Requests and answers are distinguished; many connections share few.
     Bolt,
     /// HTTP/2: streams of many connections share few.
     Grpc,
@@ -187,7 +187,7 @@ pub struct UpstreamTls {
 
 impl UpstreamTls {
     /// # Errors
-    /// The key that is wrong, and why.
+    /// The key at fault, and the reason.
     pub(super) fn trust(&self) -> Result<Trust, (String, String)> {
         let spec = TlsSpec {
             ca: self.ca.clone(),
@@ -207,7 +207,7 @@ impl Config {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// What is wrong, with its line and column.
+    /// The first mistake, with its line and column.
     pub fn read(text: &str) -> Result<Config, SidecarError> {
         let config: Config = toml::from_str(text).map_err(|e| SidecarError::Config {
             key: "sidecar file".to_owned(),
@@ -302,7 +302,7 @@ impl Config {
         if self.route.is_empty() {
             return wrong("route".to_owned(), "none: write at least one [[route]]");
         }
-        if !(1..=MOST_WORKERS).contains(&self.workers()) {
+        if !(1..=MAX_WORKERS).contains(&self.workers()) {
             return wrong("workers".to_owned(), "out of range: use 1 to 64");
         }
         if self
@@ -427,7 +427,7 @@ impl Config {
             }
             if route
                 .max_frame
-                .is_some_and(|size| !(1024..=MOST_MAX_FRAME).contains(&size.0))
+                .is_some_and(|size| !(1024..=LARGEST_MAX_FRAME).contains(&size.0))
             {
                 return wrong(key("max_frame"), "out of range: use 1KiB to 1GiB");
             }
@@ -473,8 +473,8 @@ impl Config {
     }
 }
 
-/// Whether nobody else can be reached at `one` where somebody listens at `other`. Port 0 is any
-/// that is free.
+/// Whether a socket that listens at `other` takes the connections to `one`. Port 0 is any that is
+/// free.
 fn overlap(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Tcp(one), Address::Tcp(other)) => {

@@ -86,7 +86,7 @@ counted! {
         cut: Counter, "answered_connection_closed", "Requests answered by the sidecar: the upstream's connection was lost";
         cancelled: Counter, "cancelled_by_client", "HTTP/2 requests that their clients reset";
         reset: Counter, "reset_by_upstream", "HTTP/2 requests that upstreams reset, or had not looked at";
-        stray: Counter, "stray_answers", "Answers that nobody waited for";
+        stray: Counter, "stray_answers", "Answers that no call waited for";
         malformed: Counter, "malformed", "Connections that carried what is not their protocol";
         too_long: Counter, "frames_too_long", "Frames above max_frame, which were left out";
         plugin_faults: Counter, "plugin_faults", "Times that the route's plugin failed, or returned nonsense";
@@ -183,7 +183,7 @@ impl Metrics {
     }
 
     /// A member that goes with its route. A worker may still have calls of a route that is gone, or not
-    /// know yet that it is: what these count is nobody's.
+    /// know yet that it is: what these count belongs to no route.
     fn of_route<T: Default>(
         &self,
         route: &str,
@@ -229,7 +229,7 @@ impl Metrics {
 pub(super) struct Statuses(Vec<(u32, Counter)>);
 
 /// Statuses of a route that have a counter each. Upstreams choose them, so there is a limit.
-const MOST_STATUSES: usize = 64;
+const MAX_STATUSES: usize = 64;
 
 impl Statuses {
     /// `name`: asked for the first time that a status is seen.
@@ -257,7 +257,7 @@ impl Statuses {
         route: &str,
         name: impl FnOnce() -> String,
     ) {
-        if self.0.len() < MOST_STATUSES {
+        if self.0.len() < MAX_STATUSES {
             let counter = metrics.status(route, &name());
             counter.inc();
             self.0.push((status, counter));

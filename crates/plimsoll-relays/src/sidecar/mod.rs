@@ -3,12 +3,12 @@
 //!
 //! A loop a worker under epoll, nothing shared but counters: each worker has its own
 //! listening sockets (`SO_REUSEPORT`), its own connections upstream and its own timers.
-//! Where a codec tells calls apart (Bolt, or a plugin), and over HTTP/2, many connections
+//! Where a codec knows the calls (Bolt, or a plugin), and over HTTP/2, many connections
 //! downstream share few upstream, with ids renumbered; everything else passes as a stream
 //! of bytes, a connection for a connection.
 //!
-//! Invariant: a request that was told apart and taken is answered exactly once, by the
-//! service or by the sidecar itself with a status that says why.
+//! Invariant: a request that a codec has taken is answered exactly once, by the service or by
+//! the sidecar itself with a status that names the reason.
 
 mod access_log;
 mod admin;
@@ -16,12 +16,12 @@ mod calls;
 mod codec;
 mod config;
 mod http2;
-mod link;
 mod metrics;
 mod names;
 mod poll;
 mod setup;
 mod tls;
+mod transport;
 mod watchdog;
 mod worker;
 
@@ -98,7 +98,7 @@ pub struct Sidecar {
     now: Mutex<Now>,
 }
 
-/// What a sidecar's file said last.
+/// What a sidecar's file held when it was last read.
 struct Now {
     config: Config,
     routes: Vec<Running>,
@@ -164,7 +164,7 @@ impl Sidecar {
         })
     }
 
-    /// Goes on with what the file says now. Routes come, change and go; calls in flight stay.
+    /// Goes on with what the file holds now. Routes come, change and go; calls in flight stay.
     /// The access log is opened anew.
     ///
     /// # Errors
@@ -224,10 +224,10 @@ impl Sidecar {
         }
     }
 
-    /// Calls `tell` when a codec plugin does not return within its route's `codec_timeout`: the
+    /// Calls `report` when a codec plugin does not return within its route's `codec_timeout`: the
     /// worker that it runs in can't be helped any more, and the process should end.
-    pub fn watch_codecs(&self, tell: impl FnOnce(String) + Send + 'static) {
-        Arc::clone(&self.watchdog).start(Arc::clone(&self.stop), tell);
+    pub fn watch_codecs(&self, report: impl FnOnce(String) + Send + 'static) {
+        Arc::clone(&self.watchdog).start(Arc::clone(&self.stop), report);
     }
 
     /// Each route's name and the address it listens on (port 0 asks for a free one).
@@ -259,7 +259,7 @@ impl Sidecar {
             waker.wake();
         }
         for worker in self.workers {
-            // A worker that panicked has told so already.
+            // A worker that panicked has reported it already.
             let _ = worker.join();
         }
         // What was sent and not taken up holds an access log.

@@ -167,7 +167,7 @@ impl Upstreams {
             .collect()
     }
 
-    /// Looks up every name, which may take a while. One that has no address is told as a
+    /// Looks up every name, which may take a while. One that has no address is logged as a
     /// warning, keeps the addresses that it had, and is looked up again later.
     pub(super) fn look_up(&self) {
         for (place, upstream) in self.upstreams.iter().enumerate() {
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_names_are_told_apart() {
+    fn addresses_and_names_are_distinguished() {
         let address = "127.0.0.1:1".parse().unwrap();
         assert_eq!("127.0.0.1:1".parse(), Ok(Upstream::Address(address)));
         assert!(matches!("[::1]:2".parse(), Ok(Upstream::Address(_))));

@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 
 const WAKER: u64 = u64::MAX;
-const MOST_EVENTS: usize = 256;
+const MAX_EVENTS: usize = 256;
 
 /// A socket that is ready, by its token.
 #[derive(Clone, Copy, Debug)]
@@ -30,12 +30,12 @@ impl Waker {
     }
 }
 
-/// Room for what one wait tells. It stays on the thread that waits.
+/// Room for the events of one wait. It stays on the thread that waits.
 pub(super) struct Events(Vec<epoll::Event>);
 
 impl Events {
     pub(super) fn new() -> Events {
-        Events(Vec::with_capacity(MOST_EVENTS))
+        Events(Vec::with_capacity(MAX_EVENTS))
     }
 }
 
@@ -67,7 +67,7 @@ impl Poll {
         self.waker.clone()
     }
 
-    /// Level-triggered: what is not taken is told again.
+    /// Level-triggered: what is not taken is reported again.
     pub(super) fn add(
         &self,
         socket: impl AsFd,

@@ -137,7 +137,7 @@ pub(super) fn prepare(
             counters,
         });
     }
-    // Last: whoever connects from here on is heard.
+    // Last: connections are accepted from here on.
     for (place, route) in routes.iter_mut().enumerate() {
         let known = running.iter().find(|known| known.becomes(&route.route));
         if known.is_some_and(|known| known.route.listen == route.route.listen) {

@@ -2,7 +2,7 @@
 //!
 //! A change that can't be used (half of it written, a key of another certificate) leaves
 //! what was there in use, and is tried again. Connections that are open keep what they
-//! were opened with. A certificate of ours that expires in use is told of once.
+//! were opened with. A certificate of ours that expires in use is logged once.
 
 use std::fs;
 use std::path::Path;
@@ -80,7 +80,7 @@ pub(super) struct Identity {
     settings: Settings,
     stamp: Stamp,
     made: Made,
-    expiry_told: bool,
+    expiry_reported: bool,
 }
 
 impl Identity {
@@ -107,11 +107,11 @@ impl Identity {
         let stamp = settings.stamp();
         Ok(Identity {
             route: route.to_owned(),
-            made: settings.make(alpn).map_err(|bad| bad.told(route))?,
+            made: settings.make(alpn).map_err(|bad| bad.of_route(route))?,
             settings,
             alpn,
             stamp,
-            expiry_told: false,
+            expiry_reported: false,
         })
     }
 
@@ -125,29 +125,29 @@ impl Identity {
             Ok(made) => {
                 self.made = made;
                 self.stamp = seen;
-                self.expiry_told = false;
+                self.expiry_reported = false;
                 tracing::info!(route = self.route, "certificates read again");
                 Some(true)
             }
             Err(bad) => {
                 tracing::warn!(
                     "{}; the certificates from before stay in use",
-                    bad.told(&self.route)
+                    bad.of_route(&self.route)
                 );
                 Some(false)
             }
         }
     }
 
-    /// Tells, once, that the certificate in use has expired: the other sides see it before
-    /// whoever looks after this one does.
-    pub(super) fn tell_expiry(&mut self) {
-        if !self.expiry_told
+    /// Logs, once, that the certificate in use has expired: the other sides see it before its
+    /// operator does.
+    pub(super) fn report_expiry(&mut self) {
+        if !self.expiry_reported
             && let Some(last) = self.made.not_after
             && last < validity::now()
             && let Some(cert) = self.settings.cert()
         {
-            self.expiry_told = true;
+            self.expiry_reported = true;
             tracing::warn!(
                 "route {}: the certificate {} expired at {}: new connections will be refused until the file is replaced",
                 self.route,
@@ -171,7 +171,7 @@ impl Identity {
         self.settings.cert()
     }
 
-    /// `name` is what the upstream's certificate must be for, unless the file says another.
+    /// `name` is what the upstream's certificate must be for, unless the file has another.
     pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
         match &self.made.config {
             Config::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
@@ -211,7 +211,7 @@ impl Bad {
         }
     }
 
-    fn told(self, route: &str) -> SidecarError {
+    fn of_route(self, route: &str) -> SidecarError {
         SidecarError::Tls {
             route: route.to_owned(),
             what: self.what,

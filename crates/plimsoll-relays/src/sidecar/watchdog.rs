@@ -91,11 +91,11 @@ impl Watchdog {
         watch
     }
 
-    /// Says of a plugin, once, that it does not come back.
+    /// Reports, once, a plugin that does not return.
     pub(super) fn start(
         self: Arc<Watchdog>,
         stop: Arc<AtomicBool>,
-        tell: impl FnOnce(String) + Send + 'static,
+        report: impl FnOnce(String) + Send + 'static,
     ) {
         thread::spawn(move || {
             // How long each has been where it is.
@@ -119,7 +119,7 @@ impl Watchdog {
                         _ => Duration::ZERO,
                     };
                     if stays >= alive.limit {
-                        return tell(alive.stuck());
+                        return report(alive.stuck());
                     }
                     next.push((Weak::clone(watch), steps, stays));
                 }

@@ -27,10 +27,10 @@ use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
 use super::access_log::AccessLog;
 use super::calls::Calls;
 use super::http2::Exchanges;
-use super::link::Link;
 use super::metrics::{Counters, Metrics};
 use super::poll::{Events, Poll, Waker};
 use super::setup::Setup;
+use super::transport::Transport;
 use super::{SidecarError, count};
 use faults::Delayed;
 use http2::Http2;
@@ -53,9 +53,9 @@ const LISTENER: u64 = 1 << 63;
 
 /// What a connection is for.
 enum Role {
-    /// From a client, with calls that are told apart; how many of its calls wait for an answer.
+    /// From a client, with calls that share it; how many of its calls wait for an answer.
     Down { in_flight: usize },
-    /// To an upstream, with calls that are told apart.
+    /// To an upstream, with calls that share it.
     Up {
         lane: usize,
         /// Of its frames.
@@ -72,7 +72,7 @@ enum Role {
 }
 
 struct Connection {
-    link: Link,
+    transport: Transport,
     token: u64,
     route: usize,
     role: Role,
@@ -80,7 +80,7 @@ struct Connection {
     last_active: Time,
     /// Its client may be another than the socket's: not known yet.
     opening: Option<Box<Opening>>,
-    /// Who made it, as the socket or a proxy has said: a socket that is closed does not say it.
+    /// Who made it, by the socket or a proxy; a socket that is closed does not have it any more.
     client: Option<SocketAddr>,
     /// Bytes that a pipe brought from here, and to here.
     came: u64,
@@ -111,14 +111,14 @@ struct Connection {
     delayed: usize,
     /// The other side has sent all it will.
     ended: bool,
-    /// To be told the end once all is sent.
+    /// To be sent the end once all is sent.
     finishing: bool,
     finished: bool,
     dirty: bool,
 }
 
 impl Role {
-    /// To an upstream, with calls that are told apart.
+    /// To an upstream, with calls that share it.
     fn up(lane: usize, layout: usize, endpoint: usize) -> Role {
         Role::Up {
             lane,
@@ -157,7 +157,8 @@ impl Connection {
 
     /// Who made it; `None`: it came by a socket of this machine.
     fn client(&self) -> Option<SocketAddr> {
-        self.client.or_else(|| self.link.socket.peer_addr().ok())
+        self.client
+            .or_else(|| self.transport.socket.peer_addr().ok())
     }
 
     /// How many of `there` bytes are left out.
@@ -167,15 +168,15 @@ impl Connection {
         skipped
     }
 
-    /// Its proxy has not said whom it carries.
+    /// Its PROXY header has not come.
     fn is_awaited(&self) -> bool {
         self.opening.as_ref().is_some_and(|o| o.is_awaited())
     }
 
     /// It can't carry a call yet.
     fn is_new(&self) -> bool {
-        let untold = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
-        self.connecting || self.is_awaited() || self.link.is_handshaking() || untold
+        let ungreeted = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
+        self.connecting || self.is_awaited() || self.transport.is_handshaking() || ungreeted
     }
 }
 
@@ -253,7 +254,7 @@ impl Worker {
         &self.routes[route].counters
     }
 
-    /// Until told to stop, and nothing is in flight any more.
+    /// Until it has to stop, and nothing is in flight any more.
     pub(super) fn run(mut self) {
         defect::persist(&mut self, Worker::relay, Worker::begin_anew);
     }
@@ -365,9 +366,9 @@ impl Worker {
     /// Whether a call or a byte is on its way.
     fn is_busy(&self) -> bool {
         self.connections.iter().flatten().any(|c| match &c.role {
-            Role::Down { in_flight } => *in_flight > 0 || c.held || c.link.unsent() > 0,
-            Role::Up { .. } => c.link.unsent() > 0,
-            Role::Http2(http2) => http2.is_busy() || c.link.unsent() > 0,
+            Role::Down { in_flight } => *in_flight > 0 || c.held || c.transport.unsent() > 0,
+            Role::Up { .. } => c.transport.unsent() > 0,
+            Role::Http2(http2) => http2.is_busy() || c.transport.unsent() > 0,
             Role::Pipe { .. } => true,
         })
     }
@@ -384,7 +385,7 @@ impl Worker {
                     Some(false) => count(&counters.reload_failures, 1),
                     None => {}
                 }
-                identity.tell_expiry();
+                identity.report_expiry();
             }
         }
     }
@@ -408,12 +409,12 @@ impl Worker {
             }
             let is_new = connection.is_new();
             if is_new && now >= connection.began + CONNECT_LIMIT {
-                let late = match (connection.connecting, connection.link.is_handshaking()) {
+                let late = match (connection.connecting, connection.transport.is_handshaking()) {
                     (true, _) => "no connection",
                     (false, true) => "no TLS",
                     (false, false) => "no HTTP/2",
                 };
-                if connection.link.is_handshaking() && !connection.connecting {
+                if connection.transport.is_handshaking() && !connection.connecting {
                     count(&self.counters(connection.route).handshakes_failed, 1);
                 }
                 if let Some(connection) = self.live(token) {

@@ -118,7 +118,7 @@ impl Client {
     pub(crate) async fn send(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut out = Vec::new();
         put_masked(&mut out, opcode, [9, 8, 7, 6], payload);
-        // The gateway may have closed already: what it said is still to be read.
+        // The gateway may have closed already: what it sent is still to be read.
         let _ = self.stream.write_all(&out).await;
     }
 

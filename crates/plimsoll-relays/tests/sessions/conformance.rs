@@ -22,7 +22,7 @@ use crate::client::{LIMIT, http, upgrade};
 use crate::stack::GatewayProcess;
 
 const MASK: [u8; 4] = [0x5a, 0x01, 0xff, 0x80];
-const MOST: usize = 70_000;
+const MAX_MESSAGE: usize = 70_000;
 
 /// A frame: its first byte, whether it is masked as its sender has to, its payload.
 type Sent = (u8, bool, Vec<u8>);
@@ -60,7 +60,7 @@ fn cases() -> Vec<Case> {
     const CLOSE: u8 = 0x88;
     let mut cases = Vec::new();
     // Sizes around the three forms of the length, of both kinds.
-    let sizes = [0, 1, 125, 126, 127, 128, 65_535, 65_536, MOST];
+    let sizes = [0, 1, 125, 126, 127, 128, 65_535, 65_536, MAX_MESSAGE];
     let payloads: Vec<Vec<u8>> = sizes.iter().map(|n| vec![b'*'; *n]).collect();
     for payload in &payloads {
         cases.push(passes(
@@ -74,9 +74,9 @@ fn cases() -> Vec<Case> {
             &[(BINARY, payload)],
         ));
     }
-    let over = vec![b'*'; MOST + 1];
+    let over = vec![b'*'; MAX_MESSAGE + 1];
     cases.push(fails("oversize", &[(BINARY, &over)], &[], 1009));
-    let halves = vec![b'*'; MOST / 2 + 1];
+    let halves = vec![b'*'; MAX_MESSAGE / 2 + 1];
     cases.push(fails(
         "oversize in fragments",
         &[(0x02, &halves), (0x80, &halves)],
@@ -336,7 +336,7 @@ async fn check(stream: &mut TcpStream, case: &Case, piece: usize, as_client: boo
                 Ok(0) | Err(_) => break,
                 Ok(n) => came.extend_from_slice(&input[..n]),
             }
-            // A Close is the last frame; whoever is the client waits for the server's end.
+            // A Close is the last frame; the client waits for the server's end.
             if frames(&came, as_client).is_some_and(|f| f.iter().any(|(b, _)| *b == 0x88)) {
                 break;
             }
@@ -414,7 +414,7 @@ async fn the_gateway_meets_every_case() {
 }
 
 pub(crate) fn echo() -> GatewayProcess {
-    echo_up_to(MOST)
+    echo_up_to(MAX_MESSAGE)
 }
 
 pub(crate) fn echo_up_to(max_message: usize) -> GatewayProcess {
@@ -447,8 +447,11 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
         assert_ne!(stream.read_buf(&mut input).await.unwrap(), 0, "{path}");
     };
     input.drain(..head);
-    let most = MOST.max(16 << 20);
-    let reader = Reader::new(Role::Client, if path == "/case" { MOST } else { most });
+    let most = MAX_MESSAGE.max(16 << 20);
+    let reader = Reader::new(
+        Role::Client,
+        if path == "/case" { MAX_MESSAGE } else { most },
+    );
     let mut reader = reader.with_deflate(deflate.is_some());
     let put = |out: &mut Vec<u8>, opcode, payload: &[u8]| match deflate {
         None => put_masked(out, opcode, MASK, payload),

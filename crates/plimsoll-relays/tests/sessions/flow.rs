@@ -49,7 +49,7 @@ async fn a_session_of_three_queries_numbers_every_frame_once() {
 }
 
 #[tokio::test]
-async fn a_run_can_be_cancelled_and_nobody_listening_is_told() {
+async fn a_run_can_be_cancelled_and_a_missing_listener_is_reported() {
     let slow = LlmOptions {
         token_delay: Duration::from_millis(200),
         ..LlmOptions::default()
@@ -125,7 +125,7 @@ async fn silent_clients_are_closed_and_living_ones_are_not() {
 }
 
 /// Waits until all sockets are closed, and counted.
-async fn until_nobody_is_there(stack: &Stack) {
+async fn until_no_client_is_there(stack: &Stack) {
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let (_, _, health) = http(stack.gateway.address, "GET /health HTTP/1.1\r\n\r\n").await;
@@ -159,7 +159,7 @@ async fn a_client_that_never_reads_costs_no_memory_and_is_closed() {
         .unwrap();
     assert_eq!(stack.run(&session).await, 200);
     // 12 MB go out; the sockets hold a part of it, the gateway no more than its queue.
-    until_nobody_is_there(&stack).await;
+    until_no_client_is_there(&stack).await;
     drop(client);
     let metrics = stack.gateway.stop().await;
     assert_eq!(metrics.closes().get(&4408), Some(&1));
@@ -195,7 +195,7 @@ async fn a_slow_reader_gets_every_frame_from_the_log() {
 }
 
 #[tokio::test]
-async fn stopping_says_1012_to_everyone() {
+async fn stopping_sends_1012_to_every_client() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let mut clients = Vec::new();
     for _ in 0..20 {
@@ -256,7 +256,7 @@ async fn metrics_are_there_and_name_no_session() {
 }
 
 #[tokio::test]
-async fn the_backend_tells_what_it_does_not_know() {
+async fn the_backend_reports_what_it_does_not_know() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     assert_eq!(post(stack.api, "/session/none/run").await.0, 404);
     assert_eq!(post(stack.api, "/session/a:b/run").await.0, 404);
@@ -302,7 +302,7 @@ async fn a_client_that_pings_and_reads_nothing_is_closed_and_counted() {
     let mut ping = Vec::new();
     put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
     flood(&mut client, &ping).await;
-    until_nobody_is_there(&stack).await;
+    until_no_client_is_there(&stack).await;
     let metrics = stack.gateway.stop().await;
     assert_eq!(metrics.closes().get(&1008), Some(&1));
     assert_eq!(metrics.closes().len(), 1, "{:?}", metrics.closes());

@@ -69,8 +69,13 @@ impl Killer {
 
 /// Everything was received, once and in order.
 pub(crate) fn whole(record: &StageRecord, queries: u64) {
-    let told = || format!("{:?} {:?}", record.outcomes, record.measures);
-    assert_eq!((record.due, record.ok()), (queries, queries), "{}", told());
+    let outcomes = || format!("{:?} {:?}", record.outcomes, record.measures);
+    assert_eq!(
+        (record.due, record.ok()),
+        (queries, queries),
+        "{}",
+        outcomes()
+    );
     assert_eq!(of(record, Count::TokensReceived), queries * 18);
     for none in [
         Count::TokensMissing,

@@ -1,5 +1,5 @@
-//! Backends and gateways that are told to stop: who asks is sent elsewhere, who comes is served,
-//! and what was accepted comes to its end, here or at another backend.
+//! Backends and gateways that are stopped: health checks fail, clients that come are served, and what
+//! was accepted comes to its end, here or at another backend.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -81,7 +81,7 @@ async fn a_lame_duck_serves_who_comes_and_sends_away_who_asks() {
     let request = b"POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
     kept.write_all(request).await.unwrap();
     let mut answer = String::new();
-    // To the end: nobody is to send more over it.
+    // To the end: the connection is closed.
     kept.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains("connection: close"), "{answer}");
 }
@@ -149,7 +149,7 @@ async fn runs_that_outlast_their_backend_are_carried_on_by_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_that_nobody_can_carry_on_end_with_an_error_and_leave_no_lock() {
+async fn runs_that_no_backend_can_carry_on_end_with_an_error_and_leave_no_lock() {
     let server = Server::start();
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
     let only = Api::start(&server.bus().await, long());

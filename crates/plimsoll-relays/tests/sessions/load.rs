@@ -227,7 +227,7 @@ async fn sessions_that_arrive_pause_between_their_queries() {
     assert_eq!((record.due, record.ok()), (15, 15));
     // The last one comes at 0.8 s, and pauses twice.
     assert!(begun.elapsed() > Duration::from_millis(1900));
-    // A pause is nobody's response time; 10 of the 15 queries come after one.
+    // A pause is no response time; 10 of the 15 queries come after one.
     let response = record.response.histogram().unwrap();
     assert!(response.value_at_quantile(0.5) < 600_000_000);
 }
@@ -307,7 +307,7 @@ async fn serve(run: &'static str, first: First, frames: &'static [&'static str])
     serve_with(run, first, frames, Close::Ok).await
 }
 
-/// Answers the API, a run by `run`, and on the socket says `frames` once a run has begun.
+/// Answers the API, a run by `run`, and on the socket sends `frames` once a run has begun.
 async fn serve_with(
     run: &'static str,
     first: First,
@@ -317,11 +317,11 @@ async fn serve_with(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (begun, _) = tokio::sync::broadcast::channel::<()>(16);
-    let (said, _) = tokio::sync::broadcast::channel::<()>(16);
+    let (sent, _) = tokio::sync::broadcast::channel::<()>(16);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let server = (run, first, frames, close);
-            tokio::spawn(lie(stream, server, begun.clone(), said.clone()));
+            tokio::spawn(lie(stream, server, begun.clone(), sent.clone()));
         }
     });
     address
@@ -335,10 +335,10 @@ async fn lie(
     mut stream: TcpStream,
     (run, first, frames, close): (&'static str, First, &'static [&'static str], Close),
     begun: tokio::sync::broadcast::Sender<()>,
-    said: tokio::sync::broadcast::Sender<()>,
+    sent: tokio::sync::broadcast::Sender<()>,
 ) {
     let mut input = Vec::new();
-    let mut told = begun.subscribe();
+    let mut runs = begun.subscribe();
     loop {
         match stream.read_buf(&mut input).await {
             Ok(0) | Err(_) => return,
@@ -374,7 +374,7 @@ async fn lie(
                 accept_key(key.as_bytes())
             );
             stream.write_all(head.as_bytes()).await.unwrap();
-            while told.recv().await.is_ok() {
+            while runs.recv().await.is_ok() {
                 let mut out = Vec::new();
                 for frame in frames {
                     put_frame(&mut out, Opcode::Text, frame.as_bytes());
@@ -382,12 +382,12 @@ async fn lie(
                 if stream.write_all(&out).await.is_err() {
                     return;
                 }
-                // Nobody waits where the answer goes first.
-                let _ = said.send(());
+                // Where the answer goes first there is no receiver.
+                let _ = sent.send(());
             }
             return;
         }
-        let mut heard = said.subscribe();
+        let mut heard = sent.subscribe();
         if text.contains("/run") && matches!(first, First::Frames) {
             begun.send(()).unwrap();
             heard.recv().await.unwrap();
@@ -445,7 +445,7 @@ async fn a_server_that_loses_tokens_is_not_called_a_success() {
             ],
             (Outcome::RunFailed, 0, 0, 0),
         ),
-        // No numbers and no count, but the API's: it said that there would be three.
+        // No numbers and no count, but the API's: it announced three.
         (&[BARE, BARE, BARE, BARE_DONE], (Outcome::Ok, 0, 0, 0)),
         (&[BARE, BARE_DONE], (Outcome::TokensShort, 2, 0, 0)),
         (&[BARE_DONE], (Outcome::TokensShort, 3, 0, 0)),
@@ -484,12 +484,12 @@ async fn a_server_that_loses_tokens_is_not_called_a_success() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_are_held_to_what_the_plan_expects_where_the_service_says_nothing() {
+async fn tokens_are_held_to_what_the_plan_expects_where_the_service_announces_nothing() {
     for (run, expected, outcome, missing) in [
         ("{}", None, Outcome::Ok, 0),
         ("{}", Some(2), Outcome::Ok, 0),
         ("{}", Some(5), Outcome::TokensShort, 3),
-        // Of another type than ours: nothing is said.
+        // Of another type than ours: no number is announced.
         (
             r#"{"run":"r-1","tokens":["a"]}"#,
             Some(5),
@@ -505,12 +505,12 @@ async fn tokens_are_held_to_what_the_plan_expects_where_the_service_says_nothing
             let mut loading = Loading::closed(1, 2);
             loading.expect_tokens = expected;
             let record = loading.carry_out(server, server).await;
-            let told = format!("{run} {expected:?} {first:?}: {:?}", record.outcomes);
-            assert_eq!(record.outcomes.of(outcome), 2, "{told}");
-            assert_eq!(of(&record, Count::TokensReceived), 4, "{told}");
-            assert_eq!(of(&record, Count::TokensMissing), 2 * missing, "{told}");
+            let case = format!("{run} {expected:?} {first:?}: {:?}", record.outcomes);
+            assert_eq!(record.outcomes.of(outcome), 2, "{case}");
+            assert_eq!(of(&record, Count::TokensReceived), 4, "{case}");
+            assert_eq!(of(&record, Count::TokensMissing), 2 * missing, "{case}");
             let failed = u64::from(!outcome.is_ok());
-            assert_eq!(of(&record, Count::SessionsFailed), failed, "{told}");
+            assert_eq!(of(&record, Count::SessionsFailed), failed, "{case}");
         }
     }
 }
@@ -536,19 +536,19 @@ async fn a_session_that_is_not_closed_is_no_success() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_can_not_begin_fails_every_query_of_its_session() {
     let stack = Stack::start(quick(), GatewayOptions::default());
-    let nobody = TcpListener::bind("127.0.0.1:0")
+    let refusing = TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()
         .local_addr()
         .unwrap();
     let record = Loading::closed(3, 4)
-        .carry_out(nobody, stack.gateway.address)
+        .carry_out(refusing, stack.gateway.address)
         .await;
     assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 3);
     assert_eq!(record.outcomes.of(Outcome::SessionBroken), 9);
     let mut loading = Loading::closed(3, 4);
     loading.reconnect_pause = Duration::from_millis(1);
-    let record = loading.carry_out(stack.api, nobody).await;
+    let record = loading.carry_out(stack.api, refusing).await;
     assert_eq!(
         record.outcomes.of(Outcome::ConnectRefused),
         3,

@@ -116,11 +116,11 @@ async fn over_tls_with_certificates_of_both_sides() {
         plain.clone().with_certificates(authority, client)
     };
     carries_sessions(&secured.reach(&url)).await;
-    // A server that nobody vouches for, and one that wants to know who comes.
-    let said = refusal(&plain).await;
-    assert!(said.contains("UnknownIssuer"), "{said}");
-    let said = refusal(&trusting(None).unwrap()).await;
-    assert!(said.contains("CertificateRequired"), "{said}");
+    // A server whose certificate is of an unknown authority, and one that demands a certificate.
+    let reason = refusal(&plain).await;
+    assert!(reason.contains("UnknownIssuer"), "{reason}");
+    let reason = refusal(&trusting(None).unwrap()).await;
+    assert!(reason.contains("CertificateRequired"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,7 +132,7 @@ async fn over_a_unix_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_password_is_told_at_once() {
+async fn a_wrong_password_is_reported_at_once() {
     let server = Server::configured(
         "requirepass both\n\
          user plimsoll on >s/cret ~session:* &session* +@all\n\
@@ -149,30 +149,33 @@ async fn a_wrong_password_is_told_at_once() {
         ("", "NOAUTH"),
         ("guest:guest@", "NOPERM"),
     ] {
-        let said = refusal(&with(credentials)).await;
+        let reason = refusal(&with(credentials)).await;
         let place = format!("redis at 127.0.0.1:{} answered: ", server.port);
-        assert!(said.starts_with(&place) && said.contains(needle), "{said}");
         assert!(
-            !said.contains("wrong@") && !said.contains(":both"),
-            "{said}"
+            reason.starts_with(&place) && reason.contains(needle),
+            "{reason}"
+        );
+        assert!(
+            !reason.contains("wrong@") && !reason.contains(":both"),
+            "{reason}"
         );
     }
-    let said = refusal(&address(&format!(
+    let reason = refusal(&address(&format!(
         "redis://:both@127.0.0.1:{}/99",
         server.port
     )))
     .await;
-    assert!(said.contains("DB index is out of range"), "{said}");
-    let said = refusal(&address(&format!(
+    assert!(reason.contains("DB index is out of range"), "{reason}");
+    let reason = refusal(&address(&format!(
         "redis-cluster://:both@127.0.0.1:{}",
         server.port
     )))
     .await;
-    assert!(said.contains("cluster support disabled"), "{said}");
-    // Nobody there is something else: that one may come yet.
-    let nobody = bus(&address(&format!("redis://127.0.0.1:{}", free_port())));
-    let said = nobody.ready(Duration::from_millis(200)).await.unwrap_err();
-    assert!(matches!(said, BusError::Away { .. }), "{said}");
+    assert!(reason.contains("cluster support disabled"), "{reason}");
+    // No server there is something else: it may come yet.
+    let absent = bus(&address(&format!("redis://127.0.0.1:{}", free_port())));
+    let error = absent.ready(Duration::from_millis(200)).await.unwrap_err();
+    assert!(matches!(error, BusError::Away { .. }), "{error}");
 }
 
 fn slow() -> LlmOptions {
@@ -369,10 +372,10 @@ async fn a_cluster_has_sessions_on_all_of_its_nodes() {
             }
         };
         assert_eq!(status, 200);
-        let said = timeout(PATIENCE, client.until_done())
+        let frames = timeout(PATIENCE, client.until_done())
             .await
             .expect("tokens");
-        assert_eq!(numbers(&said), (20..=38).collect::<Vec<u64>>());
+        assert_eq!(numbers(&frames), (20..=38).collect::<Vec<u64>>());
     }
 }
 

@@ -194,7 +194,7 @@ async fn backends_and_gateways_of_their_own_share_one_redis() {
         numbers(&client.until_done().await),
         (1..=19).collect::<Vec<u64>>()
     );
-    // What was said is in the log for whoever comes later, to the other gateway.
+    // What was sent is in the log for a client that comes later, to the other gateway.
     let gateway = stack.gateway.address;
     let mut late = Client::open(gateway, &session, &token, "?after=10")
         .await
@@ -227,7 +227,7 @@ async fn a_run_whose_backend_is_gone_is_taken_over() {
     assert!(matches!(alive.begin_run("s").await, Err(BeginError::Busy)));
     drop(listening);
     drop(dead);
-    // Redis sees that the connection is gone, and then nobody else listens.
+    // Redis sees that the connection is gone, and then there is no other listener.
     let limit = Instant::now() + Duration::from_secs(60);
     let begun = loop {
         match alive.begin_run("s").await {
@@ -266,8 +266,8 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
         server.restart();
     };
     let (record, ()) = tokio::join!(loading, killing);
-    let told = format!("{:?}", record.outcomes);
-    assert_eq!((record.due, record.ok()), (120, 120), "{told}");
+    let outcomes = format!("{:?}", record.outcomes);
+    assert_eq!((record.due, record.ok()), (120, 120), "{outcomes}");
     assert_eq!(of(&record, Count::TokensReceived), 120 * 18);
     assert_eq!(of(&record, Count::Reconnects), 0, "the sockets lived on");
     assert_eq!(of(&record, Count::HistoryGone), 0, "nothing was gone");
@@ -302,7 +302,7 @@ async fn redis_that_stands_still_for_a_while_loses_no_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_redis_is_told_of_the_sessions_that_are_known() {
+async fn the_sessions_that_are_known_are_restored_in_an_empty_redis() {
     let mut server = Server::start();
     let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
@@ -323,7 +323,7 @@ async fn an_empty_redis_is_told_of_the_sessions_that_are_known() {
     let mut client = open(&session, &token, "").await;
     let (fresh, fresh_token) = stack.session().await;
     let mut fresh_client = open(&fresh, &fresh_token, "").await;
-    // Nobody's socket is there for this one, and this other one is over.
+    // This one has no socket, and the other one is over.
     let (unknown, _) = stack.session().await;
     let (closed, closed_token) = stack.session().await;
     let _closed_client = open(&closed, &closed_token, "").await;
@@ -355,7 +355,7 @@ async fn an_empty_redis_is_told_of_the_sessions_that_are_known() {
     assert_eq!(numbers(&frames), (1..=19).collect::<Vec<u64>>());
     assert_eq!(run(&unknown).await, 404);
 
-    // Who has everything goes on; who has not is told.
+    // A client that has everything goes on; one that has not gets a notice.
     let mut whole = open(&session, &token, &format!("?after=38&epoch={epoch}")).await;
     assert_eq!(whole.frame().await["resumed"], true);
     let mut behind = open(&session, &token, "?after=7").await;

@@ -113,7 +113,7 @@ async fn malformed_requests_get_their_status() {
 }
 
 #[tokio::test]
-async fn an_overloaded_gateway_says_when_to_come_back() {
+async fn an_overloaded_gateway_answers_when_to_come_back() {
     let options = GatewayOptions {
         max_sessions: 1,
         ..GatewayOptions::default()

@@ -14,7 +14,7 @@ async fn a_client_goes_on_where_it_was() {
     let (session, token) = stack.session().await;
     stack.run(&session).await;
     let gateway = stack.gateway.address;
-    // Nobody was connected during the run: one that resumes at 0 gets all of it.
+    // No client was connected during the run: one that resumes at 0 gets all of it.
     let mut client = Client::open(gateway, &session, &token, "?after=0")
         .await
         .ok()
@@ -36,7 +36,7 @@ async fn a_client_goes_on_where_it_was() {
         .unwrap();
     assert_eq!(client.frame().await["resumed"], true);
     assert_eq!(numbers(&client.until_done().await), [16, 17, 18, 19]);
-    // Another epoch, or a number that never was: told, and what there is from its beginning.
+    // Another epoch, or a number that never was: a notice, and what there is from its beginning.
     for query in [
         format!("?after=15&epoch={}", epoch + 1),
         "?after=99".to_owned(),
@@ -68,7 +68,7 @@ async fn a_client_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_tells_its_sessions_one_after_another() {
+async fn a_gateway_that_stops_closes_its_sessions_one_after_another() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..20 {
@@ -81,14 +81,14 @@ async fn a_gateway_that_stops_tells_its_sessions_one_after_another() {
         });
     }
     stack.gateway.stop().await;
-    let mut told = clients.join_all().await;
-    told.sort_unstable();
+    let mut closed = clients.join_all().await;
+    closed.sort_unstable();
     // Over half of the drain time, 500 ms here: 12.5 ms each. Who is late to read is late
     // to know, so the gaps are held to the whole.
-    let whole = told[19] - told[0];
-    let gaps = told.windows(2).map(|pair| pair[1] - pair[0]);
+    let whole = closed[19] - closed[0];
+    let gaps = closed.windows(2).map(|pair| pair[1] - pair[0]);
     assert!(whole >= Duration::from_millis(100), "{whole:?}");
-    assert!(gaps.max() < Some(whole * 3 / 4), "{told:?}");
+    assert!(gaps.max() < Some(whole * 3 / 4), "{closed:?}");
 }
 
 /// Reads a session of `last` frames and cuts its connection every few frames.

@@ -61,7 +61,7 @@ impl GatewayProcess {
         }
     }
 
-    /// Tells it to stop, and does not wait.
+    /// Stops it, and does not wait.
     pub(crate) fn begin_to_stop(&mut self) {
         self.stop.take();
     }
@@ -124,7 +124,7 @@ impl Api {
         }
     }
 
-    /// Tells it to stop, and does not wait.
+    /// Stops it, and does not wait.
     pub(crate) fn begin_to_stop(&mut self) {
         self.stop.take();
     }

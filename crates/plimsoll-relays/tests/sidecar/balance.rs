@@ -12,7 +12,7 @@ use plimsoll_protocols::bolt::{Form, Frame, Kind, Status};
 use super::http2_peer::{Came, Http2Peer};
 use super::{Client, eventually, request, route, sidecar};
 
-/// Answers to every request, with its content, once it was told to read.
+/// Answers to every request, with its content, once it is to read.
 struct BoltService {
     address: SocketAddr,
     answered: Arc<AtomicU64>,

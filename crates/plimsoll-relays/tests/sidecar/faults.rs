@@ -1,4 +1,4 @@
-//! What a route is told to do to its calls: to be bad on purpose, and how long they may be.
+//! What a route does to its calls by its file: faults on purpose, and how long they may be.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -208,7 +208,7 @@ fn a_reader_that_is_slow_holds_up_its_own_call_alone() {
 }
 
 #[test]
-fn an_upstream_that_dies_or_is_full_is_told_in_grpcs_words() {
+fn an_upstream_that_dies_or_is_full_is_reported_in_grpcs_terms() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, "max_in_flight = 2"));
     let mut client = client(outside);
@@ -245,7 +245,7 @@ fn an_upstream_that_dies_or_is_full_is_told_in_grpcs_words() {
         client.call(stream, &[], true);
         assert_eq!(client.next().field("grpc-status"), Some("14"));
     }
-    // What is not gRPC is told by HTTP's own status.
+    // What is not gRPC gets a status of HTTP.
     client.headers(13, &[(":method", "GET"), (":path", "/")], true);
     let answer = client.next();
     assert_eq!(
@@ -284,7 +284,7 @@ fn calls_that_an_upstream_takes_no_more_wait_or_go_elsewhere() {
     assert_eq!(next.next().stream(), 1);
     next.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
     assert_eq!(client.next().stream(), 5);
-    assert_eq!(service.next(), Came::End, "a connection that nobody uses");
+    assert_eq!(service.next(), Came::End, "a connection without calls");
     // Calls under way end where they are; new ones take another connection.
     client.call(7, &[], true);
     assert_eq!(next.next().stream(), 3);
@@ -398,7 +398,7 @@ fn a_sidecar_that_stops_lets_calls_end() {
             code: 0
         }
     );
-    // Too late, as the client knows: nobody looks at it.
+    // Too late, as the client knows: it is not served.
     client.call(3, &[], true);
     service.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
     assert_eq!(client.next().stream(), 1);

@@ -1,4 +1,4 @@
-//! A bare HTTP/2 endpoint of a test: it says frames, and tells those that come.
+//! A bare HTTP/2 endpoint of a test: it sends frames, and returns those that come.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -191,7 +191,7 @@ fn what_an_upstream_does_to_its_calls_is_answered_and_counted() {
     assert_eq!((id, status), (2, number(Status::ConnectionClosed)));
     let cut = relay.counter("r", "answered_connection_closed_total");
     assert_eq!(cut, Some(1));
-    // Nobody listens any more: refused at once, again and again.
+    // Nothing listens any more: refused at once, again and again.
     drop(upstream);
     for id in 10..13 {
         client.send(with_timeout(id, 60_000));
@@ -251,7 +251,7 @@ fn slow_bytes_and_ids_used_twice_are_answered_all_the_same() {
 }
 
 #[test]
-fn a_pipe_carries_bytes_both_ways_and_tells_each_end() {
+fn a_pipe_carries_bytes_both_ways_and_passes_each_end_on() {
     let folder = certificates();
     let tls = |key, who| files(key, folder.path(), who);
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -345,14 +345,14 @@ fn a_request_for_the_admin_page_may_come_in_pieces() {
         admin.write_all(piece.as_bytes()).unwrap();
         thread::sleep(Duration::from_millis(20));
     }
-    let mut said = String::new();
-    admin.read_to_string(&mut said).unwrap();
-    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    let mut answer = String::new();
+    admin.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     relay.stop();
 }
 
 #[test]
-fn metrics_are_told_on_the_admin_address() {
+fn metrics_are_served_on_the_admin_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let text = format!("admin = \"127.0.0.1:0\"\n{}", route("bolt", at, ""));
@@ -413,7 +413,7 @@ fn metrics_are_told_on_the_admin_address() {
     relay.stop();
 }
 
-/// A call that nobody can take.
+/// A call that no upstream can take.
 fn client_fails(outside: SocketAddr) {
     let mut client = Client::connect(outside);
     client.send(request(Form::V1, 1, b"\x01x"));

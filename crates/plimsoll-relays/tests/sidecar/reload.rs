@@ -71,7 +71,7 @@ fn routes_come_and_go_and_calls_in_flight_stay() {
     assert_eq!(call(&mut other, 1), 0);
     let comes = one("comes", "bolt", ANY, echo_server(), "");
     reload(&relay, &format!("{admin}{kept}{comes}")).unwrap();
-    eventually("nobody listens for it any more", || {
+    eventually("nothing listens for it any more", || {
         TcpStream::connect(old).is_err()
     });
     assert_eq!(at(&relay, "kept"), stays);
@@ -140,7 +140,7 @@ fn a_route_that_changes_keeps_its_clients() {
 }
 
 #[test]
-fn clients_of_http2_are_told_and_their_calls_end() {
+fn clients_of_http2_get_goaway_and_their_calls_end() {
     let listener = TcpListener::bind(ANY).unwrap();
     let upstream = listener.local_addr().unwrap();
     let kept = one("kept", "tcp", ANY, upstream, "");
@@ -164,7 +164,7 @@ fn clients_of_http2_are_told_and_their_calls_end() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_changes_nothing_and_says_why() {
+fn a_file_that_cannot_be_used_changes_nothing_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let head = format!("access_log = {log:?}\n");

@@ -51,7 +51,7 @@ fn listener() -> (TcpListener, u16) {
 }
 
 #[test]
-fn a_name_is_looked_up_and_one_without_an_address_is_told() {
+fn a_name_is_looked_up_and_one_without_an_address_is_reported() {
     let upstream = echo_server();
     let text = |names: &str| {
         format!(
@@ -61,7 +61,7 @@ fn a_name_is_looked_up_and_one_without_an_address_is_told() {
     let port = upstream.port();
     let (relay, outside) = sidecar(&text(&format!("\"no..name:1\", \"localhost:{port}\"")));
     let mut one = Client::connect(outside);
-    // Where localhost is ::1 too, nobody listens there: the next address is tried.
+    // Where localhost is ::1 too, nothing listens there: the next address is tried.
     eventually("a call goes to the name's address", || {
         let mut client = Client::connect(outside);
         client.send(request(Form::V1, 1, b"\x01x"));
@@ -234,7 +234,7 @@ fn it_is_ready_while_every_route_has_an_upstream_that_is_alive() {
         page.ends_with("\r\n\r\nroute a: no upstream can be reached\n"),
         "{page}"
     );
-    // It comes back, and nobody has called it meanwhile.
+    // It comes back, and has had no calls meanwhile.
     let _one = TcpListener::bind(("127.0.0.1", first)).unwrap();
     assert!(admin_page(&relay, "/ready").starts_with("HTTP/1.1 200 "));
     relay.stop();

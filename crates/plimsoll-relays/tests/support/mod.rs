@@ -55,7 +55,7 @@ pub(crate) fn admin_page(sidecar: &Sidecar, path: &str) -> String {
     let wait = Some(Duration::from_secs(30));
     admin.set_read_timeout(wait).unwrap();
     write!(admin, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
-    let mut said = String::new();
-    admin.read_to_string(&mut said).unwrap();
-    said
+    let mut answer = String::new();
+    admin.read_to_string(&mut answer).unwrap();
+    answer
 }

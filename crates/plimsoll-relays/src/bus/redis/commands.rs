@@ -2,7 +2,7 @@
 //! their way leaves with the next batch.
 //!
 //! Invariant: one batch is on its way at a time, so no command overtakes another, and what a
-//! server that stands still is owed is bounded by [`MOST_UNSENT`].
+//! server that stands still is owed is bounded by [`MAX_UNSENT`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,23 +12,23 @@ use redis::{PushInfo, Value};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::link::{
-    Batch, Connection, Failure, Link, Lost, Traffic, error_in, says_elsewhere, words_of,
+use super::connector::{
+    Batch, Connection, Connector, Failure, Lost, Traffic, error_in, moved_away, words_of,
 };
 
 /// A silent server is asked for a sign of life this often.
 const PING_EVERY: Duration = Duration::from_secs(5);
-const MOST_UNSENT: usize = 64 << 20;
-/// Whoever makes this key names the data that Redis holds from then on: under another name
+const MAX_UNSENT: usize = 64 << 20;
+/// The instance that makes this key names the data that Redis holds from then on: under another name
 /// all the sessions are gone.
 const DATA_KEY: &str = "session:data";
 /// In a cluster there are so many, with a number each, for every node has some of the slots.
 const DATA_KEYS_IN_CLUSTER: usize = 64;
-/// Those who know a session have told a Redis that lost it by then.
-const TOLD_LIMIT: Duration = Duration::from_secs(3);
+/// Gateways and backends that know a session have restored it by then in a Redis that lost it.
+const RESTORE_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) struct Commands {
-    pub(super) link: Arc<Link>,
+    pub(super) connector: Arc<Connector>,
     clustered: bool,
     queue: Mutex<Queue>,
     wake: Notify,
@@ -52,8 +52,8 @@ struct Queue {
 /// Who gets the replies to the next so many commands.
 struct Waiting {
     commands: usize,
-    /// `None`: nobody wants them.
-    tell: Option<oneshot::Sender<Vec<Value>>>,
+    /// `None`: the replies are not needed.
+    reply_to: Option<oneshot::Sender<Vec<Value>>>,
 }
 
 /// What Redis holds, by its names.
@@ -64,10 +64,10 @@ struct Data {
 }
 
 impl Commands {
-    pub(super) fn new(link: Arc<Link>) -> Arc<Commands> {
+    pub(super) fn new(connector: Arc<Connector>) -> Arc<Commands> {
         Arc::new(Commands {
-            clustered: link.address.is_cluster(),
-            link,
+            clustered: connector.address.is_cluster(),
+            connector,
             queue: Mutex::default(),
             wake: Notify::new(),
             overflowed: Notify::new(),
@@ -86,20 +86,20 @@ impl Commands {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether sessions that are not known may still be told by those who know them.
-    pub(super) fn may_be_told(&self) -> bool {
+    /// Whether those who know a session that Redis has lost may still restore it.
+    pub(super) fn may_be_restored(&self) -> bool {
         self.data()
             .lost_at
-            .is_some_and(|at| at.elapsed() < TOLD_LIMIT)
+            .is_some_and(|at| at.elapsed() < RESTORE_LIMIT)
     }
 
-    /// Sends commands on the data of `key`; `false` when there is no connection. `tell` gets
+    /// Sends commands on the data of `key`; `false` when there is no connection. `reply_to` gets
     /// their replies.
     pub(super) fn send(
         &self,
         key: &str,
         commands: &[&[&[u8]]],
-        tell: Option<oneshot::Sender<Vec<Value>>>,
+        reply_to: Option<oneshot::Sender<Vec<Value>>>,
     ) -> bool {
         let mut queue = self.lock();
         if !queue.connected {
@@ -110,13 +110,15 @@ impl Commands {
             queue.batch.put(key, self.clustered, command);
         }
         match queue.waiting.last_mut() {
-            Some(last) if last.tell.is_none() && tell.is_none() => last.commands += commands.len(),
+            Some(last) if last.reply_to.is_none() && reply_to.is_none() => {
+                last.commands += commands.len()
+            }
             _ => queue.waiting.push(Waiting {
                 commands: commands.len(),
-                tell,
+                reply_to,
             }),
         }
-        if queue.batch.bytes > MOST_UNSENT {
+        if queue.batch.bytes > MAX_UNSENT {
             self.overflowed.notify_one();
         }
         if was_empty {
@@ -142,13 +144,13 @@ impl Commands {
                     self.send(DATA_KEY, &[&[b"PING"]], None);
                 }
             }
-            // Whoever else is about to send in this turn goes along.
+            // Other commands of this turn go along.
             tokio::task::yield_now().await;
         }
     }
 
     async fn overflows(&self) {
-        while self.lock().batch.bytes <= MOST_UNSENT {
+        while self.lock().batch.bytes <= MAX_UNSENT {
             self.overflowed.notified().await;
         }
     }
@@ -170,13 +172,13 @@ impl Commands {
             if lost.is() {
                 return lost.wait().await;
             }
-            let elsewhere = replies.iter().find_map(says_elsewhere);
+            let elsewhere = replies.iter().find_map(moved_away);
             let mut replies = replies.into_iter();
-            for Waiting { commands, tell } in waiting {
+            for Waiting { commands, reply_to } in waiting {
                 let of_these = replies.by_ref().take(commands);
-                match tell {
-                    // Whoever asked may have given up.
-                    Some(tell) => drop(tell.send(of_these.collect())),
+                match reply_to {
+                    // The caller may have given up.
+                    Some(reply_to) => drop(reply_to.send(of_these.collect())),
                     None => of_these.for_each(warn_of_refusal),
                 }
             }
@@ -231,7 +233,12 @@ fn warn_of_refusal(reply: Value) {
 impl Traffic for Commands {
     fn pushed(&self, _: PushInfo) {}
 
-    async fn serve(&self, mut connection: Connection, link: &Link, lost: &Lost) -> Failure {
+    async fn serve(
+        &self,
+        mut connection: Connection,
+        connector: &Connector,
+        lost: &Lost,
+    ) -> Failure {
         if let Err(why) = self.greet(&mut connection).await {
             return why;
         }
@@ -240,10 +247,10 @@ impl Traffic for Commands {
             ..Queue::default()
         };
         self.generation.fetch_add(1, Ordering::AcqRel);
-        link.is_usable();
+        connector.is_usable();
         self.came_back.send_modify(|times| *times += 1);
         let why = self.carry(connection, lost).await;
-        // Dropping what waits tells those who asked.
+        // Dropping what waits fails it for those who asked.
         *self.lock() = Queue::default();
         why
     }

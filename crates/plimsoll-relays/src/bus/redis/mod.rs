@@ -3,7 +3,7 @@
 
 mod address;
 mod commands;
-mod link;
+mod connector;
 mod offers;
 mod subscriber;
 
@@ -25,7 +25,7 @@ use super::{
     BeginError, Begun, BusError, HISTORY_PAGE, Listening, Part, Sink, Stamp, Standing, Stopped, Way,
 };
 use commands::Commands;
-use link::{Link, words_of};
+use connector::{Connector, words_of};
 use subscriber::Subscriber;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const NOTE_STOPPED: &[u8] = b"local old = redis.call('GET', KEYS[1]) \
     end \
     redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'EX', ARGV[3]) \
     return 1";
-const TOLD_POLL: Duration = Duration::from_millis(50);
+const RESTORE_POLL: Duration = Duration::from_millis(50);
 
 /// How the bus uses Redis.
 #[derive(Clone, Copy, Debug)]
@@ -113,15 +113,16 @@ impl Redis {
         } else {
             &PLAIN
         };
-        let link = Link::new(address.clone());
-        let commands = Commands::new(Arc::clone(&link));
-        let mut tasks = vec![tokio::spawn(link.keep(Arc::clone(&commands))).abort_handle()];
+        let connector = Connector::new(address.clone());
+        let commands = Commands::new(Arc::clone(&connector));
+        let mut tasks = vec![tokio::spawn(connector.keep(Arc::clone(&commands))).abort_handle()];
         let subscribers = (0..options.subscribers.max(1))
             .map(|_| {
-                let link = Link::new(address.clone());
-                let subscriber = Subscriber::new(Arc::clone(&link), Arc::clone(&commands), words);
+                let connector = Connector::new(address.clone());
+                let subscriber =
+                    Subscriber::new(Arc::clone(&connector), Arc::clone(&commands), words);
                 let channels = Arc::new(Channels::new(subscriber));
-                tasks.push(tokio::spawn(link.keep(Arc::clone(&channels))).abort_handle());
+                tasks.push(tokio::spawn(connector.keep(Arc::clone(&channels))).abort_handle());
                 channels
             })
             .collect();
@@ -136,13 +137,13 @@ impl Redis {
         })
     }
 
-    fn links(&self) -> impl Iterator<Item = &Link> {
-        let subscribers = self.subscribers.iter().map(|s| &*s.upstream.link);
-        std::iter::once(&*self.commands.link).chain(subscribers)
+    fn connectors(&self) -> impl Iterator<Item = &Connector> {
+        let subscribers = self.subscribers.iter().map(|s| &*s.upstream.connector);
+        std::iter::once(&*self.commands.connector).chain(subscribers)
     }
 
     pub(super) fn is_up(&self) -> bool {
-        self.links().all(Link::is_up)
+        self.connectors().all(Connector::is_up)
     }
 
     pub(super) fn generation(&self) -> u64 {
@@ -155,15 +156,18 @@ impl Redis {
 
     pub(super) async fn ready(&self, limit: Duration) -> Result<(), BusError> {
         let all_up = async {
-            for link in self.links() {
-                link.ready().await.map_err(|why| self.refused(&why.why))?;
+            for connector in self.connectors() {
+                connector
+                    .ready()
+                    .await
+                    .map_err(|why| self.refused(&why.why))?;
             }
             Ok(())
         };
         match timeout(limit, all_up).await {
             Ok(settled) => settled?,
             Err(_) => {
-                return Err(match self.links().find_map(Link::why_down) {
+                return Err(match self.connectors().find_map(Connector::why_down) {
                     Some(why) => BusError::Away {
                         address: self.address(),
                         why: why.why,
@@ -175,7 +179,7 @@ impl Redis {
         if std::ptr::eq(self.words, &PLAIN) {
             return Ok(());
         }
-        // A server that lacks the command has nothing to say of it.
+        // A server that lacks the command answers with nil.
         let known = self
             .ask("", &[&[b"COMMAND", b"INFO", self.words.publish]])
             .await?;
@@ -189,7 +193,7 @@ impl Redis {
     }
 
     fn address(&self) -> String {
-        self.commands.link.address.to_string()
+        self.commands.connector.address.to_string()
     }
 
     fn down(&self) -> BusError {
@@ -218,11 +222,11 @@ impl Redis {
     /// Sends commands on the data of a session (or another key) together and waits for all
     /// their replies.
     async fn ask(&self, key: &str, commands: &[&[&[u8]]]) -> Result<Vec<Value>, BusError> {
-        let (tell, told) = oneshot::channel();
-        if !self.commands.send(key, commands, Some(tell)) {
+        let (reply_to, replies) = oneshot::channel();
+        if !self.commands.send(key, commands, Some(reply_to)) {
             return Err(self.down());
         }
-        let replies = match timeout(ANSWER_LIMIT, told).await {
+        let replies = match timeout(ANSWER_LIMIT, replies).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(_)) => return Err(self.down()),
             Err(_) => return Err(BusError::Slow(self.address(), ANSWER_LIMIT)),
@@ -270,8 +274,8 @@ impl Redis {
         if !matches!(begun, Err(BeginError::Unknown)) {
             return begun;
         }
-        while self.commands.may_be_told() {
-            sleep(TOLD_POLL).await;
+        while self.commands.may_be_restored() {
+            sleep(RESTORE_POLL).await;
             if self.standing(session).await?.open {
                 return self.try_to_begin(session).await;
             }
@@ -392,7 +396,7 @@ impl Redis {
         sink: Arc<dyn Sink>,
     ) -> Result<Listening, BusError> {
         let channels = self.subscriber(name);
-        if !channels.upstream.link.is_up() {
+        if !channels.upstream.connector.is_up() {
             return Err(self.down());
         }
         let (listening, acknowledged) = channels.add(name, sink, false);
@@ -468,7 +472,7 @@ impl Redis {
         let known = as_begun(replies.get(1));
         let newest = match (replies.first(), known) {
             (Some(Value::BulkString(frame)), _) => Stamp::of(frame),
-            // The log was lost, and what was in it is known from who told the session anew.
+            // The log was lost, and what was in it is known from who restored the session.
             (_, Some(known)) => Stamp {
                 seq: (known.last > 0).then_some(known.last),
                 epoch: Some(known.epoch),
@@ -488,7 +492,7 @@ impl Redis {
     }
 }
 
-/// What the epoch's key holds: `EPOCH`, or `EPOCH LAST` where it was told anew.
+/// What the epoch's key holds: `EPOCH`, or `EPOCH LAST` where it was restored.
 fn as_begun(reply: Option<&Value>) -> Option<Begun> {
     let Value::BulkString(text) = reply? else {
         return None;

@@ -1,4 +1,4 @@
-//! Handing runs over: the lock of a run on offer holds the offer's name, and whoever replaces it
+//! Handing runs over: the lock of a run on offer holds the offer's name, and the instance that replaces it
 //! has the run.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A link that carries subscriptions. Changes of what is listened to leave together, the last of
+//! A connection that carries subscriptions. Changes of what is listened to leave together, the last of
 //! each channel; after a loss all of them are made again, and then listeners read their logs.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::Words;
 use super::commands::Commands;
-use super::link::{Batch, Connection, Failure, Link, Lost, Traffic, error_in};
+use super::connector::{Batch, Connection, Connector, Failure, Lost, Traffic, error_in};
 use crate::bus::channels::{Channels, Upstream};
 
 /// A silent server is asked for a sign of life this often.
@@ -21,7 +21,7 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 const SUBSCRIBE_AT_ONCE: usize = 512;
 
 pub(super) struct Subscriber {
-    pub(super) link: Arc<Link>,
+    pub(super) connector: Arc<Connector>,
     commands: Arc<Commands>,
     words: &'static Words,
     clustered: bool,
@@ -38,14 +38,14 @@ struct Changes {
 
 impl Subscriber {
     pub(super) fn new(
-        link: Arc<Link>,
+        connector: Arc<Connector>,
         commands: Arc<Commands>,
         words: &'static Words,
     ) -> Subscriber {
         Subscriber {
             commands,
-            clustered: link.address.is_cluster(),
-            link,
+            clustered: connector.address.is_cluster(),
+            connector,
             words,
             changes: Mutex::default(),
             wake: Notify::new(),
@@ -124,7 +124,12 @@ impl Traffic for Channels<Subscriber> {
         }
     }
 
-    async fn serve(&self, mut connection: Connection, link: &Link, lost: &Lost) -> Failure {
+    async fn serve(
+        &self,
+        mut connection: Connection,
+        connector: &Connector,
+        lost: &Lost,
+    ) -> Failure {
         let subscriber = &self.upstream;
         // From here on changes are noted; what was there before is all in the names.
         *subscriber.lock() = Changes {
@@ -135,7 +140,7 @@ impl Traffic for Channels<Subscriber> {
         let all = || self.names().into_iter().map(|name| (name, true)).collect();
         let why = async {
             subscriber.ping(&mut connection).await?;
-            link.is_usable();
+            connector.is_usable();
             subscriber.carry_out(&mut connection, all()).await?;
             self.resync();
             loop {
@@ -149,7 +154,7 @@ impl Traffic for Channels<Subscriber> {
                     () = subscriber.wake.notified() => tokio::task::yield_now().await,
                     Ok(()) = came_back.changed() => {
                         // The library makes connections to a cluster's nodes again by itself,
-                        // and does not say whether all subscriptions have followed.
+                        // and does not report whether all subscriptions have followed.
                         if subscriber.clustered {
                             subscriber.carry_out(&mut connection, all()).await?;
                         }

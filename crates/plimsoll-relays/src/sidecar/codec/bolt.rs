@@ -121,7 +121,7 @@ pub(super) fn refuse(form: Form, codec: u8, id: u64, why: Why, limit: usize, out
     if why != Why::TooLong {
         return answer.write(out);
     }
-    // No status says it.
+    // There is no status for it.
     let text = format!("the content is over the sidecar's limit of {limit} bytes (max_frame)");
     let answer = Frame {
         codec: codec::HESSIAN2,

@@ -1,4 +1,4 @@
-//! A protocol that a plugin brings: what the plugin says, in the multiplexing's words.
+//! A protocol that a plugin brings: what the plugin returns, in the multiplexing's terms.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl Watched {
 }
 
 /// Bytes with which a plugin must know its protocol.
-const MOST_TO_RECOGNISE: usize = 4096;
+const MAX_TO_RECOGNISE: usize = 4096;
 
 fn sender(from: From) -> Sender {
     match from {
@@ -89,11 +89,11 @@ fn not_made(codec: &Watched, fault: Fault) -> Broken {
     }
 }
 
-/// `false`: too few bytes to tell.
+/// `false`: more bytes are needed.
 pub(super) fn recognise(codec: &Watched, from: From, bytes: &[u8]) -> Result<bool, Broken> {
     match codec.call(Function::Match, |codec| codec.matches(bytes, sender(from))) {
         Ok(Match::Yes) => Ok(true),
-        Ok(Match::More) if bytes.len() < MOST_TO_RECOGNISE => Ok(false),
+        Ok(Match::More) if bytes.len() < MAX_TO_RECOGNISE => Ok(false),
         Ok(Match::More | Match::No) => Err(Broken::new(format!(
             "the first bytes are not {}",
             codec.name()
@@ -193,8 +193,7 @@ pub(super) fn status(codec: &Watched, frame: &[u8]) -> Option<String> {
     }
 }
 
-/// Somebody waits for it: where the protocol has no such answer, the end of the
-/// connection has to say it.
+/// A caller waits for it: where the protocol has no such answer, the connection is closed instead.
 fn answer(
     codec: &Watched,
     what: Make,
@@ -210,7 +209,7 @@ fn answer(
                 "{}: the protocol has no answer for this: {what:?}",
                 codec.name()
             ),
-            by: Blame::Nobody,
+            by: Blame::Protocol,
             too_long: None,
         }),
         Err(fault) => Err(not_made(codec, fault)),

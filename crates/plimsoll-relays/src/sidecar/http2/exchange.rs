@@ -57,7 +57,7 @@ pub(in crate::sidecar) struct Exchange {
     pub(in crate::sidecar) status: Option<String>,
     /// The same as a number: see [`Fields::code`].
     pub(in crate::sidecar) code: Option<u32>,
-    /// The sidecar said so.
+    /// The sidecar answered it.
     pub(in crate::sidecar) by_sidecar: bool,
     /// Of data.
     pub(in crate::sidecar) bytes_up: u64,

@@ -52,7 +52,7 @@ pub(in crate::sidecar) struct Fields {
     has_regular: bool,
 }
 
-/// What the sidecar says of a call itself.
+/// How the sidecar itself answers a call.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sidecar) struct Verdict {
     pub(in crate::sidecar) grpc_status: u8,
@@ -312,7 +312,7 @@ impl FieldWriter {
         self.memo = Memo::default();
     }
 
-    /// The block that says `fields` now; it must be sent.
+    /// The block that encodes `fields` now; it must be sent.
     pub(super) fn block(&mut self, fields: &Fields) -> &[u8] {
         let known = self.memo.places.iter();
         if let Some(place) = known

@@ -38,7 +38,7 @@ impl Queue {
         self.ends && self.waiting() == 0 && self.trailers.is_none()
     }
 
-    /// The source has said all that it will.
+    /// The source has sent all that it will.
     pub(in crate::sidecar) fn ends(&self) -> bool {
         self.ends
     }

@@ -28,8 +28,8 @@ const FLOWING_WINDOW: u32 = 256 << 10;
 /// What waits of a connection's streams together. Bytes.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Streams that an upstream is given before it has said how many it takes.
-const UNTOLD_STREAMS: u32 = 100;
+/// Streams that an upstream is given before its SETTINGS.
+const STREAMS_BEFORE_SETTINGS: u32 = 100;
 
 /// The data of our PINGs.
 const BEAT: [u8; 8] = *b"sidecar\0";
@@ -112,7 +112,7 @@ impl Session {
             send_window: i64::from(DEFAULT_WINDOW),
             receive_window: ReceiveWindow::new(CONNECTION_WINDOW),
             peer_initial_window: DEFAULT_WINDOW,
-            max_streams: UNTOLD_STREAMS,
+            max_streams: STREAMS_BEFORE_SETTINGS,
             is_beating: false,
         }
     }
@@ -138,7 +138,7 @@ impl Session {
         write::window_update(out, 0, CONNECTION_WINDOW - DEFAULT_WINDOW);
     }
 
-    /// The peer has told its limits.
+    /// The peer has sent its SETTINGS.
     pub(in crate::sidecar) fn is_greeted(&self) -> bool {
         self.settings_seen
     }
@@ -432,7 +432,7 @@ impl Session {
         self.check_opened(id)?;
         self.receive_window.take(0, length)?;
         let Some(entry) = self.streams.get_mut(&id) else {
-            // Reset or refused before the peer knew: nobody will take it.
+            // Reset or refused before the peer knew: it will not be taken.
             self.give_back(id, length as usize, out);
             return Ok(None);
         };

@@ -46,7 +46,7 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// Bytes have been passed on; what is to be told to the peer now, in few frames.
+    /// Bytes have been passed on; the update that the peer is due now, in few frames.
     pub(super) fn give_back(&mut self, length: u32) -> Option<u32> {
         self.owed += length;
         if self.owed < self.size / 2 {

@@ -20,7 +20,7 @@ pub(super) enum Found {
     Choked,
     /// Every connection has `max_in_flight` calls.
     Full,
-    Nobody,
+    NoUpstream,
 }
 
 /// What a lane can do for the next call.
@@ -88,7 +88,7 @@ impl Worker {
             (None, Some(_)) => Found::Connecting,
             (None, None) if choked => Found::Choked,
             (None, None) if full => Found::Full,
-            (None, None) => Found::Nobody,
+            (None, None) => Found::NoUpstream,
         }
     }
 
@@ -131,7 +131,7 @@ impl Worker {
         } else if connection.is_new() {
             Lane::New(calls)
         } else if matches!(connection.role, Role::Up { .. })
-            && connection.link.unsent() > HIGH_WATER
+            && connection.transport.unsent() > HIGH_WATER
         {
             Lane::Choked
         } else {

@@ -25,7 +25,7 @@ pub(super) enum Fate {
 
 /// What waits.
 pub(super) enum Waiting {
-    /// Of a client whose calls are told apart.
+    /// Of a client whose calls share its connection.
     Frame {
         from: u64,
         seen: Seen,
@@ -153,7 +153,7 @@ impl Worker {
                 }
             }
             Err(broken) => {
-                self.tell_broken(connection.route, Peer::of(&connection), &broken, now);
+                self.report_broken(connection.route, Peer::of(&connection), &broken, now);
                 kept = false;
             }
         }
@@ -187,6 +187,6 @@ impl Worker {
 impl Connection {
     /// What it is owed, or has waiting, is too much to read more.
     pub(super) fn is_full(&self) -> bool {
-        self.link.unsent() > HIGH_WATER || self.delayed > HIGH_WATER
+        self.transport.unsent() > HIGH_WATER || self.delayed > HIGH_WATER
     }
 }

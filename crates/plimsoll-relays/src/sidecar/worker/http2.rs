@@ -8,7 +8,7 @@
 //! unless its client has reset it; what the service resets is reset.
 
 mod calls;
-mod links;
+mod upstreams;
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use plimsoll_wire::http2::Violation;
 
 use super::super::count;
 use super::super::http2::{End, Event, Session, Side, Way};
-use super::super::link::Link;
+use super::super::transport::Transport;
 use super::table::find_mut;
 use super::troubles::Peer;
 use super::{Connection, HIGH_WATER, Role, Worker};
@@ -34,7 +34,7 @@ pub(super) struct Http2 {
     /// Calls that the client has reset since the counting began anew, and when it does next.
     resets: u32,
     resets_until: Time,
-    /// GOAWAY was said, and with the last stream's id.
+    /// GOAWAY was announced, and sent with the last stream's id.
     leaving: bool,
     left: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Http2 {
 struct Up {
     lane: usize,
     endpoint: usize,
-    /// Calls that have no stream yet: until the upstream has told its limits, and while it
+    /// Calls that have no stream yet: until the upstream has sent its SETTINGS, and while it
     /// takes no more.
     waiting: VecDeque<u64>,
     /// The same of calls that have brought header fields alone. They may take half of the
@@ -102,7 +102,7 @@ impl Http2 {
         self.choked
     }
 
-    /// The upstream has not yet said that it speaks HTTP/2.
+    /// The upstream has not yet sent its SETTINGS.
     pub(super) fn is_ungreeted(&self) -> bool {
         self.up.is_some() && !self.session.is_greeted()
     }
@@ -117,22 +117,25 @@ impl Worker {
         if connection.connecting {
             return;
         }
-        let (route, input) = (connection.route, std::mem::take(&mut connection.link.input));
+        let (route, input) = (
+            connection.route,
+            std::mem::take(&mut connection.transport.input),
+        );
         let (mut rest, mut violation, mut side) = (&input[..], None, Side::Server);
         let mut answered = 0;
-        while let Some((link, http2)) = http2_of(&mut self.connections, token) {
+        while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
             side = http2.session.side();
-            let before = link.out.len();
-            let next = http2.session.next(&mut rest, &mut link.out);
-            answered += link.out.len() - before;
+            let before = transport.out.len();
+            let next = http2.session.next(&mut rest, &mut transport.out);
+            answered += transport.out.len() - before;
             let problem = match next {
                 Ok(Some(event)) => self.event(token, event, now).err(),
                 Ok(None) => break,
                 Err(found) => Some(found),
             };
             if let Some(found) = problem {
-                if let Some((link, http2)) = http2_of(&mut self.connections, token) {
-                    http2.session.fail(&found, &mut link.out);
+                if let Some((transport, http2)) = http2_of(&mut self.connections, token) {
+                    http2.session.fail(&found, &mut transport.out);
                 }
                 violation = Some(found);
                 break;
@@ -149,21 +152,21 @@ impl Worker {
         if let Some(violation) = &violation
             && let Some(peer) = self.live(token).map(|connection| Peer::of(connection))
         {
-            self.tell_garbage(route, peer, violation, now);
+            self.report_garbage(route, peer, violation, now);
         }
         let Some(connection) = self.live(token) else {
             return;
         };
-        connection.link.input = input;
-        connection.link.consume(used);
+        connection.transport.input = input;
+        connection.transport.consume(used);
         connection.owed += answered;
         connection.paused = match side {
-            Side::Server => connection.link.unsent() > HIGH_WATER,
+            Side::Server => connection.transport.unsent() > HIGH_WATER,
             Side::Client => connection.owed > HIGH_WATER,
         };
         if connection.ended || violation.is_some() {
-            // What was said last, GOAWAY with its reason above all.
-            let _ = connection.link.flush();
+            // The last frames, GOAWAY with its reason above all.
+            let _ = connection.transport.flush();
             self.close(token, now);
             return;
         }
@@ -234,17 +237,17 @@ impl Worker {
             0 => None,
             _ => http2_of(&mut self.connections, to.token),
         };
-        let fits = target.filter(|(link, http2)| {
+        let fits = target.filter(|(transport, http2)| {
             queue.is_empty()
                 && http2.session.room(to.stream) >= data.len()
-                && link.out.len() < HIGH_WATER
+                && transport.out.len() < HIGH_WATER
         });
-        let Some((link, http2)) = fits else {
+        let Some((transport, http2)) = fits else {
             queue.push(data, end);
             self.send_queued(key, way, now);
             return;
         };
-        let out = &mut link.out;
+        let out = &mut transport.out;
         http2.session.data(to.stream, data, end, out);
         if end {
             queue.push(b"", true);
@@ -269,10 +272,10 @@ impl Worker {
         if to.stream == 0 || queue.is_empty() {
             return;
         }
-        let Some((link, http2)) = http2_of(&mut self.connections, to.token) else {
+        let Some((transport, http2)) = http2_of(&mut self.connections, to.token) else {
             return;
         };
-        let out = &mut link.out;
+        let out = &mut transport.out;
         let before = out.len();
         let went = queue.send(&mut http2.session, to.stream, out, HIGH_WATER);
         let wrote = out.len() > before;
@@ -313,10 +316,10 @@ impl Worker {
 
     /// As much as was passed on may come again.
     fn give_back(&mut self, from: End, length: usize) {
-        let Some((link, http2)) = http2_of(&mut self.connections, from.token) else {
+        let Some((transport, http2)) = http2_of(&mut self.connections, from.token) else {
             return;
         };
-        let out = &mut link.out;
+        let out = &mut transport.out;
         let before = out.len();
         http2.session.give_back(from.stream, length, out);
         if out.len() > before {
@@ -329,10 +332,10 @@ impl Worker {
 fn http2_of(
     connections: &mut [Option<Box<Connection>>],
     token: u64,
-) -> Option<(&mut Link, &mut Http2)> {
+) -> Option<(&mut Transport, &mut Http2)> {
     let connection = find_mut(connections, token)?;
     match &mut connection.role {
-        Role::Http2(http2) => Some((&mut connection.link, http2)),
+        Role::Http2(http2) => Some((&mut connection.transport, http2)),
         _ => None,
     }
 }

@@ -9,9 +9,9 @@ use super::super::access_log::Line;
 use super::super::count;
 use super::Worker;
 
-/// What of a line the protocol knows.
+/// A call, or a connection, that has ended: what of its line the protocol knows.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Ended {
     pub(super) client: Option<SocketAddr>,
     /// The upstream that the call went to, by its place.
     pub(super) endpoint: Option<usize>,
@@ -28,26 +28,26 @@ impl Worker {
         self.access_log.is_some()
     }
 
-    pub(super) fn log(&self, route: usize, began: Time, told: Told) {
+    pub(super) fn log(&self, route: usize, began: Time, ended: Ended) {
         let Some(log) = &self.access_log else {
             return;
         };
         let state = &self.routes[route];
-        let upstream = told.endpoint.and_then(|place| state.endpoints.get(place));
+        let upstream = ended.endpoint.and_then(|place| state.endpoints.get(place));
         let took = self.shared.clock.now().duration_since(began);
         let line = Line {
             time: Timestamp::now(),
             route: state.route.name.clone(),
-            client: told.client,
+            client: ended.client,
             upstream: upstream.map(|endpoint| endpoint.address().to_string()),
-            call: told.call,
-            status: told.status,
-            by_sidecar: told.by_sidecar,
+            call: ended.call,
+            status: ended.status,
+            by_sidecar: ended.by_sidecar,
             took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-            bytes_up: told.bytes_up,
-            bytes_down: told.bytes_down,
+            bytes_up: ended.bytes_up,
+            bytes_down: ended.bytes_down,
         };
-        if !log.tell(line) {
+        if !log.write(line) {
             count(&self.counters(route).lines_lost, 1);
         }
     }

@@ -1,5 +1,5 @@
-//! Calls that share connections: many downstream onto few upstream, told apart by their
-//! ids.
+//! Calls that share connections: many downstream onto few upstream, distinguished by
+//! their ids.
 //!
 //! A frame is passed on as it came, with another id. Heartbeats are answered where they
 //! arrive, and sent where the sidecar is the client.
@@ -13,7 +13,7 @@ use super::super::codec::{Broken, Codec, From, Kind, Seen, Why};
 use super::super::count;
 use super::balance::Found;
 use super::faults::Fate;
-use super::lines::Told;
+use super::lines::Ended;
 use super::troubles::Peer;
 use super::{CONNECT_LIMIT, Connection, HIGH_WATER, Role, Worker};
 
@@ -30,7 +30,7 @@ pub(super) enum Taken {
     Waits,
     /// Nothing will come: it was answered here, or wants no answer.
     Over,
-    /// Nobody can take it now.
+    /// No upstream can take it now.
     Held,
 }
 
@@ -49,7 +49,7 @@ impl Worker {
         codec: &Codec,
         now: Time,
     ) -> bool {
-        let input = std::mem::take(&mut connection.link.input);
+        let input = std::mem::take(&mut connection.transport.input);
         let (mut at, mut fine) = (connection.skip(input.len()), true);
         loop {
             let seen = next(connection, codec, From::Client, &input[at..]);
@@ -80,15 +80,15 @@ impl Worker {
                         at += connection.skip(input.len() - at);
                         continue;
                     }
-                    self.tell_broken(connection.route, Peer::of(connection), &broken, now);
+                    self.report_broken(connection.route, Peer::of(connection), &broken, now);
                     fine = false;
                     break;
                 }
             }
         }
         count(&self.counters(connection.route).bytes_down, at as u64);
-        connection.link.input = input;
-        connection.link.consume(at);
+        connection.transport.input = input;
+        connection.transport.consume(at);
         connection.paused = connection.is_full();
         fine
     }
@@ -133,7 +133,7 @@ impl Worker {
         if answered {
             connection.skip = seen.length;
             count(&self.counters(route).too_long, 1);
-            self.tell_too_long(route, Peer::of(connection), &broken.why, now);
+            self.report_too_long(route, Peer::of(connection), &broken.why, now);
         }
         answered
     }
@@ -148,7 +148,7 @@ impl Worker {
     ) -> Result<Taken, Broken> {
         match seen.kind {
             Kind::Heartbeat => {
-                codec.heartbeat_ack(seen.id, seen.manner, &mut from.link.out)?;
+                codec.heartbeat_ack(seen.id, seen.manner, &mut from.transport.out)?;
                 return Ok(Taken::Over);
             }
             Kind::Request { .. } | Kind::Oneway => {}
@@ -195,7 +195,7 @@ impl Worker {
             }
             Found::Choked if now < since + patience => return Ok(Taken::Held),
             Found::Choked => Why::Timeout,
-            Found::Connecting | Found::Nobody => Why::NoUpstream,
+            Found::Connecting | Found::NoUpstream => Why::NoUpstream,
             Found::Full => Why::Busy,
             Found::Upstream(up) => {
                 let call = Call {
@@ -241,22 +241,22 @@ impl Worker {
             Why::Busy | Why::Cut => count(&counters.busy, 1),
             Why::Fault | Why::TooLong => {}
         }
-        let before = from.link.out.len();
+        let before = from.transport.out.len();
         if wants_answer {
-            codec.refuse(seen.id, seen.manner, refused, &mut from.link.out)?;
+            codec.refuse(seen.id, seen.manner, refused, &mut from.transport.out)?;
         }
         if self.logs() {
-            let answer = &from.link.out[before..];
-            let told = Told {
+            let answer = &from.transport.out[before..];
+            let ended = Ended {
                 client: from.client(),
                 call: Some(seen.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar: true,
                 bytes_up: bytes.len() as u64,
                 bytes_down: answer.len() as u64,
-                ..Told::default()
+                ..Ended::default()
             };
-            self.log(route, now, told);
+            self.log(route, now, ended);
         }
         Ok(Taken::Over)
     }
@@ -287,7 +287,7 @@ impl Worker {
         let Some(id) = calls.insert(call) else {
             return Ok(Passed::Full);
         };
-        let written = codec.renumber(bytes, call.manner, id, &mut connection.link.out);
+        let written = codec.renumber(bytes, call.manner, id, &mut connection.transport.out);
         if !wants_answer || written.is_err() {
             calls.take(id);
         }
@@ -307,8 +307,8 @@ impl Worker {
         codec: &Codec,
         now: Time,
     ) -> bool {
-        let input = std::mem::take(&mut connection.link.input);
-        let before = connection.link.out.len();
+        let input = std::mem::take(&mut connection.transport.input);
+        let before = connection.transport.out.len();
         let (mut at, mut fine) = (connection.skip(input.len()), true);
         loop {
             let seen = next(connection, codec, From::Server, &input[at..]);
@@ -328,16 +328,16 @@ impl Worker {
                         at += connection.skip(input.len() - at);
                         continue;
                     }
-                    self.tell_broken(connection.route, Peer::of(connection), &broken, now);
+                    self.report_broken(connection.route, Peer::of(connection), &broken, now);
                     fine = false;
                     break;
                 }
             }
         }
         count(&self.counters(connection.route).bytes_up, at as u64);
-        connection.link.input = input;
-        connection.link.consume(at);
-        connection.owed += connection.link.out.len() - before;
+        connection.transport.input = input;
+        connection.transport.consume(at);
+        connection.owed += connection.transport.out.len() - before;
         connection.paused = connection.owed > HIGH_WATER;
         fine
     }
@@ -389,9 +389,9 @@ impl Worker {
                 // New calls take another connection; those in flight end on this one.
                 self.free_lane(up.route, endpoint, *lane, up.token);
             }
-            Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.link.out)?,
+            Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.transport.out)?,
             Kind::Request { .. } => {
-                codec.refuse(seen.id, seen.manner, Why::NoUpstream, &mut up.link.out)?;
+                codec.refuse(seen.id, seen.manner, Why::NoUpstream, &mut up.transport.out)?;
             }
             Kind::Oneway | Kind::Other => {}
         }
@@ -423,16 +423,16 @@ impl Worker {
             count(&self.counters(route).stray, 1);
             return Ok(());
         };
-        let before = client.link.out.len();
-        write(&mut client.link.out)?;
+        let before = client.transport.out.len();
+        write(&mut client.transport.out)?;
         if let Role::Down { in_flight } = &mut client.role {
             *in_flight = in_flight.saturating_sub(1);
         }
         // A client that does not read gets no more taken from it.
-        client.paused |= client.link.unsent() > HIGH_WATER;
-        let told = codec.map(|codec| {
-            let answer = &client.link.out[before..];
-            Told {
+        client.paused |= client.transport.unsent() > HIGH_WATER;
+        let ended = codec.map(|codec| {
+            let answer = &client.transport.out[before..];
+            Ended {
                 client: client.client(),
                 endpoint,
                 call: Some(call.id.to_string()),
@@ -442,8 +442,8 @@ impl Worker {
                 bytes_down: answer.len() as u64,
             }
         });
-        if let Some(told) = told {
-            self.log(route, call.began, told);
+        if let Some(ended) = ended {
+            self.log(route, call.began, ended);
         }
         self.mark(call.from);
         count(&self.counters(route).answers, 1);
@@ -458,11 +458,11 @@ impl Worker {
             codec.refuse(call.id, call.manner, why, out)
         });
         if let Err(broken) = refused {
-            // Without an answer the client would wait for ever: its connection says it.
+            // Without an answer the client would wait for ever: its connection is closed instead.
             let now = self.shared.clock.now();
             if let Some(client) = self.live(call.from) {
                 let peer = Peer::of(client);
-                self.tell_broken(route, peer, &broken, now);
+                self.report_broken(route, peer, &broken, now);
             }
             if let Some(client) = self.live(call.from) {
                 client.ended = true;
@@ -532,7 +532,7 @@ impl Worker {
             }
             (None, Some(codec)) if now >= idle_since && !connection.connecting => {
                 connection.last_active = now;
-                match codec.heartbeat(layout, HEARTBEAT_ID, &mut connection.link.out) {
+                match codec.heartbeat(layout, HEARTBEAT_ID, &mut connection.transport.out) {
                     Ok(true) => {
                         *beat = Some((HEARTBEAT_ID, now.plus_nanos(HEARTBEAT_WAIT)));
                         self.mark(token);
@@ -540,7 +540,7 @@ impl Worker {
                     Ok(false) => {}
                     Err(broken) => {
                         let peer = Peer::of(connection);
-                        self.tell_broken(route, peer, &broken, now);
+                        self.report_broken(route, peer, &broken, now);
                         keep = false;
                     }
                 }

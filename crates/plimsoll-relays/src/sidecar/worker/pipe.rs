@@ -1,10 +1,10 @@
-//! A connection for a connection: bytes as they come, and each side's end told to the
+//! A connection for a connection: bytes as they come, and each side's end passed on to the
 //! other.
 
 use plimsoll_model::Time;
 
 use super::super::count;
-use super::super::link::Got;
+use super::super::transport::Got;
 use super::{Connection, HIGH_WATER, Role, Worker};
 
 impl Worker {
@@ -42,7 +42,7 @@ impl Worker {
         } else {
             &counters.bytes_up
         };
-        let came = connection.link.input.len() as u64;
+        let came = connection.transport.input.len() as u64;
         count(counter, came);
         let ended = got == Got::End;
         let Some(other) = self.live(peer) else {
@@ -50,20 +50,23 @@ impl Worker {
         };
         connection.came += came;
         other.went += came;
-        if other.link.out.is_empty() {
+        if other.transport.out.is_empty() {
             // The buffers change places: nothing is copied.
-            std::mem::swap(&mut other.link.out, &mut connection.link.input);
-            connection.link.input.clear();
+            std::mem::swap(&mut other.transport.out, &mut connection.transport.input);
+            connection.transport.input.clear();
         } else {
-            let taken = connection.link.input.len();
-            other.link.out.extend_from_slice(&connection.link.input);
-            connection.link.consume(taken);
+            let taken = connection.transport.input.len();
+            other
+                .transport
+                .out
+                .extend_from_slice(&connection.transport.input);
+            connection.transport.consume(taken);
         }
         if ended {
             other.finishing = true;
             connection.ended = true;
         }
-        connection.paused = other.link.unsent() > HIGH_WATER;
+        connection.paused = other.transport.unsent() > HIGH_WATER;
         self.mark(peer);
         true
     }

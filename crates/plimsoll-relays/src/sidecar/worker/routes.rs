@@ -52,7 +52,7 @@ pub(super) struct RouteState {
     pub(super) plugin_faults: Troubles,
     /// Frames above `max_frame`.
     pub(super) too_long: Troubles,
-    /// Connections whose PROXY header can't be used, or is nobody's to send.
+    /// Connections whose PROXY header can't be used, or comes from a client that is not trusted.
     pub(super) refusals: Troubles,
     pub(super) proxies: Proxies,
     /// How long calls took.
@@ -110,7 +110,7 @@ impl RouteState {
         if setup.listener.is_some() {
             (self.listener, self.file) = split(setup.listener);
         }
-        // What has no part in how calls are told apart.
+        // What has no part in how calls are distinguished.
         self.codec = setup.codec;
         self.listen_tls = setup.listen_tls;
         self.upstream_tls = setup.upstream_tls;
@@ -248,7 +248,7 @@ impl Worker {
                     Role::Http2(http2) => http2.is_busy(),
                     Role::Pipe { .. } => true,
                 };
-                if now < until && (is_busy || connection.link.unsent() > 0) {
+                if now < until && (is_busy || connection.transport.unsent() > 0) {
                     left += 1;
                 } else {
                     let token = connection.token;

@@ -1,4 +1,4 @@
-//! What sockets say: connections accepted, bytes read and handed over, bytes written.
+//! The events of sockets: connections accepted, bytes read and handed over, bytes written.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,13 +11,13 @@ use socket2::{Domain, Socket, Type};
 
 use super::super::config::Protocol;
 use super::super::count;
-use super::super::link::{Got, tls_error};
 use super::super::poll::Ready;
+use super::super::transport::{Got, tls_error};
 use super::http2::Http2;
 use super::troubles::Peer;
 use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
 
-const MOST_ACCEPTED: usize = 64;
+const MAX_ACCEPTED: usize = 64;
 pub(in crate::sidecar) const BACKLOG: u16 = 4096;
 
 impl Worker {
@@ -67,7 +67,7 @@ impl Worker {
         now: Time,
     ) -> bool {
         if connection.connecting && event.writable {
-            match connection.link.socket.take_error() {
+            match connection.transport.socket.take_error() {
                 Ok(None) => {
                     connection.connecting = false;
                 }
@@ -84,12 +84,12 @@ impl Worker {
             return self.open(connection, now);
         }
         if connection.ended {
-            // Nothing is to be read: what is told is a failure, or the end of both ways.
+            // Nothing is to be read: the event is a failure, or the end of both ways.
             let fails = matches!(connection.role, Role::Down { .. });
-            return !fails && !connection.finished && connection.link.flush().is_ok();
+            return !fails && !connection.finished && connection.transport.flush().is_ok();
         }
         if connection.paused || connection.held {
-            // Not asked for: it is a failure that is told. A pipe may hold bytes all the same.
+            // Not asked for: the event is a failure. A pipe may hold bytes all the same.
             let is_failed = !connection.reads && matches!(connection.role, Role::Down { .. });
             return !is_failed;
         }
@@ -100,12 +100,12 @@ impl Worker {
             self.hold(connection, now);
             return true;
         }
-        let got = match connection.link.read(&mut self.buffer) {
+        let got = match connection.transport.read(&mut self.buffer) {
             Ok(got) => got,
             Err(e) => {
                 self.read_failed(connection, &e, now);
-                // The alert that says why, where TLS made one.
-                let _ = connection.link.flush();
+                // The alert with the reason, where TLS made one.
+                let _ = connection.transport.flush();
                 return false;
             }
         };
@@ -134,7 +134,7 @@ impl Worker {
         let Some(opening) = &mut connection.opening else {
             return true;
         };
-        match opening.read(&connection.link.socket) {
+        match opening.read(&connection.transport.socket) {
             Ok(client) => {
                 if opening.is_awaited() {
                     connection.client = client.0;
@@ -169,8 +169,8 @@ impl Worker {
         }
     }
 
-    /// Counts a handshake that failed, and tells of it. A peer that judges our certificate
-    /// says so after the handshake is over for us (RFC 8446 §4.4.2).
+    /// Counts a handshake that failed, and logs it. The alert of a peer that refuses our
+    /// certificate comes after the handshake is over for us (RFC 8446 §4.4.2).
     fn read_failed(&mut self, connection: &mut Connection, error: &io::Error, now: Time) {
         connection.problem = Some(error.to_string());
         let state = &mut self.routes[connection.route];
@@ -180,12 +180,12 @@ impl Worker {
             tls,
             Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_))
         );
-        if !is_refused && !connection.link.is_handshaking() {
+        if !is_refused && !connection.transport.is_handshaking() {
             tracing::debug!("a connection of route {name}: {error}");
             return;
         }
         count(&state.counters.handshakes_failed, 1);
-        let Some(more) = state.failures.tell(now) else {
+        let Some(more) = state.failures.line(now) else {
             return;
         };
         let identity = match connection.endpoint() {
@@ -210,7 +210,7 @@ impl Worker {
     }
 
     pub(super) fn accept(&mut self, route: usize, now: Time) {
-        for _ in 0..MOST_ACCEPTED {
+        for _ in 0..MAX_ACCEPTED {
             let state = &self.routes[route];
             let Some(listener) = &state.listener else {
                 return;
@@ -283,21 +283,21 @@ impl Worker {
         let Some(connection) = self.live(token) else {
             return;
         };
-        if connection.link.flush().is_err() {
+        if connection.transport.flush().is_err() {
             self.close(token, now);
             return;
         }
         connection.finishing |= connection.is_answered();
-        let is_sent = !connection.link.wants_write() && connection.link.unsent() == 0;
+        let is_sent = !connection.transport.wants_write() && connection.transport.unsent() == 0;
         if connection.finishing && !connection.finished && is_sent {
-            connection.link.finish();
+            connection.transport.finish();
             connection.finished = true;
         }
         if connection.finished && connection.ended {
             self.close(token, now);
             return;
         }
-        let unsent = connection.link.unsent();
+        let unsent = connection.transport.unsent();
         connection.owed = connection.owed.min(unsent);
         let below = unsent < LOW_WATER;
         let owes_little = match connection.endpoint() {
@@ -332,12 +332,12 @@ impl Worker {
             return;
         };
         let reads = !connection.paused && !connection.held && !connection.ended;
-        let writes = connection.connecting || connection.link.wants_write();
+        let writes = connection.connecting || connection.transport.wants_write();
         if (reads, writes) != (connection.reads, connection.writes) {
             (connection.reads, connection.writes) = (reads, writes);
             if let Err(e) = self
                 .poll
-                .change(&connection.link.socket, token, reads, writes)
+                .change(&connection.transport.socket, token, reads, writes)
             {
                 tracing::error!("watching a socket: {e}");
             }

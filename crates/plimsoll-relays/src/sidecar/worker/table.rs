@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use plimsoll_model::Time;
 
 use super::super::count;
-use super::super::link::Link;
-use super::lines::Told;
+use super::super::transport::Transport;
+use super::lines::Ended;
 use super::{Connection, Role, Worker};
 
 impl Worker {
@@ -54,7 +54,7 @@ impl Worker {
             return Err(e);
         }
         self.connections[place as usize] = Some(Box::new(Connection {
-            link: Link::new(socket, tls),
+            transport: Transport::new(socket, tls),
             token,
             route,
             role,
@@ -84,7 +84,7 @@ impl Worker {
         Ok(token)
     }
 
-    /// The connection is gone; what depended on it is told.
+    /// The connection is gone; what depended on it fails.
     pub(super) fn close(&mut self, token: u64, now: Time) {
         let Some(place) = self.place(token) else {
             return;
@@ -144,14 +144,14 @@ impl Worker {
                     None => {
                         self.counters(route).open.dec();
                         if self.logs() {
-                            let told = Told {
+                            let ended = Ended {
                                 client: connection.client(),
                                 endpoint: self.live(peer).and_then(|other| other.endpoint()),
                                 bytes_up: connection.came,
                                 bytes_down: connection.went,
-                                ..Told::default()
+                                ..Ended::default()
                             };
-                            self.log(route, connection.began, told);
+                            self.log(route, connection.began, ended);
                         }
                     }
                 }

@@ -1,5 +1,5 @@
-//! What goes wrong with connections, told with who is at their other end. Whoever connects can
-//! make much of it, so lines are few and say how many they stand for.
+//! What goes wrong with connections, logged with who is at their other end. Clients can cause
+//! much of it, so lines are few, and each has the number that it stands for.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,29 +12,29 @@ use super::super::codec::{Blame, Broken};
 use super::super::count;
 use super::{Connection, Worker};
 
-/// How often one kind of trouble is told of, for each route.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+/// How often one kind of trouble is logged, for each route.
+const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// One kind of trouble of a route.
 #[derive(Default)]
 pub(super) struct Troubles {
-    told: Option<Time>,
-    untold: u64,
+    logged: Option<Time>,
+    unlogged: u64,
 }
 
 impl Troubles {
     /// What stands at the end of this one's line; `None`: it has none.
-    pub(super) fn tell(&mut self, now: Time) -> Option<More> {
-        if self.told.is_some_and(|told| now < told + TELL_EVERY) {
-            self.untold += 1;
+    pub(super) fn line(&mut self, now: Time) -> Option<More> {
+        if self.logged.is_some_and(|logged| now < logged + LOG_EVERY) {
+            self.unlogged += 1;
             return None;
         }
-        self.told = Some(now);
-        Some(More(std::mem::take(&mut self.untold)))
+        self.logged = Some(now);
+        Some(More(std::mem::take(&mut self.unlogged)))
     }
 }
 
-/// How many were not told of since the last line.
+/// How many were not logged since the last line.
 pub(super) struct More(u64);
 
 impl fmt::Display for More {
@@ -77,29 +77,29 @@ impl fmt::Display for Peer {
 }
 
 impl Worker {
-    /// What a proxy should have said of a connection can't be used.
+    /// The PROXY header of a connection is missing, or can't be used.
     pub(super) fn turn_away(&mut self, route: usize, peer: Peer, why: &OpeningError, now: Time) {
         if why.reason().is_none() {
             return;
         }
         count(&self.counters(route).malformed, 1);
         let state = &mut self.routes[route];
-        if let Some(more) = state.refusals.tell(now) {
+        if let Some(more) = state.refusals.line(now) {
             let name = &state.route.name;
             tracing::warn!("route {name}: refused the {peer}: {why}{more}");
         }
     }
 
-    /// What a connection carried can't be meant, or its plugin made nothing of it.
-    pub(super) fn tell_broken(&mut self, route: usize, peer: Peer, broken: &Broken, now: Time) {
+    /// What a connection carried is malformed, or its plugin made nothing of it.
+    pub(super) fn report_broken(&mut self, route: usize, peer: Peer, broken: &Broken, now: Time) {
         let why = &broken.why;
         match broken.by {
-            Blame::Peer => return self.tell_garbage(route, peer, why, now),
+            Blame::Peer => return self.report_garbage(route, peer, why, now),
             Blame::Plugin => count(&self.counters(route).plugin_faults, 1),
-            Blame::Nobody => {}
+            Blame::Protocol => {}
         }
         let state = &mut self.routes[route];
-        if let Some(more) = state.plugin_faults.tell(now) {
+        if let Some(more) = state.plugin_faults.line(now) {
             let (name, plugin) = (&state.route.name, state.route.plugin.as_deref());
             let plugin = plugin.unwrap_or_else(|| "".as_ref()).display();
             tracing::warn!(
@@ -109,7 +109,7 @@ impl Worker {
     }
 
     /// A frame is longer than the route's file allows.
-    pub(super) fn tell_too_long(
+    pub(super) fn report_too_long(
         &mut self,
         route: usize,
         peer: Peer,
@@ -117,14 +117,14 @@ impl Worker {
         now: Time,
     ) {
         let state = &mut self.routes[route];
-        if let Some(more) = state.too_long.tell(now) {
+        if let Some(more) = state.too_long.line(now) {
             let name = &state.route.name;
             tracing::warn!("route {name}: left out a frame from {peer}: {why}{more}");
         }
     }
 
     /// What a connection carried is not its protocol.
-    pub(super) fn tell_garbage(
+    pub(super) fn report_garbage(
         &mut self,
         route: usize,
         peer: Peer,
@@ -133,7 +133,7 @@ impl Worker {
     ) {
         count(&self.counters(route).malformed, 1);
         let state = &mut self.routes[route];
-        if let Some(more) = state.garbage.tell(now) {
+        if let Some(more) = state.garbage.line(now) {
             let name = &state.route.name;
             tracing::warn!("route {name}: garbage from {peer}: {why}{more}");
         }

@@ -17,7 +17,7 @@ use super::{Role, Worker};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// Upstreams of a route that are remembered after their names lead elsewhere.
-const MOST_REMEMBERED: usize = 256;
+const MAX_REMEMBERED: usize = 256;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// One of a route's upstreams, and when it may be tried again.
@@ -81,7 +81,7 @@ impl Worker {
                     retry_at: Time::ZERO,
                 };
                 // Places are remembered by their number, and used again when many are.
-                let reused = match endpoints.len() < MOST_REMEMBERED {
+                let reused = match endpoints.len() < MAX_REMEMBERED {
                     true => None,
                     false => endpoints.iter_mut().find(|known| known.gone),
                 };
@@ -146,7 +146,7 @@ impl Worker {
         let endpoint = &self.routes[route].endpoints[number];
         count(&endpoint.counters.connects, 1);
         endpoint.counters.open.inc();
-        // Of all workers, one says so.
+        // Of all workers, one logs it.
         if endpoint.counters.down.set(0) == 1 {
             let address = endpoint.address();
             let name = &self.routes[route].route.name;

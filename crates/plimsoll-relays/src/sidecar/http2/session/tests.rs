@@ -17,8 +17,8 @@ fn request() -> Arc<Fields> {
     ])
 }
 
-/// What `bytes` come to, told in short.
-fn told(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<String> {
+/// The events of `bytes`, in short.
+fn events_of(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<String> {
     let mut input = bytes;
     let mut events = Vec::new();
     loop {
@@ -63,9 +63,9 @@ fn greeted() -> (Session, Session) {
     client.open(0, &mut up);
     server.open(100, &mut down);
     assert!(!client.has_place());
-    assert_eq!(told(&mut client, &down, &mut up), ["room", "room"]);
+    assert_eq!(events_of(&mut client, &down, &mut up), ["room", "room"]);
     let mut answer = Vec::new();
-    assert_eq!(told(&mut server, &up, &mut answer), ["room", "room"]);
+    assert_eq!(events_of(&mut server, &up, &mut answer), ["room", "room"]);
     assert!(client.has_place());
     (client, server)
 }
@@ -78,7 +78,7 @@ fn a_call_there_and_back() {
     assert_eq!(client.begin(8, &request(), true, &mut up), 3);
     client.data(1, b"hello", true, &mut up);
     assert_eq!(
-        told(&mut server, &up, &mut down),
+        events_of(&mut server, &up, &mut down),
         [
             "opened 1 /a.B/C false",
             "opened 3 /a.B/C true",
@@ -96,7 +96,7 @@ fn a_call_there_and_back() {
     server.headers(1, &Fields::verdict(verdict, true, true), true, &mut down);
     up.clear();
     assert_eq!(
-        told(&mut client, &down, &mut up),
+        events_of(&mut client, &down, &mut up),
         [
             "headers 8 true",
             "headers 7 false",
@@ -117,7 +117,7 @@ fn what_is_split_anywhere_comes_to_the_same() {
     write::data(&mut bytes, 1, b"hello", true);
     for split in 0..bytes.len() {
         let (mut server, mut out) = (Session::new(Side::Server), Vec::new());
-        // As in a link: what is no whole frame stays in front of what comes next.
+        // As in a transport: what is no whole frame stays in front of what comes next.
         let mut kept = bytes[..split].to_vec();
         let mut input = &kept[..];
         let mut n = 0;
@@ -130,7 +130,7 @@ fn what_is_split_anywhere_comes_to_the_same() {
         let left = input.len();
         kept.drain(..kept.len() - left);
         kept.extend_from_slice(&bytes[split..]);
-        n += told(&mut server, &kept, &mut out).len();
+        n += events_of(&mut server, &kept, &mut out).len();
         assert_eq!(n, 4, "split at {split}");
     }
 }
@@ -147,17 +147,17 @@ fn windows_hold_and_are_given_back() {
         sent += chunk.len();
     }
     assert_eq!(sent, STREAM_WINDOW as usize);
-    told(&mut server, &up, &mut down);
+    events_of(&mut server, &up, &mut down);
     assert!(down.is_empty(), "nothing was passed on");
     server.give_back(1, sent / 2, &mut down);
-    assert_eq!(told(&mut client, &down, &mut up), ["room"]);
+    assert_eq!(events_of(&mut client, &down, &mut up), ["room"]);
     assert_eq!(client.room(1), sent / 2);
     // More than there is room for ends the stream, and the stream alone.
     up.clear();
     for _ in 0..=sent / 2 / chunk.len() {
         write::data(&mut up, 1, &chunk, false);
     }
-    let events = told(&mut server, &up, &mut down);
+    let events = events_of(&mut server, &up, &mut down);
     assert_eq!(
         events.last().map(String::as_str),
         Some("reset 101 FLOW_CONTROL_ERROR")
@@ -173,10 +173,10 @@ fn a_stream_that_flows_gets_a_wider_window() {
     for piece in half.chunks(16 << 10) {
         client.data(1, piece, false, &mut up);
     }
-    told(&mut server, &up, &mut down);
+    events_of(&mut server, &up, &mut down);
     server.flows(1);
     server.give_back(1, half.len(), &mut down);
-    told(&mut client, &down, &mut up);
+    events_of(&mut client, &down, &mut up);
     // The connection's own window is not the limit yet.
     assert_eq!(client.streams[&1].send_window, i64::from(FLOWING_WINDOW));
 }
@@ -210,7 +210,7 @@ fn what_a_peer_must_not_do_ends_the_connection() {
         let (_, mut server) = greeted();
         let (mut up, mut down) = (Vec::new(), Vec::new());
         frame(&mut up);
-        let events = told(&mut server, &up, &mut down);
+        let events = events_of(&mut server, &up, &mut down);
         assert!(
             events.len() == 1 && events[0].contains(needle),
             "{needle}: {events:?}"
@@ -218,7 +218,7 @@ fn what_a_peer_must_not_do_ends_the_connection() {
     }
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0, 0]] {
         let mut server = Session::new(Side::Server);
-        let events = told(&mut server, garbage, &mut Vec::new());
+        let events = events_of(&mut server, garbage, &mut Vec::new());
         assert!(events[0].contains("preface"), "{events:?}");
     }
 }
@@ -229,11 +229,11 @@ fn streams_that_are_over_are_left_alone() {
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
     write::header_block(&mut up, 1, &block, false);
-    told(&mut server, &up, &mut down);
+    events_of(&mut server, &up, &mut down);
     server.reset(1, ErrorCode::CANCEL, &mut down);
     up.clear();
     write::data(&mut up, 1, b"late", false);
     write::header_block(&mut up, 1, &block, true);
     write::reset_stream(&mut up, 1, ErrorCode::CANCEL);
-    assert_eq!(told(&mut server, &up, &mut down), [""; 0]);
+    assert_eq!(events_of(&mut server, &up, &mut down), [""; 0]);
 }

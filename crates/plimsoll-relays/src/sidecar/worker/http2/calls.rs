@@ -8,13 +8,13 @@ use plimsoll_wire::http2::{ErrorCode, Violation};
 
 use super::super::super::count;
 use super::super::super::http2::{End, Exchange, Fields, Queue, Side, Verdict, Way};
-use super::super::lines::Told;
+use super::super::lines::Ended;
 use super::super::troubles::Peer;
 use super::{Worker, http2_of};
 
 const RESETS_COUNTED: Duration = Duration::from_secs(1);
 
-/// What the sidecar says of calls that it can't pass on, in gRPC's words.
+/// How the sidecar answers calls that it can't pass on, in gRPC's terms.
 pub(super) const OVERLOADED: Verdict = Verdict {
     grpc_status: 14,
     http_status: "503",
@@ -65,27 +65,27 @@ impl Worker {
             return;
         };
         let route = connection.route;
-        let Some((link, http2)) = http2_of(&mut self.connections, token) else {
+        let Some((transport, http2)) = http2_of(&mut self.connections, token) else {
             return;
         };
         if http2.left {
-            // Above the goodbye's last stream: the client knows that nobody looks at it.
+            // Above GOAWAY's last stream: the client knows that it is not served.
             return;
         }
         let config = &self.routes[route].route;
         if http2.session.open_streams() >= config.max_streams() as usize {
             http2
                 .session
-                .reset(stream, ErrorCode::REFUSED_STREAM, &mut link.out);
+                .reset(stream, ErrorCode::REFUSED_STREAM, &mut transport.out);
             count(&self.counters(route).busy, 1);
             return;
         }
         if let Some(problem) = fields.request_problem() {
             http2
                 .session
-                .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut link.out);
+                .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut transport.out);
             if let Some(peer) = self.live(token).map(|connection| Peer::of(connection)) {
-                self.tell_garbage(route, peer, &problem, now);
+                self.report_garbage(route, peer, &problem, now);
             }
             return;
         }
@@ -166,7 +166,7 @@ impl Worker {
                 let route = exchange.route;
                 if let Some(peer) = self.live(token).map(|connection| Peer::of(connection)) {
                     let why = "trailers that can't end a request (RFC 9113, 8.1)";
-                    self.tell_garbage(route, peer, &why, now);
+                    self.report_garbage(route, peer, &why, now);
                 }
                 self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
             }
@@ -193,10 +193,10 @@ impl Worker {
         } else {
             exchange.begun = !fields.is_informational;
             let down = exchange.down;
-            if let Some((link, http2)) = http2_of(&mut self.connections, down.token) {
+            if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
                 http2
                     .session
-                    .headers(down.stream, &fields, false, &mut link.out);
+                    .headers(down.stream, &fields, false, &mut transport.out);
                 self.mark(down.token);
             }
         }
@@ -209,7 +209,7 @@ impl Worker {
         };
         let (route, up) = (exchange.route, exchange.up.token);
         if let Some(peer) = self.live(up).map(|connection| Peer::of(connection)) {
-            self.tell_garbage(route, peer, &problem, now);
+            self.report_garbage(route, peer, &problem, now);
         }
         self.refuse_call(key, BAD_ANSWER, now);
     }
@@ -238,7 +238,7 @@ impl Worker {
     /// One way has been passed on to its end.
     pub(super) fn half_over(&mut self, key: u64, way: Way, now: Time) {
         if way == Way::Down {
-            // Once it is answered a call is over, whatever the client would still say
+            // Once it is answered a call is over, whatever the client would still send
             // (RFC 9113, 8.1).
             self.conclude(key, ErrorCode::NO_ERROR, ErrorCode::CANCEL, now);
         }
@@ -303,8 +303,8 @@ impl Worker {
         Err(Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why))
     }
 
-    /// Forgets a call; a side that still thinks that it goes on is told otherwise.
-    fn conclude(&mut self, key: u64, tell_down: ErrorCode, tell_up: ErrorCode, now: Time) {
+    /// Forgets a call, and resets its stream on a side where it still goes on.
+    fn conclude(&mut self, key: u64, code_down: ErrorCode, code_up: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.remove(key) else {
             return;
         };
@@ -335,11 +335,11 @@ impl Worker {
                     .count(status, metrics, name, || Fields::code_name(code));
             }
         }
-        if let Some((link, http2)) = http2_of(&mut self.connections, down.token) {
+        if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
             let is_over = http2.session.forget(down.stream) && to_down.ended;
-            let out = &mut link.out;
+            let out = &mut transport.out;
             if !is_over {
-                http2.session.reset(down.stream, tell_down, out);
+                http2.session.reset(down.stream, code_down, out);
             }
             http2.session.give_back(down.stream, to_up.waiting(), out);
             self.mark(down.token);
@@ -348,11 +348,11 @@ impl Worker {
             self.unlist(up.token, key);
             return;
         }
-        if let Some((link, http2)) = http2_of(&mut self.connections, up.token) {
+        if let Some((transport, http2)) = http2_of(&mut self.connections, up.token) {
             let is_over = http2.session.forget(up.stream) && to_up.ended;
-            let out = &mut link.out;
+            let out = &mut transport.out;
             if !is_over {
-                http2.session.reset(up.stream, tell_up, out);
+                http2.session.reset(up.stream, code_up, out);
             }
             http2.session.give_back(up.stream, to_down.waiting(), out);
             self.mark(up.token);
@@ -363,7 +363,7 @@ impl Worker {
     fn log_exchange(&mut self, exchange: &Exchange) {
         let client = self.live(exchange.down.token);
         let path = exchange.request.find(b":path").unwrap_or_default();
-        let told = Told {
+        let ended = Ended {
             client: client.and_then(|client| client.client()),
             endpoint: exchange.endpoint,
             call: Some(String::from_utf8_lossy(path).into_owned()),
@@ -372,7 +372,7 @@ impl Worker {
             bytes_up: exchange.bytes_up,
             bytes_down: exchange.bytes_down,
         };
-        self.log(exchange.route, exchange.began, told);
+        self.log(exchange.route, exchange.began, ended);
     }
 
     /// Resets a stream that its call has let go of.
@@ -380,8 +380,8 @@ impl Worker {
         if end.stream == 0 {
             return;
         }
-        if let Some((link, http2)) = http2_of(&mut self.connections, end.token) {
-            http2.session.reset(end.stream, code, &mut link.out);
+        if let Some((transport, http2)) = http2_of(&mut self.connections, end.token) {
+            http2.session.reset(end.stream, code, &mut transport.out);
             self.mark(end.token);
             self.open_waiting(end.token, now);
         }

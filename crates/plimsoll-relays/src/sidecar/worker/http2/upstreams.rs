@@ -15,7 +15,7 @@ use super::{Http2, Role, Worker, http2_of};
 const BEAT_WAIT: u64 = 3_000_000_000;
 
 /// Upstreams that one call is taken to, as long as none has seen it.
-const MOST_TRIES: u8 = 3;
+const MAX_TRIES: u8 = 3;
 
 impl Worker {
     /// Gives a call a connection upstream, and a stream there as soon as there is one.
@@ -52,7 +52,7 @@ impl Worker {
                 return;
             }
             Found::Full => (OVERLOADED, &self.counters(route).busy),
-            Found::Connecting | Found::Choked | Found::Nobody => {
+            Found::Connecting | Found::Choked | Found::NoUpstream => {
                 (NO_UPSTREAM, &self.counters(route).no_upstream)
             }
         };
@@ -67,8 +67,8 @@ impl Worker {
         };
         let route = connection.route;
         let most = self.routes[route].route.max_streams();
-        if let Some((link, http2)) = http2_of(&mut self.connections, token) {
-            http2.session.open(most, &mut link.out);
+        if let Some((transport, http2)) = http2_of(&mut self.connections, token) {
+            http2.session.open(most, &mut transport.out);
             self.mark(token);
         }
     }
@@ -80,7 +80,7 @@ impl Worker {
         };
         let route = connection.route;
         let most = self.routes[route].route.max_in_flight();
-        while let Some((link, http2)) = http2_of(&mut self.connections, token) {
+        while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
             let Some(up) = &mut http2.up else {
                 return;
             };
@@ -105,7 +105,7 @@ impl Worker {
             }
             let ends = exchange.to_up.is_bare_end();
             let request = &exchange.request;
-            exchange.up.stream = http2.session.begin(key, request, ends, &mut link.out);
+            exchange.up.stream = http2.session.begin(key, request, ends, &mut transport.out);
             exchange.to_up.ended = ends;
             let (is_used_up, lane, endpoint) = (http2.session.is_used_up(), up.lane, up.endpoint);
             let route = exchange.route;
@@ -173,7 +173,7 @@ impl Worker {
             return;
         }
         exchange.up = End::NONE;
-        if exchange.tries < MOST_TRIES {
+        if exchange.tries < MAX_TRIES {
             self.dispatch(key, now);
             return;
         }
@@ -265,15 +265,15 @@ impl Worker {
         } else if http2.session.is_greeted()
             && now >= connection.last_active + state.route.heartbeat()
         {
-            http2.session.beat(&mut connection.link.out);
+            http2.session.beat(&mut connection.transport.out);
             up.beat_until = now.plus_nanos(BEAT_WAIT);
             self.mark(token);
         }
         true
     }
 
-    /// Tells clients that no more calls are taken: first that it will be so, a tick later
-    /// that it is.
+    /// Announces to clients that no more calls are taken (GOAWAY), and a tick later after which
+    /// stream.
     pub(in crate::sidecar::worker) fn say_goodbyes(&mut self, of: impl Fn(usize) -> bool) {
         for place in 0..self.connections.len() {
             let Some(connection) = self.connections[place].as_deref_mut() else {
@@ -288,7 +288,7 @@ impl Worker {
             }
             http2
                 .session
-                .say_goodbye(http2.leaving, &mut connection.link.out);
+                .say_goodbye(http2.leaving, &mut connection.transport.out);
             http2.left = http2.leaving;
             http2.leaving = true;
             let token = connection.token;

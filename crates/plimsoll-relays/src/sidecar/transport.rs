@@ -17,7 +17,7 @@ pub(super) enum Got {
     End,
 }
 
-pub(super) struct Link {
+pub(super) struct Transport {
     pub(super) socket: TcpStream,
     tls: Option<Box<rustls::Connection>>,
     /// Plaintext that was received and not taken yet.
@@ -27,13 +27,13 @@ pub(super) struct Link {
     written: usize,
 }
 
-impl Link {
-    pub(super) fn new(socket: TcpStream, tls: Option<rustls::Connection>) -> Link {
+impl Transport {
+    pub(super) fn new(socket: TcpStream, tls: Option<rustls::Connection>) -> Transport {
         let tls = tls.map(|mut session| {
             session.set_buffer_limit(None);
             Box::new(session)
         });
-        Link {
+        Transport {
             socket,
             tls,
             input: Vec::new(),
@@ -170,7 +170,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// What of TLS an error of [`Link::read`] is; `None` where it is the socket's.
+/// What of TLS an error of [`Transport::read`] is; `None` where it is the socket's.
 pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }

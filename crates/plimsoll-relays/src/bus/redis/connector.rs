@@ -1,6 +1,5 @@
-//! A link to Redis that is made again whenever it is lost: one for commands, a few for
-//! subscriptions. The client library speaks to the servers; here is what becomes of a link that
-//! fails.
+//! Connects to Redis again whenever the connection is lost: one connection for commands, a few for
+//! subscriptions. The client library speaks to the servers; here is what happens when it fails.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -110,11 +109,11 @@ async fn run_in_cluster(connection: &ClusterConnection, batch: Batch) -> RedisRe
     Ok(replies)
 }
 
-/// Why there is no link.
+/// Why there is no connection.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) why: String,
-    /// Trying again would not help: a wrong password, a certificate that nobody trusts.
+    /// Trying again would not help: a wrong password, a certificate of an unknown authority.
     pub(super) lasting: bool,
 }
 
@@ -178,9 +177,9 @@ fn is_of_tls(error: &RedisError) -> bool {
         .is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// An answer that says that this server can't be used for now: it is another's replica by now,
-/// or still reads its data.
-pub(super) fn says_elsewhere(reply: &Value) -> Option<Failure> {
+/// The error of a server that can't be used for now: it is a replica of another by now, or still
+/// loads its data.
+pub(super) fn moved_away(reply: &Value) -> Option<Failure> {
     let Value::ServerError(error) = reply else {
         return None;
     };
@@ -232,16 +231,16 @@ impl Lost {
     }
 }
 
-/// What a link is used for.
+/// What a connection is used for.
 pub(super) trait Traffic: Send + Sync + 'static {
     /// What the server sends unasked.
     fn pushed(&self, push: PushInfo);
 
-    /// Uses a connection for as long as it lasts. Says [`Link::is_usable`] in between.
+    /// Uses a connection for as long as it lasts. Calls [`Connector::is_usable`] once commands are accepted.
     fn serve(
         &self,
         connection: Connection,
-        link: &Link,
+        connector: &Connector,
         lost: &Lost,
     ) -> impl Future<Output = Failure> + Send;
 }
@@ -252,15 +251,15 @@ enum State {
     Down(Option<Failure>),
 }
 
-pub(super) struct Link {
+pub(super) struct Connector {
     pub(super) address: RedisAddress,
     state: watch::Sender<State>,
     been_up: AtomicBool,
 }
 
-impl Link {
-    pub(super) fn new(address: RedisAddress) -> Arc<Link> {
-        Arc::new(Link {
+impl Connector {
+    pub(super) fn new(address: RedisAddress) -> Arc<Connector> {
+        Arc::new(Connector {
             address,
             state: watch::Sender::new(State::Down(None)),
             been_up: AtomicBool::new(false),
@@ -278,7 +277,7 @@ impl Link {
         }
     }
 
-    /// Waits for the link, unless it is known that waiting does not help.
+    /// Waits for the connection, unless it is known that waiting does not help.
     pub(super) async fn ready(&self) -> Result<(), Failure> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| match state {
@@ -299,8 +298,8 @@ impl Link {
         }
     }
 
-    /// Keeps the link, for ever.
-    pub(super) async fn keep<T: Traffic>(self: Arc<Link>, traffic: Arc<T>) {
+    /// Connects and serves `traffic`, again and again.
+    pub(super) async fn keep<T: Traffic>(self: Arc<Connector>, traffic: Arc<T>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let lost = Arc::new(Lost::default());
