@@ -20,10 +20,12 @@ use support::{Place, wait};
 /// Redis has the first port, these the next ones, and gateways those behind them.
 const BACKENDS: u16 = 2;
 
-/// The first of fifteen ports, below those that the system hands out by itself. `slot` keeps
-/// stacks of tests that run at once apart; the process id those of several test runs.
+/// The first of fifteen ports, below those that the system hands out by itself. Each test has a
+/// `slot` of its own, for stacks that run at once; the process id separates several test runs.
 fn first_port(slot: u32) -> u16 {
-    (10_000 + (std::process::id() % 200) * 100 + slot * 15) as u16
+    const SLOTS: u32 = 10;
+    assert!(slot < SLOTS, "{slot}");
+    (10_000 + (std::process::id() % 150 * SLOTS + slot) * 15) as u16
 }
 
 /// A stack in the test's folder, taken down when dropped.
@@ -548,9 +550,57 @@ fn three_rolling_restarts_under_load_cost_nothing() {
 }
 
 #[test]
+fn flags_of_session_load_tests_bring_a_stack_up_print_its_logs_and_take_it_down() {
+    let place = Place::new();
+    let stack = Stack {
+        place: &place,
+        first_port: first_port(9),
+    };
+    let port = |n: u16| (stack.first_port + n).to_string();
+    let run = |more: &[&str]| {
+        let mut command = place.command(&["stack", "run", "sessions", "--dir", "stack"]);
+        let output = support::output(command.args(more), support::LONGEST);
+        assert!(output.status.success(), "{}", support::stderr_of(&output));
+        support::text(&output.stdout)
+    };
+    let instances = [
+        "--fastapi-instances",
+        "1",
+        "--wsproxy-instances",
+        "2",
+        "--fastapi-workers",
+        "2",
+        "--sessions",
+        "200",
+    ];
+    let ports = [
+        ("--first-port", port(0)),
+        ("--api-port", port(10)),
+        ("--socket-port", port(11)),
+        ("--stats-port", port(12)),
+    ];
+    let ports = ports.iter().flat_map(|(flag, port)| [*flag, port]);
+    let up: Vec<&str> = ["--up-only"]
+        .into_iter()
+        .chain(instances)
+        .chain(ports)
+        .collect();
+    run(&up);
+    let status = stack.status(0);
+    let named = |name: &str| {
+        let processes = status.as_array().expect("a list").iter();
+        let names = processes.filter_map(|process| process["name"].as_str());
+        names.filter(|found| found.starts_with(name)).count()
+    };
+    assert_eq!((named("backend-"), named("gateway-")), (1, 2), "{status}");
+    assert!(run(&["--logs"]).contains("gateway-2"));
+    assert!(run(&["--down"]).contains(" processes ended"));
+}
+
+#[test]
 fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
     let place = Place::new();
-    let port = (10_000 + (std::process::id() % 250) * 80 + 4 * 15) as u16;
+    let port = first_port(8);
     let (api, socket) = (port.to_string(), (port + 1).to_string());
     let flags = [
         "sessions",
@@ -732,8 +782,8 @@ fn a_backend_of_fastapi_is_loaded_through_our_gateways_and_a_balancer() {
     const SECRET: &str = "a secret for tests, of 32 bytes and more";
     const TEXT: &str = "What  is sent\nonce arrives once,\u{a0}\u{1f6a2} \"quoted\" too.";
     let place = Place::new();
-    let at = |n: u16| format!("127.0.0.1:{}", first_port(5) + n);
-    let port = |n: u16| (first_port(5) + n).to_string();
+    let at = |n: u16| format!("127.0.0.1:{}", first_port(7) + n);
+    let port = |n: u16| (first_port(7) + n).to_string();
 
     let mut redis = std::process::Command::new("redis-server");
     redis.args(["--port", &port(0), "--bind", "127.0.0.1", "--save", ""]);
