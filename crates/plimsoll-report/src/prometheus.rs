@@ -1,122 +1,118 @@
-//! A finished run in Prometheus's text format, for a push gateway or a textfile collector.
+//! A finished run in OpenMetrics text, by prometheus-client: what a push gateway, a textfile collector
+//! and Prometheus itself read.
 
-use std::fmt::Write as _;
+use std::fmt;
 
 use plimsoll_model::run::{Run, TimesSummary};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+type Labels = Vec<(&'static str, String)>;
+
+/// The values of one gauge. The library's own families are in no order.
+#[derive(Debug)]
+struct Gauge(Vec<(Labels, f64)>);
+
+impl EncodeMetric for Gauge {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        for (labels, value) in &self.0 {
+            encoder.encode_family(labels)?.encode_gauge(value)?;
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Gauge
+    }
+}
 
 /// The metrics of runs, each with the run's name as label.
 pub fn render(runs: &[Run]) -> String {
+    let mut registry = Registry::with_prefix("plimsoll");
+    let mut gauge = |name: &str, help: &str, of: fn(&Run) -> Vec<(Labels, f64)>| {
+        let of_run = |run: &Run| {
+            let name = run.header.name.clone();
+            let values = of(run).into_iter();
+            values.map(move |(labels, value)| {
+                let run = ("run", name.clone());
+                ([vec![run], labels].concat(), value)
+            })
+        };
+        let values = runs.iter().flat_map(of_run);
+        registry.register(name, help, Gauge(values.collect()));
+    };
+    gauge("calls", "Calls that ended, by outcome", calls);
+    let help = "Arrivals due, and calls achieved";
+    gauge("rate_per_second", help, rates);
+    let help = "Latency of calls that ended ok, by kind and percentile";
+    gauge("latency_seconds", help, latencies);
+    gauge("cpu_seconds_per_call", "CPU time a call, by end", cpu);
+    gauge("valid", "1: the figures describe the target", |run| {
+        let valid = u8::from(run.summary.health.valid);
+        vec![(Vec::new(), valid.into())]
+    });
     let mut out = String::new();
-    family(
-        &mut out,
-        "plimsoll_calls",
-        "gauge",
-        "Calls that ended, by outcome.",
-        runs,
-        |run| {
-            let total = &run.summary.total;
-            let mut lines = vec![("outcome=\"OK\"".to_owned(), total.ok as f64)];
-            let others = total.errors_by_code.iter().chain(&total.cut_off_by_code);
-            lines.extend(others.map(|e| (format!("outcome=\"{}\"", e.code), e.count as f64)));
-            lines.push((
-                "outcome=\"NOT_STARTED\"".to_owned(),
-                total.not_started as f64,
-            ));
-            lines
-        },
-    );
-    family(
-        &mut out,
-        "plimsoll_rate_per_second",
-        "gauge",
-        "Arrivals due, and calls achieved.",
-        runs,
-        |run| {
-            let total = &run.summary.total;
-            [
-                ("due", total.offered_per_s),
-                ("achieved", total.achieved_per_s),
-            ]
-            .into_iter()
-            .filter_map(|(kind, rate)| Some((format!("kind=\"{kind}\""), rate?)))
-            .collect()
-        },
-    );
-    family(
-        &mut out,
-        "plimsoll_latency_seconds",
-        "gauge",
-        "Latency of calls that ended ok, by kind and percentile.",
-        runs,
-        |run| {
-            let total = &run.summary.total;
-            [
-                ("response", total.response),
-                ("service", total.service),
-                ("lag", total.lag),
-            ]
-            .into_iter()
-            .filter_map(|(kind, times)| Some(times_of(kind, &times?)))
-            .flatten()
-            .collect()
-        },
-    );
-    family(
-        &mut out,
-        "plimsoll_cpu_seconds_per_call",
-        "gauge",
-        "CPU time a call, by end.",
-        runs,
-        |run| {
-            let total = &run.summary.total;
-            [("client", total.client), ("server", total.server)]
-                .into_iter()
-                .filter_map(|(end, r)| Some((format!("end=\"{end}\""), r?.cpu_us_per_call? / 1e6)))
-                .collect()
-        },
-    );
-    family(
-        &mut out,
-        "plimsoll_valid",
-        "gauge",
-        "1: the figures describe the target.",
-        runs,
-        |run| vec![(String::new(), f64::from(u8::from(run.summary.health.valid)))],
-    );
+    // Writing to a String does not fail.
+    let _ = encode(&mut out, &registry);
     out
 }
 
-fn times_of(kind: &str, times: &TimesSummary) -> Vec<(String, f64)> {
-    times
-        .percentiles()
-        .into_iter()
+fn calls(run: &Run) -> Vec<(Labels, f64)> {
+    let total = &run.summary.total;
+    let others = total.errors_by_code.iter().chain(&total.cut_off_by_code);
+    let others = others.map(|e| (e.code.to_string(), e.count));
+    std::iter::once(("OK".to_owned(), total.ok))
+        .chain(others)
+        .chain([("NOT_STARTED".to_owned(), total.not_started)])
+        .map(|(outcome, count)| (vec![("outcome", outcome)], count as f64))
+        .collect()
+}
+
+fn rates(run: &Run) -> Vec<(Labels, f64)> {
+    let total = &run.summary.total;
+    let rates = [
+        ("due", total.offered_per_s),
+        ("achieved", total.achieved_per_s),
+    ];
+    labelled("kind", rates)
+}
+
+fn latencies(run: &Run) -> Vec<(Labels, f64)> {
+    let total = &run.summary.total;
+    [
+        ("response", total.response),
+        ("service", total.service),
+        ("lag", total.lag),
+    ]
+    .into_iter()
+    .filter_map(|(kind, times)| Some(times_of(kind, &times?)))
+    .flatten()
+    .collect()
+}
+
+fn times_of(kind: &str, times: &TimesSummary) -> Vec<(Labels, f64)> {
+    let percentiles = times.percentiles().into_iter();
+    percentiles
         .filter_map(|(name, us)| {
-            Some((format!("kind=\"{kind}\",percentile=\"{name}\""), us? / 1e6))
+            let labels = vec![("kind", kind.to_owned()), ("percentile", name.to_owned())];
+            Some((labels, us? / 1e6))
         })
         .collect()
 }
 
-fn family(
-    out: &mut String,
-    name: &str,
-    kind: &str,
-    help: &str,
-    runs: &[Run],
-    lines: impl Fn(&Run) -> Vec<(String, f64)>,
-) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    for run in runs {
-        let label = format!("run=\"{}\"", escape(&run.header.name));
-        for (labels, value) in lines(run) {
-            let comma = if labels.is_empty() { "" } else { "," };
-            let _ = writeln!(out, "{name}{{{label}{comma}{labels}}} {value}");
-        }
-    }
+fn cpu(run: &Run) -> Vec<(Labels, f64)> {
+    let total = &run.summary.total;
+    let seconds = [("client", total.client), ("server", total.server)]
+        .map(|(end, resources)| (end, resources.and_then(|r| Some(r.cpu_us_per_call? / 1e6))));
+    labelled("end", seconds)
 }
 
-/// A label's value.
-fn escape(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+/// Those that are known.
+fn labelled(label: &'static str, values: [(&str, Option<f64>); 2]) -> Vec<(Labels, f64)> {
+    let known = values.into_iter();
+    known
+        .filter_map(|(name, value)| Some((vec![(label, name.to_owned())], value?)))
+        .collect()
 }

@@ -176,7 +176,7 @@ fn junit_of_a_ladder_has_its_gates_and_its_resolution() {
 }
 
 #[test]
-fn markdown_and_prometheus_say_what_was_measured() {
+fn markdown_and_prometheus_have_what_was_measured() {
     let (_dir, run) = made::run("a|b");
     let runs = [run];
     let text = markdown::render(&runs);
@@ -188,6 +188,7 @@ fn markdown_and_prometheus_say_what_was_measured() {
         "{text}"
     );
     assert!(text.contains("plimsoll_calls{run=\"a|b\",outcome=\"RESET\"} 3"));
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let value = line.rsplit(' ').next().expect("a value");
         assert!(value.parse::<f64>().is_ok_and(f64::is_finite), "{line}");
