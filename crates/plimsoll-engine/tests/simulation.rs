@@ -24,13 +24,18 @@ use proptest::prelude::*;
 #[derive(Default)]
 struct Ids {
     waited: Waited,
+    numbers: Numbers,
 }
+
+/// The numbers of the calls that were started, in order.
+type Numbers = Arc<Mutex<Vec<u64>>>;
 
 /// How long calls had waited that were started as such, in order.
 type Waited = Arc<Mutex<Vec<Duration>>>;
 
 struct IdsDriver {
     waited: Waited,
+    numbers: Numbers,
     ready: bool,
     partial: Vec<u8>,
     in_flight: Vec<(CallId, bool)>,
@@ -48,6 +53,7 @@ impl Protocol for Ids {
     fn driver(&self) -> IdsDriver {
         IdsDriver {
             waited: Arc::clone(&self.waited),
+            numbers: Arc::clone(&self.numbers),
             ready: false,
             partial: Vec::new(),
             in_flight: Vec::new(),
@@ -72,8 +78,9 @@ impl Driver for IdsDriver {
     fn is_draining(&self) -> bool {
         false
     }
-    fn start(&mut self, call: CallId, _number: u64, _now: Time, out: &mut Vec<u8>) {
+    fn start(&mut self, call: CallId, number: u64, _now: Time, out: &mut Vec<u8>) {
         assert!(self.capacity() > 0, "started without capacity");
+        self.numbers.lock().unwrap().push(number);
         self.in_flight.push((call, true));
         out.extend_from_slice(&call.0.to_be_bytes());
     }
@@ -540,6 +547,27 @@ fn cold_calls_take_addresses_in_turn_and_go_round_one_that_is_silent() {
     assert!((20..60).contains(&silent.connect_failures), "{silent:?}");
 }
 
+/// RFC 8767: what a name resolved to last serves while it can't be resolved; but not a client that has
+/// just been started, as every call of a cold load is.
+#[test]
+fn a_name_that_is_no_longer_resolved_keeps_its_addresses() {
+    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 2);
+    load.connection_lifetime = Some(Duration::from_millis(200));
+    load.resolve_interval = Duration::from_millis(300);
+    let network = || at_three(5).resolving_until(Time(6_000_000_000));
+    let record = simulate_on(load.clone(), network());
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (200, 200), "{record:?}");
+    let made: u64 = (0..3).map(|at| counts(&record, at).connections).sum();
+    assert!(made > 10, "{made}");
+    load.reuse = Reuse::Never;
+    load.connection_lifetime = None;
+    let record = simulate_on(load, network());
+    accounted(&record);
+    let unresolved = record.outcomes.of(Outcome::ResolveFailed);
+    assert!(unresolved >= 90 && record.ok() >= 90, "{record:?}");
+}
+
 #[test]
 fn a_name_whose_addresses_are_all_silent_is_a_connect_timeout() {
     let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
@@ -639,6 +667,22 @@ fn closed_loop_keeps_every_client_busy_and_stops_at_its_calls() {
     let record = simulate(load, Weather::calm(1), echo(2));
     accounted(&record);
     assert_eq!((record.due, record.ok()), (500, 500));
+}
+
+#[test]
+fn a_closed_loops_calls_are_numbered_over_all_workers() {
+    let clients = Arrivals::Closed {
+        clients: 1,
+        think: Duration::ZERO,
+    };
+    let mut load = load(clients, 0.0, 1);
+    load.calls = Some(10);
+    let protocol = Ids::default();
+    let seen = Arc::clone(&protocol.numbers);
+    let network = SimulatedNetwork::new(echo(1), Weather::calm(1));
+    // The second worker's are the odd ones.
+    run_alone(worker(load, network, 2, protocol), None);
+    assert_eq!(*seen.lock().unwrap(), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
 }
 
 #[test]
@@ -1072,6 +1116,9 @@ fn a_pause_of_the_generator_is_distinguished_from_the_target_in_both_loops() {
             Verdict::CannotBeJudged,
             "{name}: {stopped:?}"
         );
+        // What was in flight, and what was due within the pause and as long after it.
+        let delayed = stopped.delayed.len();
+        assert!(delayed > 150, "{name}: {delayed}");
         let longest = stopped.delayed.histogram().unwrap().max();
         assert!(
             (80..=86).contains(&(longest / 1_000_000)),

@@ -340,6 +340,8 @@ struct Outcomes {
     kills: u64,
     taken_unread: usize,
     pongs: usize,
+    /// When the sessions' queries began, in order.
+    runs: Vec<Time>,
 }
 
 /// One run; `stormy`: the network itself loses connections, the API's too.
@@ -489,7 +491,12 @@ fn simulate_load(
     for (_, stage) in control.total.recorded() {
         record.merge(stage);
     }
+    let mut runs: Vec<Time> = (stack.sessions.values())
+        .flat_map(|log| log.runs.iter().copied())
+        .collect();
+    runs.sort_unstable();
     Outcomes {
+        runs,
         record,
         sessions,
         queries,
@@ -702,6 +709,48 @@ fn what_has_no_end_is_cut_off_after_the_drain() {
         let late = seen.record.outcomes.of(Outcome::DeadlineExceeded);
         assert_eq!(late, 1, "arrivals, seed {seed}");
         assert_eq!(seen.record.calls_cut_off(), 0, "arrivals, seed {seed}");
+    }
+}
+
+#[test]
+fn sessions_begin_when_they_are_due_and_users_think_between_them() {
+    let begin = Time(1_100_000_000);
+    for seed in 0..20 {
+        let mut queries = 0;
+        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+            stack.kill = 0;
+            match &mut load.arrivals {
+                Arrivals::Open(_) => {
+                    load.stages[0].duration = Some(Duration::from_secs(5));
+                    (load.stages[0].rate_from, load.stages[0].rate_to) = (1.0, 1.0);
+                }
+                Arrivals::Closed { clients, think } => {
+                    queries = load.calls.unwrap() / u64::from(*clients);
+                    *clients = 1;
+                    *think = Duration::from_secs(2);
+                }
+            }
+        });
+        let firsts = |n: u64| seen.runs.iter().step_by(usize::try_from(n).unwrap());
+        if queries == 0 {
+            // The k-th to begin cannot be one that is due later.
+            let number = u32::try_from(seen.runs.len() as u64 / seen.queries).unwrap();
+            assert_eq!(number, 5, "seed {seed}");
+            for (k, due) in (0..number).map(|k| (k, begin + Duration::from_secs(1) * k)) {
+                let begun = seen.runs.iter().filter(|run| **run < due).count() as u64;
+                let most = u64::from(k) * seen.queries;
+                assert!(
+                    begun <= most,
+                    "seed {seed}: {begun} before session {k} was due"
+                );
+            }
+        } else {
+            let all: Vec<&Time> = firsts(queries).collect();
+            assert_eq!(all.len() as u64, seen.sessions, "seed {seed}");
+            for pair in all.windows(2) {
+                assert!(*pair[1] >= *pair[0] + Duration::from_secs(2), "seed {seed}");
+            }
+        }
     }
 }
 

@@ -167,6 +167,8 @@ pub struct SimulatedNetwork<S> {
     idle_turns: u32,
     /// When the worker is stopped, and for how long; the earliest last.
     pauses: Vec<(Time, Duration)>,
+    /// From then on no name is resolved.
+    nameless_from: Time,
 }
 
 /// A loop that turns this often without work burns a core. Calls that are cancelled at once on a
@@ -190,7 +192,15 @@ impl<S: Server> SimulatedNetwork<S> {
             refusing: Vec::new(),
             idle_turns: 0,
             pauses: Vec::new(),
+            nameless_from: Time::NEVER,
         }
+    }
+
+    /// Resolves no name from then on.
+    #[must_use]
+    pub fn resolving_until(mut self, until: Time) -> Self {
+        self.nameless_from = until;
+        self
     }
 
     /// Stops the worker at these moments for so long, as a signal or a busy machine does: the
@@ -569,6 +579,9 @@ impl<S: Server> Network for SimulatedNetwork<S> {
 
     fn resolved(&mut self) -> Option<(Token, io::Result<Found>)> {
         let token = self.resolving.pop_front()?;
+        if self.now >= self.nameless_from {
+            return Some((token, Err(io::Error::other("no server answers"))));
+        }
         let found = Found {
             addresses: self.addresses.iter().copied().map(Address::Tcp).collect(),
             may_change: self.addresses.len() > 1,
