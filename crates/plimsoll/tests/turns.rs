@@ -4,9 +4,14 @@
 
 mod support;
 
+use std::net::TcpListener;
+use std::process::Command;
+
 use plimsoll_model::ladder::{LadderRecord, Metric};
 use plimsoll_model::run::Run;
-use support::{Place, SCORE, stderr_of};
+use support::nginx::Nginx;
+use support::peers::peer;
+use support::{Place, SCORE, SERVER_TLS, Server, stderr_of};
 
 const PLAN: &str = r#"
 name = "score"
@@ -299,6 +304,61 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
     assert!((200.0..mutual).contains(&resumed), "{resumed}: {out}");
     let page = place.read("ladder/report.html");
     assert!(page.contains("What each adds: a new connection"), "{page}");
+}
+
+/// What nobody here wrote, as one command has it: a service of grpc-go, its TLS, and nginx before it.
+#[test]
+fn a_foreign_service_its_tls_and_a_proxy_before_it_are_rungs() {
+    let place = Place::new();
+    place.certificates();
+    let go = |flags: &[&str]| {
+        let mut command = Command::new(peer("bin/go-score"));
+        Server::start(command.args(flags).current_dir(place.path("")))
+    };
+    let (plain, tls) = (go(&[]), go(&SERVER_TLS));
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let more = format!(
+        "listen 127.0.0.1:{port} ssl http2; location / {{ grpc_pass grpc://{}; }}",
+        plain.address()
+    );
+    let _nginx = Nginx::start(&place, &more);
+    let rungs = [
+        format!("plain={}", plain.plaintext()),
+        format!("tls={}", tls.tls()),
+        format!("proxied=grpcs://localhost:{port}"),
+    ];
+    let mut arguments = vec!["ladder"];
+    arguments.extend(rungs.iter().map(String::as_str));
+    arguments.extend(SCORE);
+    arguments.extend([
+        "--ca",
+        "certs/ca.crt",
+        "--rate",
+        "300/s",
+        "--duration",
+        "3s",
+    ]);
+    arguments.extend(["--out", "ladder"]);
+    let out = place.expect(0, &arguments);
+    let record = LadderRecord::load(&place.path("ladder")).unwrap();
+    let names: Vec<&str> = record.rungs.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(names, ["plain", "tls", "proxied"]);
+    for rung in &record.rungs {
+        assert!(
+            rung.slices.iter().all(|slice| slice.errors == 0),
+            "{rung:?}"
+        );
+        // The processes are not ours.
+        assert_eq!(rung.median(Metric::ServerCpu), None, "{rung:?}");
+    }
+    // Bytes are exact: an answer through nginx has its header fields, too.
+    let bytes = |rung: usize| record.rungs[rung].median(Metric::CallBytes).unwrap();
+    assert!(bytes(1) > bytes(0) && bytes(2) > bytes(0), "{out}");
+    for words in ["tls, over plain, adds", "proxied, over plain, adds"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
 }
 
 #[test]
