@@ -133,6 +133,8 @@ pub(crate) enum Chosen {
     Import(commands::import::Arguments),
     Merge(commands::merge::Arguments),
     Watch(commands::watch::Arguments),
+    Slurm(commands::slurm::Arguments),
+    Kubernetes(commands::kubernetes::Arguments),
     Check(commands::check::Arguments),
     Serve(commands::serve::Arguments),
     Relay(commands::relay::Arguments),
@@ -165,6 +167,8 @@ impl Chosen {
             | Chosen::Compare(_)
             | Chosen::Import(_)
             | Chosen::Watch(_)
+            | Chosen::Slurm(_)
+            | Chosen::Kubernetes(_)
             | Chosen::Check(_)
             | Chosen::Serve(_)
             | Chosen::Relay(_)

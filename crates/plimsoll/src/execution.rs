@@ -663,15 +663,20 @@ pub(crate) fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
     }
 }
 
-/// `runs/20261121T064200Z-getscore-steady`, with a number behind it where that is taken.
-pub(crate) fn default_dir(name: &str) -> PathBuf {
-    let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+/// The letters and digits of a name, in lower case, with `-` between its words.
+pub(crate) fn slug(name: &str) -> String {
     let words: Vec<String> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(str::to_ascii_lowercase)
         .collect();
-    let base = format!("{stamp}-{}", words.join("-"));
+    words.join("-")
+}
+
+/// `runs/20261121T064200Z-getscore-steady`, with a number behind it where that is taken.
+pub(crate) fn default_dir(name: &str) -> PathBuf {
+    let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let base = format!("{stamp}-{}", slug(name));
     let base = base.trim_end_matches('-');
     let runs = Path::new("runs");
     let mut dir = runs.join(base);

@@ -17,6 +17,7 @@ mod execution;
 mod failure;
 mod help;
 mod lanes;
+mod launching;
 mod link_flags;
 mod live;
 mod load_flags;

@@ -6,13 +6,15 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Place, Server, signal, text, wait};
+use support::peers::{python, succeeds};
+use support::{Place, SERVER_MTLS, Server, signal, stderr_of, text, wait};
 
 /// A plan of so many calls a second.
 fn plan(place: &Place, server: &Server, rate: u32, seconds: u32) {
@@ -315,4 +317,181 @@ fn what_is_missing_is_asked_for() {
     let output = place.run(&["merge", &rendezvous(&place)]);
     assert_eq!(output.status.code(), Some(1));
     assert!(support::stderr_of(&output).contains("no run is there"));
+}
+
+/// What one process measures, and what shards did.
+#[track_caller]
+fn is_the_same(place: &Place, run: &str) {
+    let (one, merged) = (place.run_json("one"), place.run_json(run));
+    is_over(&merged);
+    for key in ["due", "ok", "errors", "not_started"] {
+        assert_eq!(merged["total"][key], one["total"][key], "{key}");
+    }
+    assert_eq!(calls(place, run), calls(place, "one"));
+    assert_eq!(merged["shards"].as_array().unwrap().len(), 3);
+}
+
+/// `srun` that starts the tasks here, with the variables that Slurm gives them.
+const SRUN: &str = r#"#!/bin/bash
+while [[ $1 == --* ]]; do shift; done
+export SLURM_STEP_NUM_TASKS=3 SLURM_STEP_ID=0
+for k in 0 1 2; do SLURM_PROCID=$k "$@" & tasks+=($!); done
+worst=0
+for task in "${tasks[@]}"; do
+    code=0
+    wait "$task" || code=$?
+    ((code <= worst)) || worst=$code
+done
+exit "$worst"
+"#;
+
+#[test]
+fn a_batch_script_starts_the_shards_of_a_plan() {
+    let place = Place::new();
+    let server = place.serve(&["score", "--delay", "0s"]);
+    plan(&place, &server, 300, 3);
+    place.run(&["run", "plan.toml", "--out", "one", "-q"]);
+    let program = place.command(&[]).get_program().to_owned();
+    let program = program.to_str().unwrap();
+    let options = [
+        "--shards",
+        "3",
+        "--per-node",
+        "2",
+        "--cores",
+        "4",
+        "--time",
+        "10:00",
+    ];
+    let words = [&["slurm", "plan.toml", "--program", program][..], &options].concat();
+    let script = place.expect(0, &words);
+    for line in [
+        "#SBATCH --job-name=sharded",
+        "#SBATCH --ntasks=3",
+        "#SBATCH --ntasks-per-node=2",
+        "#SBATCH --cpus-per-task=4",
+        "#SBATCH --time=10:00",
+    ] {
+        assert!(script.lines().any(|l| l == line), "{line}: {script}");
+    }
+    fs::write(place.path("load.sh"), script).unwrap();
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::write(place.path("bin/srun"), SRUN).unwrap();
+    fs::set_permissions(place.path("bin/srun"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut batch = Command::new("bash");
+    batch
+        .arg("load.sh")
+        .current_dir(place.path(""))
+        .env_clear()
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", place.path("bin").display()),
+        )
+        .env("SLURM_JOB_ID", "77");
+    let mut batch = batch
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert!(matches!(wait(&mut batch), 0 | 90));
+    is_the_same(&place, "runs/sharded-77");
+    let refused = place.run(&["slurm", "plan.toml", "--shards", "3", "--partition", "a b"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_plan() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&[&["score", "--delay", "0s"][..], &SERVER_MTLS].concat());
+    plan(&place, &server, 300, 3);
+    let rows = "data/rows.csv";
+    fs::create_dir(place.path("data")).unwrap();
+    let secured = place
+        .read("plan.toml")
+        .replace(&server.plaintext(), &server.tls());
+    let tls =
+        "[tls]\nca = \"certs/ca.crt\"\ncert = \"certs/client.crt\"\nkey = \"./certs/client.key\"\n";
+    let varied = secured.replace("{{seq}}", "{{row.v}}");
+    let whole = format!("{varied}\n# öffentlich\n{tls}\n[rows]\nfile = \"{rows}\"\n");
+    // Line ends that YAML does not keep in a text.
+    fs::write(place.path(rows), "v\r\n0.5\r\n0.25\r\n").unwrap();
+    fs::write(place.path("plan.toml"), whole).unwrap();
+    let one = place.run(&["run", "plan.toml", "--out", "one", "-q"]);
+    assert!(
+        matches!(one.status.code(), Some(0 | 90)),
+        "{}",
+        stderr_of(&one)
+    );
+    let words = [
+        "kubernetes",
+        "plan.toml",
+        "--shards",
+        "3",
+        "--run-id",
+        "R_1",
+    ];
+    let claim = [
+        "--claim",
+        "meeting",
+        "--namespace",
+        "load",
+        "--secret",
+        "store",
+    ];
+    let objects = place.expect(0, &[&words[..], &claim].concat());
+    for line in [
+        "# öffentlich",
+        "name: plimsoll-r-1",
+        "namespace: \"load\"",
+        "name: \"store\"",
+    ] {
+        assert!(objects.contains(line), "{line}: {objects}");
+    }
+    // A key is in the secret alone.
+    assert!(!objects.contains("PRIVATE KEY"), "{objects}");
+    fs::write(place.path("run.yaml"), &objects).unwrap();
+    let program = place.command(&[]).get_program().to_owned();
+    let mut pods = python(&place, "kubernetes_pods.py");
+    let output = succeeds(pods.arg("run.yaml").arg(program).arg("nodes"));
+    let printed = text(&output.stdout);
+    let codes = printed.lines().last().unwrap();
+    assert!(matches!(codes, "0 0 0" | "90 90 90"), "{printed}");
+    is_the_same(&place, "nodes/claim/runs/R_1");
+
+    // Of a bucket, the schema.
+    let bucket = [
+        "--rendezvous",
+        "s3://loads/meeting",
+        "--service-account",
+        "loads",
+    ];
+    let objects = place.expect(0, &[&words[..], &bucket].concat());
+    assert!(!objects.contains("kind: ServiceAccount"), "{objects}");
+    assert!(
+        objects.contains("plimsoll merge s3://loads/meeting --run-id R_1"),
+        "{objects}"
+    );
+    for (more, refused) in [
+        (
+            &["--rendezvous", "file:///tmp/meeting"][..],
+            "a folder of each pod's own",
+        ),
+        (&[], "--rendezvous <URL>"),
+    ] {
+        let output = place.run(&[&words[..], more].concat());
+        assert_eq!(output.status.code(), Some(2));
+        let printed = stderr_of(&output);
+        assert!(printed.contains(refused), "{printed}");
+    }
+    let outside = place
+        .read("plan.toml")
+        .replace("certs/ca.crt", "/etc/ca.crt");
+    fs::write(place.path("plan.toml"), outside).unwrap();
+    let output = place.run(&[&words[..], &bucket].concat());
+    let printed = stderr_of(&output);
+    assert!(
+        printed.contains("tls.ca: /etc/ca.crt is not under the current directory"),
+        "{printed}"
+    );
 }

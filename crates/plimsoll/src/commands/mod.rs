@@ -11,6 +11,7 @@ pub(crate) mod grpc;
 pub(crate) mod hold;
 pub(crate) mod http;
 pub(crate) mod import;
+pub(crate) mod kubernetes;
 pub(crate) mod ladder;
 pub(crate) mod llm;
 pub(crate) mod man;
@@ -24,6 +25,7 @@ pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod shard;
+pub(crate) mod slurm;
 pub(crate) mod stack;
 pub(crate) mod sweep;
 mod tls_flags;
@@ -108,6 +110,8 @@ fn carry_out(
         Chosen::Watch(arguments) => watch::execute(&arguments, &process()?),
         Chosen::Serve(arguments) => serve::execute(arguments, environment),
         Chosen::Relay(arguments) => relay::execute(&arguments, environment),
+        Chosen::Slurm(arguments) => slurm::execute(&arguments),
+        Chosen::Kubernetes(arguments) => kubernetes::execute(&arguments),
         Chosen::Check(arguments) => check::execute(&arguments, environment),
         Chosen::Certs(arguments) => certs::execute(&arguments),
         Chosen::Payload(arguments) => payload::execute(&arguments),

@@ -1,0 +1,117 @@
+//! `plimsoll kubernetes`: a run on several machines as objects of Kubernetes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::console;
+use crate::failure::{Exit, Failure};
+use crate::launching::{Load, Meeting, Objects};
+
+/// Print the objects of Kubernetes that carry out a plan on several nodes.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: eight shards that meet in a bucket, whose credentials are in the secret `store`
+  plimsoll kubernetes plan.toml --shards 8 --rendezvous s3://loads/meeting --secret store \\
+      --image registry.example/plimsoll --run-id r42 | kubectl apply -f -
+  plimsoll watch s3://loads/meeting --run-id r42
+  plimsoll merge s3://loads/meeting --run-id r42 --out runs/r42
+Example: four that meet on a volume which all nodes can write
+  plimsoll kubernetes plan.toml --shards 4 --claim meeting --namespace load > run.yaml")]
+pub(crate) struct Arguments {
+    /// The plan. Its files have to be under the current directory.
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+
+    /// How many shards: pods of the Job.
+    #[arg(long, env = "PLIMSOLL_SHARDS", value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    shards: u32,
+
+    /// Where the shards meet: s3://, gs:// or az://.
+    #[arg(
+        long,
+        env = "PLIMSOLL_RENDEZVOUS",
+        value_name = "URL",
+        required_unless_present = "claim",
+        conflicts_with = "claim"
+    )]
+    rendezvous: Option<String>,
+
+    /// A PersistentVolumeClaim that all nodes can write (ReadWriteMany), for the shards to meet on and the
+    /// run directory to be kept.
+    #[arg(long, env = "PLIMSOLL_CLAIM", value_name = "NAME")]
+    claim: Option<String>,
+
+    /// The run's name, of which each run has another [default: <name>-<UTC time>].
+    #[arg(long, env = "PLIMSOLL_RUN_ID", value_name = "ID")]
+    run_id: Option<String>,
+
+    /// The image, with Plimsoll as its entrypoint.
+    #[arg(
+        long,
+        env = "PLIMSOLL_IMAGE",
+        value_name = "IMAGE",
+        default_value = "plimsoll"
+    )]
+    image: String,
+
+    /// The namespace [default: that of kubectl].
+    #[arg(long, env = "PLIMSOLL_NAMESPACE", value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// A service account that may use the bucket [default: a new one without rights].
+    #[arg(long, env = "PLIMSOLL_SERVICE_ACCOUNT", value_name = "NAME")]
+    service_account: Option<String>,
+
+    /// A secret whose keys become variables of the pods, such as AWS_ACCESS_KEY_ID.
+    #[arg(long, env = "PLIMSOLL_SECRET", value_name = "NAME")]
+    secret: Vec<String>,
+
+    /// Cores that a pod asks for.
+    #[arg(
+        long,
+        env = "PLIMSOLL_CPU",
+        value_name = "QUANTITY",
+        default_value = "1"
+    )]
+    cpu: String,
+
+    /// Memory that a pod asks for, and may use at most.
+    #[arg(
+        long,
+        env = "PLIMSOLL_MEMORY",
+        value_name = "QUANTITY",
+        default_value = "512Mi"
+    )]
+    memory: String,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let load = Load::read(&arguments.plan)?;
+    let run_id = arguments.run_id.clone().unwrap_or_else(|| load.run_id());
+    let meeting = match (&arguments.rendezvous, &arguments.claim) {
+        (Some(url), _) if url.starts_with("file:") => {
+            return Err(Failure::usage(
+                format_args!("--rendezvous: {url} would be a folder of each pod's own"),
+                "give a bucket (s3://, gs:// or az://), or --claim with a volume that all nodes can write",
+            ));
+        }
+        (Some(url), _) => Meeting::Url(url),
+        (None, claim) => Meeting::Claim(claim.as_deref().unwrap_or_default()),
+    };
+    let objects = Objects {
+        load: &load,
+        shards: arguments.shards,
+        run_id: &run_id,
+        meeting,
+        image: &arguments.image,
+        namespace: arguments.namespace.as_deref(),
+        service_account: arguments.service_account.as_deref(),
+        secrets: &arguments.secret,
+        cpu: &arguments.cpu,
+        memory: &arguments.memory,
+    };
+    console::result(objects.yaml()?)?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,454 @@
+//! Objects for Kubernetes: an Indexed Job, and what its pods read.
+//!
+//! Scalars are written as JSON strings, which YAML reads as such (YAML 1.2 §1.3); a text is a block scalar where
+//! YAML keeps it as it is, so that a person can read the plan.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Component, Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use plimsoll_model::input;
+
+use super::Load;
+use crate::execution::slug;
+use crate::failure::Failure;
+
+/// Of a ConfigMap or a Secret, bytes (API reference of ConfigMap v1).
+const MAX_OBJECT: usize = 1 << 20;
+/// Of the part of a name that a run's ID makes: with `plimsoll-` and `-tls` a label's 63 (RFC 1123).
+const MAX_NAME: usize = 50;
+/// The user of the images, who owns nothing.
+const USER: u32 = 10_001;
+const FILES: &str = "/plan";
+const MEETING: &str = "/rendezvous";
+const RUNS: &str = "/runs";
+
+/// What the pods need besides the plan.
+pub(crate) struct Objects<'a> {
+    pub(crate) load: &'a Load,
+    pub(crate) shards: u32,
+    pub(crate) run_id: &'a str,
+    pub(crate) meeting: Meeting<'a>,
+    pub(crate) image: &'a str,
+    pub(crate) namespace: Option<&'a str>,
+    /// `None`: one of their own, without rights.
+    pub(crate) service_account: Option<&'a str>,
+    /// Secrets whose keys are variables of the pods.
+    pub(crate) secrets: &'a [String],
+    pub(crate) cpu: &'a str,
+    pub(crate) memory: &'a str,
+}
+
+/// Where the shards meet.
+#[derive(Clone, Copy)]
+pub(crate) enum Meeting<'a> {
+    Url(&'a str),
+    /// A persistent volume claim that all nodes can write.
+    Claim(&'a str),
+}
+
+/// Files by their paths under the pods' working directory.
+type Files = BTreeMap<String, Vec<u8>>;
+
+impl Objects<'_> {
+    /// For `kubectl apply`.
+    ///
+    /// # Errors
+    /// When a file that the plan names can't be read, is elsewhere than under the current directory, or when
+    /// all of them are too long for an object.
+    pub(crate) fn yaml(&self) -> Result<String, Failure> {
+        let (plan, data) = self.data()?;
+        let secret = read(self.load.spec.tls_files())?;
+        let name = self.name();
+        let mut documents = vec![self.config_map(&name, &data)?];
+        if !secret.is_empty() {
+            documents.push(self.secret(&name, &secret)?);
+        }
+        if self.service_account.is_none() {
+            documents.push(format!(
+                "apiVersion: v1\nkind: ServiceAccount\n{}automountServiceAccountToken: false\n",
+                self.metadata(&name)
+            ));
+        }
+        documents.push(self.job(&name, &plan, &data, &secret));
+        Ok(format!(
+            "{}{}",
+            self.heading(&name),
+            documents.join("---\n")
+        ))
+    }
+
+    fn name(&self) -> String {
+        let mut id = slug(self.run_id);
+        id.truncate(MAX_NAME);
+        format!("plimsoll-{}", id.trim_end_matches('-'))
+    }
+
+    fn url(&self) -> String {
+        match self.meeting {
+            Meeting::Url(url) => url.to_owned(),
+            Meeting::Claim(_) => format!("file://{MEETING}"),
+        }
+    }
+
+    /// The run directory, which shard 0 writes.
+    fn out(&self) -> String {
+        match self.meeting {
+            Meeting::Url(_) => format!("{RUNS}/run"),
+            Meeting::Claim(_) => format!("{MEETING}/runs/{}", self.run_id),
+        }
+    }
+
+    fn heading(&self, name: &str) -> String {
+        let space = self
+            .namespace
+            .map_or_else(String::new, |space| format!(" -n {space}"));
+        let result = match self.meeting {
+            Meeting::Url(url) => format!(
+                "#   plimsoll watch {url} --run-id {id}\n#   plimsoll merge {url} --run-id {id} --out runs/{id}\n",
+                id = self.run_id
+            ),
+            Meeting::Claim(claim) => format!(
+                "#   kubectl{space} logs -f job/{name} --all-pods\n\
+                 # The run directory is {} of the claim {claim}.\n",
+                self.out().trim_start_matches(MEETING)
+            ),
+        };
+        format!(
+            "# {} shards of {}, for `kubectl apply -f -`. While they run, and afterwards:\n{result}\
+             #   kubectl{space} delete job,configmap,secret,serviceaccount -l plimsoll/run={name}\n",
+            self.shards,
+            self.load.path.display()
+        )
+    }
+
+    /// The plan's path, and it with the files that it names.
+    fn data(&self) -> Result<(String, Files), Failure> {
+        let mut files = read(self.load.spec.data_files())?;
+        let grpc = self.load.spec.call.grpc.as_ref();
+        if grpc.is_some_and(|grpc| grpc.import_path.is_some()) {
+            return Err(Failure::usage(
+                "call.grpc.import_path: a folder can't be handed to pods",
+                "compile the files to a descriptor set: protoc --include_imports --descriptor_set_out=calls.pb; \
+                 then write descriptor_set = \"calls.pb\"",
+            ));
+        }
+        let plan = place(&self.load.path).unwrap_or_else(|| "plan.toml".to_owned());
+        let plan = match files.contains_key(&plan) {
+            true => format!("plimsoll-{}.toml", self.load.name),
+            false => plan,
+        };
+        files.insert(plan.clone(), self.load.text.clone().into_bytes());
+        Ok((plan, files))
+    }
+
+    /// Of the object `name`; the label that all objects of the run have is the run's.
+    fn metadata(&self, name: &str) -> String {
+        let mut text = format!("metadata:\n  name: {name}\n");
+        if let Some(space) = self.namespace {
+            let _ = writeln!(text, "  namespace: {}", json(space));
+        }
+        let _ = writeln!(
+            text,
+            "  labels:\n    app.kubernetes.io/name: plimsoll\n    plimsoll/run: {}",
+            self.name()
+        );
+        text
+    }
+
+    fn config_map(&self, name: &str, files: &Files) -> Result<String, Failure> {
+        let (mut texts, mut others) = (String::new(), String::new());
+        for (index, (path, content)) in files.iter().enumerate() {
+            let key = key(index, path);
+            let _ = match block(content) {
+                Some(block) => writeln!(texts, "  {key}: {block}"),
+                None => writeln!(others, "  {key}: {}", STANDARD.encode(content)),
+            };
+        }
+        check_length("data files", texts.len() + others.len())?;
+        let mut text = format!(
+            "apiVersion: v1\nkind: ConfigMap\n{}immutable: true\n",
+            self.metadata(name)
+        );
+        for (section, entries) in [("data", texts), ("binaryData", others)] {
+            if !entries.is_empty() {
+                let _ = write!(text, "{section}:\n{entries}");
+            }
+        }
+        Ok(text)
+    }
+
+    fn secret(&self, name: &str, files: &Files) -> Result<String, Failure> {
+        let mut entries = String::new();
+        for (index, (path, content)) in files.iter().enumerate() {
+            let _ = writeln!(
+                entries,
+                "  {}: {}",
+                key(index, path),
+                STANDARD.encode(content)
+            );
+        }
+        check_length("certificates and keys", entries.len())?;
+        Ok(format!(
+            "apiVersion: v1\nkind: Secret\n{}immutable: true\ntype: Opaque\ndata:\n{entries}",
+            self.metadata(&format!("{name}-tls"))
+        ))
+    }
+
+    /// The volumes, and how the one is mounted in which the shards meet.
+    fn volumes(&self, name: &str, data: &Files, secret: &Files) -> (String, String) {
+        let mut text = format!(
+            "      volumes:
+        - name: plan
+          projected:
+            # 0440: for the group of the pod alone.
+            defaultMode: 288
+            sources:
+{}",
+            source("configMap", name, data)
+        );
+        if !secret.is_empty() {
+            text += &source("secret", &format!("{name}-tls"), secret);
+        }
+        text += "        - name: runs\n          emptyDir: {}\n";
+        let Meeting::Claim(claim) = self.meeting else {
+            return (String::new(), text);
+        };
+        let _ = write!(
+            text,
+            "        - name: rendezvous\n          persistentVolumeClaim:\n            claimName: {}\n",
+            json(claim)
+        );
+        let mount = format!("            - name: rendezvous\n              mountPath: {MEETING}\n");
+        (mount, text)
+    }
+
+    fn job(&self, name: &str, plan: &str, data: &Files, secret: &Files) -> String {
+        let shards = self.shards.to_string();
+        let (url, out) = (self.url(), self.out());
+        let words = [
+            "run",
+            plan,
+            "--rendezvous",
+            &url,
+            "--run-id",
+            self.run_id,
+            "--shards",
+            &shards,
+            "--out",
+            &out,
+        ];
+        let arguments: String = words
+            .iter()
+            .map(|word| format!("            - {}\n", json(word)))
+            .collect();
+        let variables: String = match self.secrets {
+            [] => String::new(),
+            secrets => {
+                let each = secrets.iter().map(|secret| {
+                    format!(
+                        "            - secretRef:\n                name: {}\n",
+                        json(secret)
+                    )
+                });
+                format!("          envFrom:\n{}", each.collect::<String>())
+            }
+        };
+        let (mount, volumes) = self.volumes(name, data, secret);
+        let account = self.service_account.map_or_else(|| name.to_owned(), json);
+        format!(
+            "apiVersion: batch/v1
+kind: Job
+{metadata}spec:
+  # Shards are numbered, run all at once, and none is started again: its calls would come late.
+  completionMode: Indexed
+  completions: {shards}
+  parallelism: {shards}
+  backoffLimit: 0
+  podFailurePolicy:
+    rules:
+      - action: FailJob
+        onExitCodes:
+          operator: NotIn
+          values: [0]
+  template:
+    metadata:
+      labels:
+        app.kubernetes.io/name: plimsoll
+        plimsoll/run: {name}
+    spec:
+      restartPolicy: Never
+      serviceAccountName: {account}
+      automountServiceAccountToken: false
+      enableServiceLinks: false
+      # A shard that is asked to end lets calls in flight end, and hands over what it measured.
+      terminationGracePeriodSeconds: 60
+      topologySpreadConstraints:
+        - maxSkew: 1
+          topologyKey: kubernetes.io/hostname
+          whenUnsatisfiable: ScheduleAnyway
+          labelSelector:
+            matchLabels:
+              plimsoll/run: {name}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: {USER}
+        runAsGroup: {USER}
+        fsGroup: {USER}
+        seccompProfile:
+          type: RuntimeDefault
+      containers:
+        - name: shard
+          image: {image}
+          args:
+{arguments}          workingDir: {FILES}
+{variables}          resources:
+            requests: {{cpu: {cpu}, memory: {memory}}}
+            limits: {{memory: {memory}}}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities:
+              drop: [ALL]
+          volumeMounts:
+            - name: plan
+              mountPath: {FILES}
+              readOnly: true
+            - name: runs
+              mountPath: {RUNS}
+            - name: runs
+              mountPath: /tmp
+{mount}{volumes}",
+            metadata = self.metadata(name),
+            image = json(self.image),
+            cpu = json(self.cpu),
+            memory = json(self.memory),
+        )
+    }
+}
+
+/// The files of these keys, by where pods have them.
+fn read(named: Vec<(String, PathBuf)>) -> Result<Files, Failure> {
+    let mut files = Files::new();
+    for (key, path) in named {
+        let place = place(&path).ok_or_else(|| {
+            Failure::usage(
+                format_args!("{key}: {} is not under the current directory", path.display()),
+                "pods have the plan's files in their working directory, by the same relative paths: put the file there, \
+                 and name it as it is seen from there",
+            )
+        })?;
+        let content = input::read(&path).map_err(|e| {
+            Failure::error(format_args!("{key}: can't read {}: {e}", path.display()))
+        })?;
+        files.insert(place, content);
+    }
+    Ok(files)
+}
+
+/// A path below the working directory, without dots; `None` for any other.
+fn place(path: &Path) -> Option<String> {
+    let mut words = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(word) => words.push(word.to_str()?),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    (!words.is_empty() && words != ["-"]).then(|| words.join("/"))
+}
+
+fn check_length(what: &str, length: usize) -> Result<(), Failure> {
+    if length <= MAX_OBJECT {
+        return Ok(());
+    }
+    Err(Failure::error_with_help(
+        format_args!(
+            "the plan's {what} take {length} bytes: an object of Kubernetes holds {MAX_OBJECT}"
+        ),
+        "build an image that has the files under its working directory, and run the plan from there",
+    ))
+}
+
+/// A key of a ConfigMap: letters, digits, `-`, `_` and `.`.
+fn key(index: usize, path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let name = name.chars().map(|c| if legal(c) { c } else { '_' });
+    format!("{index}-{}", name.collect::<String>())
+}
+
+/// What a volume takes of an object.
+fn source(kind: &str, name: &str, files: &Files) -> String {
+    let mut text = format!(
+        "              - {kind}:\n                  name: {name}\n                  items:\n"
+    );
+    for (index, path) in files.keys().enumerate() {
+        let _ = writeln!(
+            text,
+            "                    - {{key: {}, path: {}}}",
+            key(index, path),
+            json(path)
+        );
+    }
+    text
+}
+
+fn json(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A literal block of YAML under a key that is indented by two (YAML 1.2 §8.1.2); `None` where YAML would not
+/// keep the text.
+fn block(content: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(content).ok()?;
+    let kept = |c: char| matches!(c, '\n' | '\t' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}');
+    // Separators that YAML 1.1 reads as ends of lines.
+    if text.is_empty()
+        || !text
+            .chars()
+            .all(|c| kept(c) && !matches!(c, '\u{2028}' | '\u{2029}'))
+    {
+        return (text.is_empty()).then(|| "\"\"".to_owned());
+    }
+    let (chomping, body) = match text.strip_suffix('\n') {
+        Some(body) => ('+', body),
+        None => ('-', text),
+    };
+    let lines: String = body
+        .split('\n')
+        .map(|line| match line {
+            "" => "\n".to_owned(),
+            line => format!("\n    {line}"),
+        })
+        .collect();
+    Some(format!("|2{chomping}{lines}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_a_block_where_yaml_keeps_it() {
+        assert_eq!(block(b"a\n\n b\n").as_deref(), Some("|2+\n    a\n\n     b"));
+        assert_eq!(block(b"a").as_deref(), Some("|2-\n    a"));
+        assert_eq!(block(b"a\n\n").as_deref(), Some("|2+\n    a\n"));
+        assert_eq!(block(b"").as_deref(), Some("\"\""));
+        for other in [&b"a\r\n"[..], b"\x00", b"\xff", "\u{feff}a".as_bytes()] {
+            assert_eq!(block(other), None);
+        }
+    }
+
+    #[test]
+    fn files_are_below_the_working_directory() {
+        assert_eq!(place(Path::new("./a/b.csv")).as_deref(), Some("a/b.csv"));
+        for other in ["/a", "../a", "a/../b", "-", "."] {
+            assert_eq!(place(Path::new(other)), None, "{other}");
+        }
+        assert_eq!(key(3, "a b/c d.toml"), "3-c_d.toml");
+    }
+}
