@@ -40,6 +40,7 @@ pub mod shapes;
 pub mod trust;
 pub mod validity;
 mod version_1;
+mod whole;
 
 use agreed::noted_signature;
 use bare::{BareError, BareSession};

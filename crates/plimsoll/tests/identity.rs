@@ -510,9 +510,29 @@ fn versions_that_do_not_meet_say_so() {
             .join(" ");
         assert!(said.contains(why), "{flags:?}: {said}");
     }
-    let out = place.run(&[&["serve", "hold"], &OLD[..], &SERVER_TLS].concat());
-    assert_eq!(out.status.code(), Some(2));
-    assert!(stderr_of(&out).contains("TLS 1.3"), "{}", stderr_of(&out));
+}
+
+#[test]
+fn connections_rest_over_tls_1_2_where_it_is_asked_for() {
+    let place = place();
+    let server = place.serve(&[&["hold"], &BOTH[..], &SERVER_MTLS].concat());
+    let url = format!("tls://localhost:{}", server.port);
+    for (versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
+        let _ = fs::remove_dir_all(place.path("run"));
+        let hold = ["hold", &url, "-q", "--json", "--out", "run"];
+        // Each says something once it has rested.
+        let many = ["--connections", "20", "--for", "1s"];
+        let flags = [&hold[..], &many, versions, &IDENTITY, &CLIENT_TLS].concat();
+        let run = place.expect_json(0, &flags);
+        assert_eq!(run["total"]["ok"], 20, "{run}");
+        let agreed = &run["tls"]["handshakes"][0];
+        assert_eq!(agreed["count"], 20, "{run}");
+        assert_eq!(agreed["version"], spoken, "{run}");
+    }
+    let (code, said) = server.stop();
+    assert_eq!(code, 0, "{said}");
+    assert!(!said.contains("connections broken"), "{said}");
+    assert!(!said.contains("handshakes failed"), "{said}");
 }
 
 #[test]

@@ -917,7 +917,8 @@ fn our_sessions_go_through_a_stack_of_python() {
 fn sessions_over_tls_check_who_they_talk_to() {
     let place = Place::new();
     place.certificates();
-    let stack = Stack::start_with(&place, &support::SERVER_TLS);
+    let both = ["--tls-version", "1.3", "--tls-version", "1.2"];
+    let stack = Stack::start_with(&place, &[&support::SERVER_TLS[..], &both].concat());
     // The certificate is for names, not for this machine's number alone.
     let port = |address: &str| address.rsplit(':').next().expect("a port").to_owned();
     let api = format!("sessions://localhost:{}", port(&stack.api));
@@ -933,18 +934,31 @@ fn sessions_over_tls_check_who_they_talk_to() {
         "3",
         "-q",
     ];
-    for records in ["library", "own"] {
+    for (records, version, spoken) in [
+        ("library", "1.3", "TLSv1_3"),
+        ("own", "1.3", "TLSv1_3"),
+        ("library", "1.2", "TLSv1_2"),
+    ] {
+        let name = format!("{records}-{version}");
         let flags = [
             "--ca",
             "certs/ca.crt",
             "--records",
             records,
+            "--tls-version",
+            version,
             "--out",
-            records,
+            &name,
         ];
         let out = place.expect(0, &[&to[..], &flags[..]].concat());
         assert!(out.contains("TLS (TLS_"), "{out}");
-        let run = place.run_json(records);
+        let run = place.run_json(&name);
+        // Of the API and of the gateway.
+        let handshakes = run["tls"]["handshakes"].as_array().expect("a list");
+        assert!(
+            handshakes.iter().all(|h| h["version"] == spoken),
+            "{handshakes:?}"
+        );
         assert_eq!(run["total"]["ok"], 30, "{run}");
         assert_eq!(run["total"]["measures"]["counts"]["tokens_received"], 540);
     }

@@ -19,6 +19,7 @@ use super::bare::BareError;
 use super::handshake::{Agreed, End, Handshake, Over};
 use super::record::{AtRest, Failure, RecordError, Records};
 use super::secrets::{First, Heard, Ours, TrafficSecrets};
+use super::whole::WholeSession;
 
 struct Handshaking<E> {
     handshake: Handshake<E>,
@@ -220,7 +221,8 @@ impl<E: End> LeanSession<E> {
 #[derive(Clone, Debug)]
 pub struct ServerSessions {
     config: Arc<ServerConfig>,
-    heard: Arc<Heard>,
+    /// `None`: the records are the library's.
+    heard: Option<Arc<Heard>>,
 }
 
 /// What is wrong with a connection.
@@ -228,6 +230,8 @@ pub struct ServerSessions {
 pub enum SessionError {
     #[error("tls handshake: {0}")]
     Handshake(rustls::Error),
+    #[error("tls: {0}")]
+    Library(rustls::Error),
     #[error("tls: {0}")]
     Record(#[from] RecordError),
 }
@@ -242,18 +246,26 @@ impl From<BareError> for SessionError {
 }
 
 impl ServerSessions {
-    /// Sessions as `config` has them, but that the library hands its secrets over. Threads
-    /// need one each.
+    /// Sessions as `config` has them, but that the library hands its secrets over: those of TLS 1.3.
+    /// Threads need one each.
     pub fn new(config: &ServerConfig) -> ServerSessions {
         let heard = Arc::new(Heard::default());
-        let mut config = config.clone();
+        let mut sessions = ServerSessions::of_library(config);
+        let config = Arc::make_mut(&mut sessions.config);
         config.enable_secret_extraction = true;
         config.key_log = Arc::clone(&heard) as _;
+        sessions.heard = Some(heard);
+        sessions
+    }
+
+    /// Sessions whose records are the library's, of TLS 1.2 too. They rest at their full size.
+    pub fn of_library(config: &ServerConfig) -> ServerSessions {
+        let mut config = config.clone();
         // Bytes before the handshake's end would have no owner.
         config.max_early_data_size = 0;
         ServerSessions {
             config: Arc::new(config),
-            heard,
+            heard: None,
         }
     }
 
@@ -262,27 +274,41 @@ impl ServerSessions {
     /// # Errors
     /// Those of the library, for a configuration that makes no sense.
     pub fn session(&self) -> Result<ServerSession, SessionError> {
-        let connection = UnbufferedServerConnection::new(Arc::clone(&self.config))
-            .map_err(SessionError::Handshake)?;
-        Ok(ServerSession(LeanSession::new(
-            connection,
-            Ours::Server,
-            &self.heard,
-        )))
+        let config = Arc::clone(&self.config);
+        let served = match &self.heard {
+            Some(heard) => {
+                let connection = UnbufferedServerConnection::new(config);
+                let connection = connection.map_err(SessionError::Handshake)?;
+                Served::Lean(LeanSession::new(connection, Ours::Server, heard))
+            }
+            None => Served::Library(Box::new(WholeSession::new(config)?)),
+        };
+        Ok(ServerSession(served))
     }
 }
 
 /// The server's end of one TLS connection that rests most of the time. Owns no socket.
-pub struct ServerSession(LeanSession<UnbufferedServerConnection>);
+pub struct ServerSession(Served);
+
+enum Served {
+    Lean(LeanSession<UnbufferedServerConnection>),
+    Library(Box<WholeSession>),
+}
 
 impl ServerSession {
     pub fn is_handshaking(&self) -> bool {
-        self.0.is_handshaking()
+        match &self.0 {
+            Served::Lean(session) => session.is_handshaking(),
+            Served::Library(session) => session.is_handshaking(),
+        }
     }
 
     /// What the handshake agreed on; `None` until it is over, and at rest.
     pub fn agreement(&self) -> Option<Agreement> {
-        self.0.agreed().map(|agreed| agreed.on)
+        match &self.0 {
+            Served::Lean(session) => session.agreed().map(|agreed| agreed.on),
+            Served::Library(session) => session.agreement(),
+        }
     }
 
     /// Whether the handshake was resumed; `None` until it is over, and at rest.
@@ -307,15 +333,19 @@ impl ServerSession {
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]),
     ) -> Result<bool, SessionError> {
+        let session = match &mut self.0 {
+            Served::Lean(session) => session,
+            Served::Library(session) => return session.receive(bytes, take),
+        };
         let mut bytes = bytes;
-        if self.0.is_handshaking() {
-            self.0.handshake(bytes)?;
+        if session.is_handshaking() {
+            session.handshake(bytes)?;
             bytes = &mut [];
-            if self.0.is_handshaking() {
+            if session.is_handshaking() {
                 return Ok(false);
             }
         }
-        let received = self.0.receive(bytes, &mut |plain| {
+        let received = session.receive(bytes, &mut |plain| {
             take(plain);
             Ok::<(), std::convert::Infallible>(())
         });
@@ -326,27 +356,42 @@ impl ServerSession {
     }
 
     pub fn seal(&mut self, plaintext: &[u8]) {
-        self.0.seal(plaintext);
+        match &mut self.0 {
+            Served::Lean(session) => session.seal(plaintext),
+            Served::Library(session) => session.seal(plaintext),
+        }
     }
 
     /// Sends close_notify (RFC 8446 §6.1).
     pub fn close_notify(&mut self) {
-        self.0.close_notify();
+        match &mut self.0 {
+            Served::Lean(session) => session.close_notify(),
+            Served::Library(session) => session.close_notify(),
+        }
     }
 
     /// Sealed bytes that have not been written.
     pub fn outgoing(&self) -> &[u8] {
-        self.0.outgoing()
+        match &self.0 {
+            Served::Lean(session) => session.outgoing(),
+            Served::Library(session) => session.outgoing(),
+        }
     }
 
     /// So many of [`ServerSession::outgoing`] have been written.
     pub fn sent(&mut self, bytes: usize) {
-        self.0.sent(bytes);
+        match &mut self.0 {
+            Served::Lean(session) => session.sent(bytes),
+            Served::Library(session) => session.sent(bytes),
+        }
     }
 
     /// Give up everything that can be made again, if nothing is under way.
     pub fn rest(&mut self) {
-        self.0.rest();
+        match &mut self.0 {
+            Served::Lean(session) => session.rest(),
+            Served::Library(session) => session.rest(),
+        }
     }
 }
 

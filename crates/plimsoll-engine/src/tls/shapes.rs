@@ -331,7 +331,9 @@ impl Side for ServerSession {
     fn take(&mut self, bytes: &mut [u8], heard: &mut Vec<u8>) -> Result<bool, String> {
         self.receive(bytes, &mut |plain| heard.extend_from_slice(plain))
             .map_err(|e| match e {
-                super::SessionError::Handshake(e) => e.to_string(),
+                super::SessionError::Handshake(e) | super::SessionError::Library(e) => {
+                    e.to_string()
+                }
                 super::SessionError::Record(e) => e.to_string(),
             })
     }

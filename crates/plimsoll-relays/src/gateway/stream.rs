@@ -1,4 +1,4 @@
-//! A client's connection: TCP, or TLS 1.3 over it, without a task or a buffer of its own
+//! A client's connection: TCP, or TLS over it, without a task or a buffer of its own
 //! while nothing is under way over plain TCP.
 //!
 //! Reading and writing never wait; a caller that would have to gets `WouldBlock` and sleeps

@@ -8,7 +8,6 @@ use plimsoll_model::spec::{group_named, suite_named, tls_version_named};
 use plimsoll_protocols::serving::Tls;
 
 use crate::arguments::boolish;
-use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct ServerTlsFlags {
@@ -81,15 +80,9 @@ impl ServerTlsFlags {
         }
     }
 
-    /// For a server whose records are our own.
-    pub(super) fn only_1_3(&self) -> Result<(), Failure> {
-        match self.versions().contains(&TlsVersion::V1_2) {
-            false => Ok(()),
-            true => Err(Failure::usage(
-                "--tls-version: this server speaks TLS 1.3 alone",
-                "leave the flag out, or serve score or files",
-            )),
-        }
+    /// Whose records are the library's, and not our own.
+    pub(super) fn offers_1_2(&self) -> bool {
+        self.versions().contains(&TlsVersion::V1_2)
     }
 
     pub(super) fn is_given(&self) -> bool {

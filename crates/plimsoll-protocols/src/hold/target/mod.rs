@@ -35,6 +35,9 @@ pub struct HoldOptions {
     pub certificates: Option<PathBuf>,
     /// Send no session tickets, so that nothing can be resumed.
     pub no_tickets: bool,
+    /// Leave records to the TLS library, as TLS 1.2 demands: a connection at rest keeps all of its
+    /// session.
+    pub library_records: bool,
 }
 
 impl Default for HoldOptions {
@@ -43,6 +46,7 @@ impl Default for HoldOptions {
             workers: 1,
             certificates: None,
             no_tickets: false,
+            library_records: false,
         }
     }
 }
@@ -77,6 +81,7 @@ pub struct Hold {
     bound: Bound,
     workers: usize,
     tls: Option<ServerConfig>,
+    library_records: bool,
 }
 
 impl Hold {
@@ -98,6 +103,7 @@ impl Hold {
             bound,
             workers: options.workers,
             tls,
+            library_records: options.library_records,
         })
     }
 
@@ -125,7 +131,11 @@ impl Hold {
                 .listener
                 .try_clone()
                 .map_err(failed("sharing the listening socket"))?;
-            let sessions = self.tls.as_ref().map(ServerSessions::new);
+            let sessions = match self.library_records {
+                true => ServerSessions::of_library,
+                false => ServerSessions::new,
+            };
+            let sessions = self.tls.as_ref().map(sessions);
             let (counters, stopped) = (Arc::clone(&counters), Arc::clone(&stopped));
             let sender = sender.clone();
             let work = move || {

@@ -35,9 +35,9 @@ impl ReferenceServer for Arguments {
             workers: self.listen.workers.unwrap_or(1),
             certificates: self.names.tls_certs.clone(),
             no_tickets: self.names.no_tickets,
+            library_records: serving.listen.tls.offers_1_2(),
         };
         // A broken certificate is reported before the server announces itself.
-        serving.listen.tls.only_1_3()?;
         let server = Hold::new(serving.bound, &options).map_err(Failure::error)?;
         serving.listen.announce(Self::NAME, server.bound())?;
         let stats = server
