@@ -139,7 +139,11 @@ impl TlsClient {
         let _ = provider.secure_random.fill(&mut warmth);
 
         let learned = Arc::new(Learned::default());
-        let check = ServerCheck::new(trust(&plan.trust)?, &provider, Arc::clone(&learned));
+        let mut trust = trust(&plan.trust)?;
+        if let Some(path) = &plan.crl {
+            trust = trust.with_lists(Named("list of revoked certificates", path), &provider)?;
+        }
+        let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
         let check: Arc<dyn ServerCertVerifier> = match plan.chain {
             ChainCheck::Each => Arc::new(check),
             ChainCheck::Once => Arc::new(CheckedOnce::new(check)),
@@ -701,6 +705,7 @@ fn classify(error: &rustls::Error, has_identity: bool) -> (Outcome, String) {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 Outcome::TlsCertificateNotYetValid
             }
+            CertificateError::Revoked => Outcome::TlsCertificateRevoked,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 Outcome::TlsNameMismatch
             }

@@ -87,6 +87,7 @@ outcomes! {
     TlsUnknownCa "TLS_UNKNOWN_CA" Link "the server's certificate is not signed by a trusted CA"
     TlsCertificateExpired "TLS_CERTIFICATE_EXPIRED" Link "the server's certificate has expired"
     TlsCertificateNotYetValid "TLS_CERTIFICATE_NOT_YET_VALID" Link "the server's certificate is not yet valid"
+    TlsCertificateRevoked "TLS_CERTIFICATE_REVOKED" Link "the server's certificate, or one above it, is revoked"
     TlsNameMismatch "TLS_NAME_MISMATCH" Link "the server's certificate is for another host name"
     TlsBadCertificate "TLS_BAD_CERTIFICATE" Link "the server's certificate is not acceptable"
     TlsClientCertificateRequired "TLS_CLIENT_CERTIFICATE_REQUIRED" Link "the server wants a client certificate"

@@ -115,6 +115,8 @@ impl fmt::Display for UnixSocket {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TlsPlan {
     pub trust: Trust,
+    /// Lists of revoked certificates (CRL): one of every issuer in the server's chain.
+    pub crl: Option<PathBuf>,
     /// Client certificate chain and key (PEM): present for mutual TLS.
     pub identity: Option<Identity>,
     /// The name to check the certificate against; `None`: the target's host, which a Unix

@@ -173,6 +173,9 @@ pub struct TlsSpec {
     pub pin: Option<Vec<String>>,
     /// Accept any server certificate. In place of `ca` and `pin`. Default false.
     pub insecure: Option<bool>,
+    /// Lists of revoked certificates (CRL, PEM or DER) of every issuer in the server's chain. Default:
+    /// revocation is not checked.
+    pub crl: Option<PathBuf>,
     /// Client certificate chain (PEM), for mutual TLS.
     pub cert: Option<PathBuf>,
     /// Its private key (PEM).

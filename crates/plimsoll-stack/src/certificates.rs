@@ -448,7 +448,7 @@ fn contents(options: &Options) -> Result<Vec<String>, CertificateError> {
             .into_iter()
             .filter(|(leaf, _)| revoked.contains(leaf))
             .filter_map(|(_, serial)| serial);
-        contents.push(authority.list(serials.collect(), not_before, not_after)?);
+        contents.push(authority.lists(serials.collect(), not_before, not_after)?);
     }
     Ok(contents)
 }
@@ -465,6 +465,8 @@ struct Authority {
     /// The certificates between the CA and what is signed, the last one first.
     between: String,
     issuer: Issuer<'static, KeyPair>,
+    /// Those above the one that signs, the last one first.
+    above: Vec<Issuer<'static, KeyPair>>,
 }
 
 impl Authority {
@@ -498,6 +500,7 @@ impl Authority {
         let cert = ca.self_signed(&key).map_err(making("CA certificate"))?;
         let key_pem = key.serialize_pem();
         let (mut issuer, mut between) = (Issuer::new(ca, key), String::new());
+        let mut above = Vec::new();
         for n in 1..=options.intermediates {
             let making = making("intermediate certificate");
             let key = options.algorithm.key().map_err(&making)?;
@@ -506,46 +509,62 @@ impl Authority {
             ca.use_authority_key_identifier_extension = true;
             let signed = ca.signed_by(&key, &issuer).map_err(&making)?;
             between.insert_str(0, &signed.pem());
-            issuer = Issuer::new(ca, key);
+            above.insert(0, std::mem::replace(&mut issuer, Issuer::new(ca, key)));
         }
         Ok(Authority {
             cert_pem: cert.pem(),
             key_pem,
             between,
             issuer,
+            above,
         })
     }
 
-    /// What is revoked of that which was signed (RFC 5280 §5).
-    fn list(
+    /// What is revoked: a list of every issuer (RFC 5280 §5), that of the leaves first. The others'
+    /// are empty, and there because a chain is checked whole.
+    fn lists(
         &self,
         serials: Vec<SerialNumber>,
         this_update: Timestamp,
         next_update: Timestamp,
     ) -> Result<String, CertificateError> {
-        let epoch = rcgen::date_time_ymd(1970, 1, 1);
-        let (this_update, next_update) = (
-            epoch + since_epoch(this_update),
-            epoch + since_epoch(next_update),
-        );
-        let revoked = serials.into_iter().map(|serial_number| RevokedCertParams {
-            serial_number,
-            revocation_time: this_update,
-            reason_code: Some(RevocationReason::KeyCompromise),
-            invalidity_date: None,
-        });
-        let list = CertificateRevocationListParams {
-            this_update,
-            next_update,
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: revoked.collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        let making = making("list of revoked certificates");
-        let signed = list.signed_by(&self.issuer).map_err(&making)?;
-        signed.pem().map_err(&making)
+        let mut lists = list(&self.issuer, serials, this_update, next_update)?;
+        for issuer in &self.above {
+            lists += &list(issuer, Vec::new(), this_update, next_update)?;
+        }
+        Ok(lists)
     }
+}
+
+/// The list of one issuer.
+fn list(
+    issuer: &Issuer<'static, KeyPair>,
+    serials: Vec<SerialNumber>,
+    this_update: Timestamp,
+    next_update: Timestamp,
+) -> Result<String, CertificateError> {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let (this_update, next_update) = (
+        epoch + since_epoch(this_update),
+        epoch + since_epoch(next_update),
+    );
+    let revoked = serials.into_iter().map(|serial_number| RevokedCertParams {
+        serial_number,
+        revocation_time: this_update,
+        reason_code: Some(RevocationReason::KeyCompromise),
+        invalidity_date: None,
+    });
+    let list = CertificateRevocationListParams {
+        this_update,
+        next_update,
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: revoked.collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    };
+    let making = making("list of revoked certificates");
+    let signed = list.signed_by(issuer).map_err(&making)?;
+    signed.pem().map_err(&making)
 }
 
 /// A positive number of 16 octets (RFC 5280 §4.1.2.2), as good as random.

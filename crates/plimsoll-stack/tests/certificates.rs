@@ -404,20 +404,21 @@ fn what_is_revoked_is_in_the_list() {
         };
         let set = make_certificates(dir.path(), &options).unwrap();
         for (cert, good) in [(&set.server_cert, true), (&set.client_cert, false)] {
-            let (ok, said) = openssl(&[
-                "verify",
-                "-x509_strict",
-                "-crl_check",
-                "-CAfile",
-                text(&set.ca_cert),
-                "-untrusted",
-                text(cert),
-                "-CRLfile",
-                text(&set.crl),
-                text(cert),
-            ]);
-            assert_eq!(ok, good, "{intermediates} {cert:?}: {said}");
-            assert_eq!(said.contains("certificate revoked"), !good, "{said}");
+            // The end of the chain alone, and every certificate of it.
+            for depth in [&["-crl_check"][..], &["-crl_check", "-crl_check_all"]] {
+                let verify = [
+                    "-CAfile",
+                    text(&set.ca_cert),
+                    "-untrusted",
+                    text(cert),
+                    "-CRLfile",
+                    text(&set.crl),
+                    text(cert),
+                ];
+                let (ok, said) = openssl(&[&["verify", "-x509_strict"], depth, &verify].concat());
+                assert_eq!(ok, good, "{intermediates} {cert:?} {depth:?}: {said}");
+                assert_eq!(said.contains("certificate revoked"), !good, "{said}");
+            }
         }
     }
 }

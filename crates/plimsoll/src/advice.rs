@@ -28,6 +28,9 @@ pub(crate) fn on_no_connection(outcome: Outcome, url: &str) -> &'static str {
         Outcome::TlsCertificateNotYetValid => {
             "wait until the server's certificate begins; if it has begun, this machine's clock is wrong"
         }
+        Outcome::TlsCertificateRevoked => {
+            "give the server a certificate that is not revoked; --crl (tls.crl) names the list that was checked"
+        }
         Outcome::TlsNameMismatch => {
             "use a host name that the certificate is for in the URL, or give it with --server-name (tls.server_name)"
         }

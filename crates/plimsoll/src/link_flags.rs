@@ -67,6 +67,11 @@ pub(crate) struct LinkFlags {
     )]
     insecure: bool,
 
+    /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
+    /// every issuer in its chain.
+    #[arg(long, env = "PLIMSOLL_CRL", value_name = "FILE", help_heading = "TLS")]
+    crl: Option<PathBuf>,
+
     /// Client certificate (PEM), for mutual TLS.
     #[arg(
         long,
@@ -139,6 +144,7 @@ impl LinkFlags {
         let any = self.ca.is_some()
             || !self.pin.is_empty()
             || self.insecure
+            || self.crl.is_some()
             || self.cert.is_some()
             || self.server_name.is_some();
         let secured = secured || any && is_bare_socket(&self.target);
@@ -152,6 +158,7 @@ impl LinkFlags {
             ca: self.ca.clone(),
             pin: Some(self.pin.clone()).filter(|pins| !pins.is_empty()),
             insecure: self.insecure.then_some(true),
+            crl: self.crl.clone(),
             cert: self.cert.clone(),
             key: self.key.clone(),
             server_name: self.server_name.clone(),
@@ -230,6 +237,7 @@ fn server(
             let identity = tls.cert.zip(tls.key);
             let plan = TlsPlan {
                 trust,
+                crl: tls.crl,
                 identity: identity.map(|(cert, key)| Identity { cert, key }),
                 server_name: tls.server_name,
                 suites: Vec::new(),

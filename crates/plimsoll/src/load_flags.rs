@@ -215,6 +215,11 @@ pub(crate) struct LoadFlags {
     #[arg(long, env = "PLIMSOLL_INSECURE", value_parser = boolish(), help_heading = "TLS")]
     pub(crate) insecure: bool,
 
+    /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
+    /// every issuer in its chain.
+    #[arg(long, env = "PLIMSOLL_CRL", value_name = "FILE", help_heading = "TLS")]
+    pub(crate) crl: Option<PathBuf>,
+
     /// Client certificate (PEM), for mutual TLS.
     #[arg(long, env = "PLIMSOLL_CERT", value_name = "FILE", help_heading = "TLS")]
     pub(crate) cert: Option<PathBuf>,
@@ -420,6 +425,7 @@ pub(crate) const FLAGS: &[(&str, &str)] = &[
     ("tls.cert", "--cert"),
     ("tls.key", "--key"),
     ("tls.ca", "--ca"),
+    ("tls.crl", "--crl"),
     ("tls.pin", "--pin"),
     ("tls.insecure", "--insecure"),
     ("tls", "--ca, --cert, --key …"),
@@ -658,6 +664,7 @@ impl LoadFlags {
             tls.pin = Some(self.pin.clone()).filter(|_| wins("pin"));
             tls.insecure = Some(true).filter(|_| wins("insecure"));
         }
+        apply!(self.crl => tls.crl);
         apply!(self.cert => tls.cert);
         apply!(self.key => tls.key);
         apply!(self.server_name => tls.server_name);

@@ -321,6 +321,70 @@ fn each_kind_of_certificate_is_shown_to_and_checked_by_openssl() {
 }
 
 #[test]
+fn lists_of_revoked_certificates_are_signed_by_each_kind_and_verified_at_both_ends() {
+    let version = Place::new();
+    let theirs = known_to_openssl(&version, &KINDS);
+    for (kind, _) in KINDS {
+        let place = Place::new();
+        let make = [
+            "certs",
+            "certs",
+            "--algorithm",
+            kind,
+            "--intermediates",
+            "1",
+        ];
+        place.expect(0, &[&make[..], &["--revoke", "client"]].concat());
+        if theirs.iter().any(|(known, _)| *known == kind) {
+            for (whose, good) in [("certs/server.crt", true), ("certs/client.crt", false)] {
+                let check = [
+                    "verify",
+                    "-crl_check",
+                    "-crl_check_all",
+                    "-CAfile",
+                    "certs/ca.crt",
+                ];
+                let chain = ["-untrusted", whose, "-CRLfile", "certs/ca.crl", whose];
+                let out = output(
+                    &mut openssl(&place, &[&check[..], &chain].concat()),
+                    LONGEST,
+                );
+                let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
+                assert_eq!(out.status.success(), good, "{kind} {whose}: {said}");
+                assert_eq!(
+                    said.contains("certificate revoked"),
+                    !good,
+                    "{kind}: {said}"
+                );
+            }
+        }
+        let demand = ["--tls-client-crl", "certs/ca.crl"];
+        let server = place.serve(&[&["files"], &SERVER_MTLS[..], &demand].concat());
+        let url = format!("https://localhost:{}/bytes/100", server.port);
+        let fetch = [
+            "fetch",
+            &url,
+            "-q",
+            "--calls",
+            "1",
+            "--clients",
+            "1",
+            "--out",
+            "run",
+        ];
+        let list = ["--crl", "certs/ca.crl"];
+        // The client finds the server good, and the server finds the client revoked.
+        let out = place.run(&[&fetch[..], &list, &IDENTITY, &CLIENT_TLS].concat());
+        assert_eq!(out.status.code(), Some(1), "{kind}");
+        let errors = &place.run_json("run")["total"]["errors_by_code"];
+        assert_eq!(
+            errors[0]["code"], "TLS_CLIENT_CERTIFICATE_REJECTED",
+            "{kind}: {errors}"
+        );
+    }
+}
+
+#[test]
 fn a_chain_that_no_record_holds_is_read_by_openssl_go_and_us() {
     let place = Place::new();
     let large = [

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use plimsoll_model::input;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use super::der::{SEQUENCE, element, take};
@@ -119,6 +119,31 @@ pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Fil
         Some(_) => Ok(vec![CertificateDer::from(content)]),
         None => Err(file.bad("holds DER, but no certificate")),
     }
+}
+
+/// The lists of revoked certificates in a file, in its order; at least one.
+///
+/// # Errors
+/// When the file can't be read or holds none.
+pub fn revocation_lists(
+    file: Named<'_>,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
+    let content = file.read()?;
+    if is_der(&content) {
+        return match not_after(&content) {
+            None => Ok(vec![CertificateRevocationListDer::from(content)]),
+            Some(_) => Err(file.bad("holds a certificate, and no list of revoked ones")),
+        };
+    }
+    let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(&content)
+        .collect::<Result<_, _>>()
+        .map_err(|e| file.bad(format!("not valid PEM: {e}")))?;
+    if lists.is_empty() {
+        return Err(
+            file.bad("holds no list of revoked certificates (expected -----BEGIN X509 CRL-----)")
+        );
+    }
+    Ok(lists)
 }
 
 /// The first private key of a file.

@@ -1,5 +1,5 @@
 //! Files of TLS that may be replaced on disk while connections go on: a certificate with its key, and
-//! the CA that clients' certificates are held to.
+//! the CA and the lists of revoked certificates that clients' certificates are held to.
 //!
 //! The files are looked at when a handshake asks for what they hold, once a second at most: there is
 //! no thread for it, and connections that are open keep what they were opened with. Where the
@@ -167,88 +167,124 @@ impl ResolvesClientCert for Rotating {
     }
 }
 
-/// Which certificates a CA file held, in short.
+/// Which certificates a CA file held, and what was revoked, in short.
 pub type Mark = [u8; 8];
 
-/// Judges clients' certificates by a CA file as it is.
+/// Judges clients' certificates by a CA file, and by lists of revoked certificates, as they are.
 #[derive(Debug)]
 pub struct RotatingCheck {
-    /// What the file is to a person, and where it is.
+    /// What the files are to a person, and where they are.
     file: (&'static str, PathBuf),
+    lists: Option<(&'static str, PathBuf)>,
     provider: Arc<CryptoProvider>,
     learned: Arc<Learned>,
-    /// What the file held first. What is asked of the last is lent for as long as this is there, so
-    /// none is dropped: a CA is replaced once a year.
-    first: Held,
-    looks: Looks<1>,
+    held: RwLock<Held>,
+    names: Names,
+    looks: Looks<2>,
 }
 
-/// What a CA file held, and what it held next.
-#[derive(Debug)]
+/// What the files held.
+#[derive(Clone, Debug)]
 struct Held {
-    check: ClientCheck,
+    check: Arc<ClientCheck>,
     mark: Mark,
-    next: OnceLock<Box<Held>>,
+}
+
+/// The names of the CAs, and what they were next. They are lent for as long as [`RotatingCheck`] is
+/// there, so none are dropped: a CA is replaced once a year.
+#[derive(Debug, Default)]
+struct Names {
+    now: Vec<DistinguishedName>,
+    next: OnceLock<Box<Names>>,
+}
+
+impl Names {
+    fn last(&self) -> &Names {
+        let mut last = self;
+        while let Some(next) = last.next.get() {
+            last = next;
+        }
+        last
+    }
+
+    fn become_those(&self, now: &[DistinguishedName]) {
+        let last = self.last();
+        let bytes = |names: &[DistinguishedName]| -> Vec<Vec<u8>> {
+            names.iter().map(|name| name.as_ref().to_vec()).collect()
+        };
+        if bytes(&last.now) != bytes(now) {
+            // Where another thread was first, both have read the same files.
+            let _ = last.next.set(Box::new(Names {
+                now: now.to_vec(),
+                next: OnceLock::new(),
+            }));
+        }
+    }
 }
 
 impl Held {
     fn read(
         file: Named<'_>,
+        lists: Option<Named<'_>>,
         provider: &Arc<CryptoProvider>,
         learned: &Arc<Learned>,
     ) -> Result<Held, FileError> {
-        let anchors = Anchors::read(file)?;
+        let mut anchors = Anchors::read(file)?;
+        if let Some(lists) = lists {
+            anchors = anchors.with_lists(lists, provider)?;
+        }
         let mut digest = Context::new(&SHA256);
         for certificate in anchors.given() {
             digest.update(certificate);
+        }
+        for list in anchors.lists() {
+            digest.update(list);
         }
         let mut mark = Mark::default();
         mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<Mark>()]);
         let check = ClientCheck::new(anchors, provider, Arc::clone(learned));
         Ok(Held {
-            check: check.map_err(|e| file.bad(e.to_string()))?,
+            check: Arc::new(check.map_err(|e| file.bad(e.to_string()))?),
             mark,
-            next: OnceLock::new(),
         })
     }
 }
 
 impl RotatingCheck {
     /// # Errors
-    /// When the file is of no use.
+    /// When one of the files is of no use.
     pub fn read(
         file: Named<'_>,
+        lists: Option<Named<'_>>,
         provider: Arc<CryptoProvider>,
         learned: Arc<Learned>,
     ) -> Result<RotatingCheck, FileError> {
-        let looks = Looks::new([file.1]);
+        let looks = Looks::new([file.1, lists.map_or(file.1, |lists| lists.1)]);
+        let held = Held::read(file, lists, &provider, &learned)?;
+        let names = Names::default();
+        names.become_those(held.check.root_hint_subjects());
         Ok(RotatingCheck {
             file: (file.0, file.1.to_owned()),
-            first: Held::read(file, &provider, &learned)?,
+            lists: lists.map(|lists| (lists.0, lists.1.to_owned())),
+            held: RwLock::new(held),
+            names,
             provider,
             learned,
             looks,
         })
     }
 
-    /// Reads the file again, whether or not it has changed.
+    /// Reads the files again, whether or not they have changed.
     ///
     /// # Errors
-    /// When it can't be used; what was there before stays in use.
+    /// When one of them can't be used; what was there before stays in use.
     pub fn renew(&self) -> Result<(), FileError> {
         let file = Named(self.file.0, &self.file.1);
-        let mut read = Box::new(Held::read(file, &self.provider, &self.learned)?);
-        loop {
-            let last = self.last();
-            if last.mark == read.mark {
-                return Ok(());
-            }
-            // Another thread may have been first: what it read is older.
-            match last.next.set(read) {
-                Ok(()) => return Ok(()),
-                Err(again) => read = again,
-            }
-        }
+        let lists = self.lists.as_ref().map(|(what, path)| Named(what, path));
+        let read = Held::read(file, lists, &self.provider, &self.learned)?;
+        self.names.become_those(read.check.root_hint_subjects());
+        *self.held.write().unwrap_or_else(PoisonError::into_inner) = read;
+        Ok(())
     }
 
     /// Of the clients' certificates.
@@ -262,24 +298,27 @@ impl RotatingCheck {
         self.current().mark
     }
 
-    fn last(&self) -> &Held {
-        let mut last = &self.first;
-        while let Some(next) = last.next.get() {
-            last = next;
-        }
-        last
+    fn last(&self) -> Held {
+        self.held
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
-    fn current(&self) -> &Held {
-        self.looks
-            .look([(self.file.0, &*self.file.1)], || self.renew());
+    fn current(&self) -> Held {
+        let file = (self.file.0, &*self.file.1);
+        let lists = self.lists.as_ref();
+        let lists = lists.map_or(file, |(what, path)| (*what, &**path));
+        self.looks.look([file, lists], || self.renew());
         self.last()
     }
 }
 
 impl ClientCertVerifier for RotatingCheck {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.current().check.root_hint_subjects()
+        // What is read again is read by this.
+        self.current();
+        &self.names.last().now
     }
 
     fn verify_client_cert(
@@ -288,7 +327,7 @@ impl ClientCertVerifier for RotatingCheck {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let check = &self.current().check;
+        let check = self.current().check;
         check.verify_client_cert(end_entity, intermediates, now)
     }
 
@@ -298,7 +337,7 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = &self.last().check;
+        let check = self.last().check;
         check.verify_tls12_signature(message, certificate, signature)
     }
 
@@ -308,7 +347,7 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = &self.last().check;
+        let check = self.last().check;
         check.verify_tls13_signature(message, certificate, signature)
     }
 

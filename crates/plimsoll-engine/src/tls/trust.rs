@@ -14,9 +14,11 @@ use aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::Fingerprint;
 use plimsoll_model::run::CertificateTaken;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{
+    WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
+};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
@@ -41,6 +43,10 @@ enum Refused {
     Version1,
     #[error("it is a CA's own, not a server's or client's, and not in the CA file")]
     Ca,
+    #[error(
+        "it is of X.509 version 1, whose revocation is not checked: leave the list of revoked certificates out, or use one of version 3"
+    )]
+    Version1Listed,
     #[error("its fingerprint is {0}, and that is not pinned")]
     NotPinned(Fingerprint),
 }
@@ -57,6 +63,16 @@ pub struct Anchors {
     roots: Arc<RootCertStore>,
     /// Of a file. The system's vouch for what they sign in the ordinary way and for nothing else.
     given: Vec<CertificateDer<'static>>,
+    revocation: Option<Revocation>,
+}
+
+/// What is revoked: a list (RFC 5280 §5) of every issuer in a chain. A chain with an issuer that has
+/// none is refused, and so is one whose list has expired: nothing is known of it.
+#[derive(Debug)]
+struct Revocation {
+    lists: Vec<CertificateRevocationListDer<'static>>,
+    /// Checks chains of servers with them.
+    servers: Arc<WebPkiServerVerifier>,
 }
 
 impl Anchors {
@@ -75,7 +91,36 @@ impl Anchors {
         Ok(Anchors {
             roots: Arc::new(roots),
             given,
+            revocation: None,
         })
+    }
+
+    /// With the lists of a file, to which certificates are held, too.
+    ///
+    /// # Errors
+    /// When it can't be read, or holds no list.
+    pub fn with_lists(
+        self,
+        file: Named<'_>,
+        provider: &CryptoProvider,
+    ) -> Result<Anchors, FileError> {
+        let lists = files::revocation_lists(file)?;
+        let roots = Arc::clone(&self.roots);
+        let servers =
+            WebPkiServerVerifier::builder_with_provider(roots, Arc::new(provider.clone()))
+                .with_crls(lists.clone())
+                .enforce_revocation_expiration()
+                .build()
+                .map_err(|e| file.bad(format!("not a usable list: {e}")))?;
+        Ok(Anchors {
+            revocation: Some(Revocation { lists, servers }),
+            ..self
+        })
+    }
+
+    /// The lists of revoked certificates.
+    pub(super) fn lists(&self) -> &[CertificateRevocationListDer<'static>] {
+        self.revocation.as_ref().map_or(&[], |r| &r.lists)
     }
 
     /// The certificates of the file; none are the system's.
@@ -90,6 +135,7 @@ impl Anchors {
         (!roots.is_empty()).then(|| Anchors {
             roots: Arc::new(roots),
             given: Vec::new(),
+            revocation: None,
         })
     }
 
@@ -109,6 +155,9 @@ impl Anchors {
         }
         if self.given.is_empty() {
             return Err(Refused::Version1.into());
+        }
+        if self.revocation.is_some() {
+            return Err(Refused::Version1Listed.into());
         }
         let certificate = parse(end_entity)?;
         check_signed(&certificate, &self.given, algorithms)?;
@@ -339,6 +388,23 @@ pub enum Trust {
     Unchecked,
 }
 
+impl Trust {
+    /// As [`Anchors::with_lists`]; what holds certificates to no CA takes no list.
+    ///
+    /// # Errors
+    /// When the file can't be read, or holds no list.
+    pub(super) fn with_lists(
+        self,
+        file: Named<'_>,
+        provider: &CryptoProvider,
+    ) -> Result<Trust, FileError> {
+        match self {
+            Trust::Anchors(anchors) => Ok(Trust::Anchors(anchors.with_lists(file, provider)?)),
+            Trust::Pinned(_) | Trust::Unchecked => Err(file.bad("there is no CA to check it with")),
+        }
+    }
+}
+
 /// Judges servers' certificates.
 #[derive(Debug)]
 pub struct ServerCheck {
@@ -353,6 +419,40 @@ impl ServerCheck {
             trust,
             algorithms: provider.signature_verification_algorithms,
             learned,
+        }
+    }
+
+    /// Whether the certificate is for `name`, once the chain is found good.
+    fn chain_and_name(
+        &self,
+        anchors: &Anchors,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<Result<(), Error>, Error> {
+        let Some(revocation) = &anchors.revocation else {
+            let parsed = ParsedCertificate::try_from(end_entity)?;
+            verify_server_cert_signed_by_trust_anchor(
+                &parsed,
+                &anchors.roots,
+                intermediates,
+                now,
+                self.algorithms.all,
+            )?;
+            return Ok(verify_server_name(&parsed, name));
+        };
+        let servers = &revocation.servers;
+        match servers.verify_server_cert(end_entity, intermediates, name, &[], now) {
+            Ok(_) => Ok(Ok(())),
+            // The library looks at the name last.
+            Err(
+                error @ Error::InvalidCertificate(
+                    CertificateError::NotValidForName
+                    | CertificateError::NotValidForNameContext { .. },
+                ),
+            ) => Ok(Err(error)),
+            Err(error) => Err(error),
         }
     }
 
@@ -372,15 +472,9 @@ impl ServerCheck {
                 self.learned.take(CertificateTaken::CommonName);
             }
             None => {
-                let parsed = ParsedCertificate::try_from(end_entity)?;
-                verify_server_cert_signed_by_trust_anchor(
-                    &parsed,
-                    &anchors.roots,
-                    intermediates,
-                    now,
-                    self.algorithms.all,
-                )?;
-                if let Err(library) = verify_server_name(&parsed, name) {
+                if let Err(library) =
+                    self.chain_and_name(anchors, end_entity, intermediates, name, now)?
+                {
                     let seen = parse(end_entity)?;
                     if common_name(&seen).is_none() {
                         return Err(library);
@@ -485,7 +579,9 @@ impl ClientCheck {
         learned: Arc<Learned>,
     ) -> Result<ClientCheck, VerifierBuilderError> {
         let roots = Arc::clone(&anchors.roots);
-        let library = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+        let library = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
+            .with_crls(anchors.lists().iter().cloned())
+            .enforce_revocation_expiration();
         Ok(ClientCheck {
             library: library.build()?,
             algorithms: provider.signature_verification_algorithms,

@@ -93,6 +93,19 @@ pub fn failure(error: &rustls::Error) -> String {
             "the certificate is not valid before {}",
             utc(not_before.as_secs())
         ),
+        rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
+            "the certificate, or one above it, is on the list of revoked ones".to_owned()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
+            "the lists of revoked certificates have none of an issuer in the certificate's chain: give one of every issuer, all in one file".to_owned()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::ExpiredRevocationListContext {
+            next_update,
+            ..
+        }) => format!(
+            "the list of revoked certificates expired at {}",
+            utc(next_update.as_secs())
+        ),
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => {
             format!("the certificate is refused: {}", why.0)
         }

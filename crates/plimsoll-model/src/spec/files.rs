@@ -55,6 +55,7 @@ impl Spec {
         };
         let named = [
             ("tls.ca", &tls.ca),
+            ("tls.crl", &tls.crl),
             ("tls.cert", &tls.cert),
             ("tls.key", &tls.key),
         ];

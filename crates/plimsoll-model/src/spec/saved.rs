@@ -75,6 +75,7 @@ impl Spec {
                 _ => None,
             },
             insecure: (tls.trust == Trust::Unchecked).then_some(true),
+            crl: tls.crl.clone(),
             cert: tls.identity.as_ref().map(|i| i.cert.clone()),
             key: tls.identity.as_ref().map(|i| i.key.clone()),
             server_name: tls.server_name.clone(),

@@ -38,6 +38,8 @@ pub struct Tls {
     /// Ask every client for a certificate of this CA (PEM), and refuse those without:
     /// mutual TLS.
     pub client_ca: Option<PathBuf>,
+    /// Lists of revoked certificates (CRL): one of every issuer in the clients' chains.
+    pub client_crl: Option<PathBuf>,
     /// At least one.
     pub versions: Vec<TlsVersion>,
     /// Send certificates compressed to clients that take them so, and take theirs (RFC 8879).
@@ -62,8 +64,11 @@ impl Tls {
         let clients = match &self.client_ca {
             None => None,
             Some(path) => {
-                let (file, provider) = (Named("client CA", path), Arc::clone(&provider));
-                let check = RotatingCheck::read(file, provider, Arc::default())?;
+                let file = Named("client CA", path);
+                let lists = self.client_crl.as_deref();
+                let lists = lists.map(|path| Named("list of revoked certificates", path));
+                let check =
+                    RotatingCheck::read(file, lists, Arc::clone(&provider), Arc::default())?;
                 Some(Arc::new(check))
             }
         };

@@ -32,6 +32,7 @@ pub(crate) fn tls(set: &CertificateSet) -> Listen {
             cert: set.server_cert.clone(),
             key: set.server_key.clone(),
             client_ca: None,
+            client_crl: None,
             suites: Vec::new(),
             groups: Vec::new(),
             versions: vec![TlsVersion::V1_3],

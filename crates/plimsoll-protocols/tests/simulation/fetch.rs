@@ -364,6 +364,7 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
     let [ca, _, cert, key, ..] = certificates.paths();
     let plan = TlsPlan {
         trust: Trust::Ca(ca.to_owned()),
+        crl: None,
         identity: None,
         server_name: None,
         suites: Vec::new(),

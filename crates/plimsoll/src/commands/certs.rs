@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     )]
     valid_for: Option<Period>,
 
-    /// Write ca.crl as well, the list of what is revoked.
+    /// Write ca.crl as well, the lists of what is revoked, one of every issuer.
     #[arg(long, env = "PLIMSOLL_CRL", value_parser = boolish())]
     crl: bool,
 
@@ -107,8 +107,14 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
             .collect();
         console::result(format_args!("{}\n", serde_json::json!({ "files": files })))?;
     } else {
+        let list = options.revoked.is_some().then(|| {
+            format!(
+                "\n  revoked: --crl {0}, --tls-client-crl {0}",
+                set.crl.display()
+            )
+        });
         console::result(format_args!(
-            "certificates in {}\n  server: --tls-cert {} --tls-key {} [--tls-client-ca {}]\n  client: --ca {} [--cert {} --key {}]\n",
+            "certificates in {}\n  server: --tls-cert {} --tls-key {} [--tls-client-ca {}]\n  client: --ca {} [--cert {} --key {}]{}\n",
             arguments.dir.display(),
             set.server_cert.display(),
             set.server_key.display(),
@@ -116,6 +122,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
             set.ca_cert.display(),
             set.client_cert.display(),
             set.client_key.display(),
+            list.unwrap_or_default(),
         ))?;
     }
     Ok(Exit::Done)

@@ -41,6 +41,17 @@ pub(super) struct ServerTlsFlags {
     )]
     tls_client_ca: Option<PathBuf>,
 
+    /// Reject client certificates that are on these lists of revoked ones (CRL, PEM or DER), one of
+    /// every issuer in their chains.
+    #[arg(
+        long,
+        env = "PLIMSOLL_TLS_CLIENT_CRL",
+        value_name = "FILE",
+        requires = "tls_client_ca",
+        help_heading = "TLS"
+    )]
+    tls_client_crl: Option<PathBuf>,
+
     /// A version of TLS to speak, 1.3 or 1.2; may be given again [default: 1.3].
     #[arg(long, env = "PLIMSOLL_TLS_VERSION", value_name = "VERSION", value_parser = tls_version_named, help_heading = "TLS")]
     tls_version: Vec<TlsVersion>,
@@ -66,6 +77,7 @@ impl ServerTlsFlags {
             cert,
             key,
             client_ca: self.tls_client_ca.clone(),
+            client_crl: self.tls_client_crl.clone(),
             versions: self.versions(),
             compressed: self.compressed_certificates,
             suites: self.suite.clone(),

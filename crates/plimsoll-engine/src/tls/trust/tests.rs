@@ -131,6 +131,7 @@ fn version_1_is_taken_on_narrow_terms() {
     let system = Trust::Anchors(Anchors {
         roots: Arc::new(RootCertStore::empty()),
         given: Vec::new(),
+        revocation: None,
     });
     assert!(problem(judge(system, &leaf, &[], "a.test", 0)).contains("of X.509 version 1"));
 }

@@ -210,6 +210,7 @@ fn the_defaults_are_those_documented() {
         plan.tls,
         Some(TlsPlan {
             trust: Trust::System,
+            crl: None,
             identity: None,
             server_name: None,
             suites: vec![

@@ -73,6 +73,17 @@ pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
                 .help("give the fingerprints or the CA file, not both"),
         );
     }
+    if spec.crl.is_some() && (insecure || spec.pin.is_some()) {
+        problems.push(
+            Problem::new(
+                "tls.crl",
+                "without a CA there is no list to hold a certificate to",
+            )
+            .help(
+                "give a CA file (tls.ca) in place of tls.pin or tls.insecure, or take the list out",
+            ),
+        );
+    }
     let mut pinned = Vec::new();
     for text in spec.pin.iter().flatten() {
         match text.parse::<Fingerprint>() {
@@ -252,6 +263,7 @@ impl Problems {
         }
         Some(TlsPlan {
             trust,
+            crl: spec.crl,
             identity,
             server_name: spec.server_name,
             suites: suites.unwrap_or_else(|| {
