@@ -1,6 +1,7 @@
 // go-tls is Go's own TLS server with answers that end in every way: a peer whose handshakes
 // come in small segments, whose certificate chain is as long as it is told, and which asks
-// for the key exchange that the client did not guess.
+// for the key exchange that the client did not guess. With -connect it is Go's TLS client
+// instead, and with -groups it prints which key exchanges this Go knows.
 package main
 
 import (
@@ -11,12 +12,23 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 	"time"
 )
 
 // The bytes that every answer promises.
 const promised = 4 << 20
+
+// The key exchanges that every Go knows that this is built with; newer ones add theirs.
+var curves = map[string]tls.CurveID{
+	"x25519":         tls.X25519,
+	"p256":           tls.CurveP256,
+	"p384":           tls.CurveP384,
+	"x25519mlkem768": tls.X25519MLKEM768,
+}
 
 // pieces writes so many bytes at once and, when asked, changes one of them.
 type pieces struct {
@@ -51,29 +63,48 @@ func main() {
 	key := flag.String("key", "", "its key, PEM")
 	chain := flag.Int("chain", 0, "send the last certificate so many times more")
 	size := flag.Int("pieces", 0, "bytes of a write; 0: any")
-	curve := flag.String("curve", "x25519", "x25519, p256, p384 or x25519mlkem768: the only key exchange there is")
+	curve := flag.String("curve", "x25519", "the only key exchange there is: one that -groups prints")
+	groups := flag.Bool("groups", false, "print the key exchanges that this Go knows, and end")
+	connect := flag.String("connect", "", "be a client of this server")
+	asked := request{}
+	flag.StringVar(&asked.ca, "ca", "", "as a client: the CA of the server, PEM")
+	flag.StringVar(&asked.speak, "speak", "http", "as a client: http, grpc or echo")
+	flag.StringVar(&asked.path, "path", "/", "as a client: what is requested over HTTP")
+	flag.StringVar(&asked.version, "version", "1.3", "as a client: the only version of TLS, 1.3 or 1.2")
+	flag.BoolVar(&asked.resume, "resume", false, "as a client: connect once more, and resume the session")
 	end := flag.String("end", "whole", "how an answer ends: whole, or in its middle: close_notify, fin, reset or corrupt")
 	flag.Parse()
 
-	identity, err := tls.LoadX509KeyPair(*cert, *key)
-	if err != nil {
-		log.Fatalf("-cert %s -key %s: %v", *cert, *key, err)
+	if *groups {
+		for _, name := range slices.Sorted(maps.Keys(curves)) {
+			fmt.Println(name)
+		}
+		return
+	}
+	only, known := curves[strings.ToLower(*curve)]
+	if !known {
+		log.Fatalf("-curve %s: -groups prints those that this Go knows", *curve)
+	}
+	var identity tls.Certificate
+	if *cert != "" || *connect == "" {
+		var err error
+		identity, err = tls.LoadX509KeyPair(*cert, *key)
+		if err != nil {
+			log.Fatalf("-cert %s -key %s: %v", *cert, *key, err)
+		}
+	}
+	if *connect != "" {
+		asked.address, asked.group, asked.identity = *connect, only, identity
+		if err := asked.carryOut(); err != nil {
+			log.Fatalf("-connect %s: %v", *connect, err)
+		}
+		return
 	}
 	last := identity.Certificate[len(identity.Certificate)-1]
 	for range *chain {
 		identity.Certificate = append(identity.Certificate, last)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{identity}, MinVersion: tls.VersionTLS13}
-	curves := map[string]tls.CurveID{
-		"x25519":         tls.X25519,
-		"p256":           tls.CurveP256,
-		"p384":           tls.CurveP384,
-		"x25519mlkem768": tls.X25519MLKEM768,
-	}
-	only, known := curves[*curve]
-	if !known {
-		log.Fatalf("-curve %s: expected x25519, p256, p384 or x25519mlkem768", *curve)
-	}
 	config.CurvePreferences = []tls.CurveID{only}
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
@@ -93,15 +124,15 @@ func main() {
 func serve(tcp *pieces, conn *tls.Conn, end string) {
 	defer tcp.Close()
 	for {
-		if err := request(conn); err != nil {
+		if err := head(conn); err != nil {
 			return
 		}
-		head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", promised)
+		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", promised)
 		length := promised
 		if end != "whole" {
 			length = promised / 2
 		}
-		if _, err := conn.Write(append([]byte(head), make([]byte, length)...)); err != nil {
+		if _, err := conn.Write(append([]byte(answer), make([]byte, length)...)); err != nil {
 			return
 		}
 		if end == "whole" {
@@ -129,8 +160,8 @@ func serve(tcp *pieces, conn *tls.Conn, end string) {
 	}
 }
 
-// request reads up to the empty line.
-func request(conn *tls.Conn) error {
+// head reads a request up to the empty line.
+func head(conn *tls.Conn) error {
 	var all []byte
 	buffer := make([]byte, 4096)
 	for !bytes.HasSuffix(all, []byte("\r\n\r\n")) {

@@ -8,14 +8,14 @@ mod support;
 
 use std::fmt::Write;
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
 use support::nginx::Nginx;
 use support::openssl::{openssl, s_server};
-use support::peers::{go_tls, succeeds};
-use support::{CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, output, text};
+use support::peers::{go_tls, peer, succeeds};
+use support::{CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, Server, output, text};
 
 /// Records of so many bytes: the least that OpenSSL makes.
 const SMALL: [&str; 4] = ["-max_send_frag", "512", "-split_send_frag", "512"];
@@ -245,6 +245,233 @@ fn what_go_says_in_mid_body_is_heard_long_before_the_deadline() {
                 let errors = &run["total"]["errors_by_code"];
                 assert_eq!(errors[0]["code"], code, "{end} {records} {mode}: {run}");
                 assert_eq!(errors[0]["count"], 2, "{end} {records} {mode}: {run}");
+            }
+        }
+    }
+}
+
+/// Key exchanges by our names and by Go's. The last two are new in Go 1.26.
+const GO_GROUPS: [(&str, &str); 6] = [
+    ("X25519", "x25519"),
+    ("secp256r1", "p256"),
+    ("secp384r1", "p384"),
+    ("X25519MLKEM768", "x25519mlkem768"),
+    ("SecP256r1MLKEM768", "secp256r1mlkem768"),
+    ("SecP384r1MLKEM1024", "secp384r1mlkem1024"),
+];
+
+/// Those of [`GO_GROUPS`] that the Go here knows.
+fn known_to_go() -> Vec<(&'static str, &'static str)> {
+    let printed = succeeds(Command::new(peer("bin/go-tls")).arg("-groups"));
+    let printed = text(&printed.stdout);
+    let known = GO_GROUPS.into_iter();
+    let known: Vec<_> = known
+        .filter(|(_, theirs)| printed.lines().any(|line| line == *theirs))
+        .collect();
+    assert_eq!(known.len(), printed.lines().count(), "{printed}");
+    assert!(known.len() >= 4, "{printed}");
+    known
+}
+
+/// Kinds of certificates, and those of them that any Go knows.
+const GO_KINDS: [(&str, bool); 9] = [
+    ("ed25519", true),
+    ("ecdsa-p256", true),
+    ("ecdsa-p384", true),
+    ("rsa-2048", true),
+    ("rsa-3072", true),
+    ("rsa-4096", true),
+    ("ml-dsa-44", false),
+    ("ml-dsa-65", false),
+    ("ml-dsa-87", false),
+];
+
+/// Go as a client of `address`, whose certificate it checks.
+fn go_client(place: &Place, address: &str, flags: &[&str]) -> Output {
+    let mut command = Command::new(peer("bin/go-tls"));
+    command
+        .args(["-connect", address, "-ca", "certs/ca.crt"])
+        .args(flags)
+        .current_dir(place.path(""));
+    output(&mut command, LONGEST)
+}
+
+/// The lines that it prints.
+#[track_caller]
+fn go_asks(place: &Place, address: &str, flags: &[&str]) -> String {
+    let out = go_client(place, address, flags);
+    let (said, errors) = (text(&out.stdout), text(&out.stderr));
+    assert!(out.status.success(), "{flags:?}: {said}{errors}");
+    said
+}
+
+/// Whether Go can read the certificates of `certs/`.
+fn go_reads_certificates(place: &Place) -> bool {
+    // Nothing listens there: a certificate that is none to Go is what it ends with before.
+    let out = go_client(place, "127.0.0.1:1", &GO_IDENTITY);
+    !text(&out.stderr).contains("-cert certs/client.crt")
+}
+
+const GO_IDENTITY: [&str; 4] = ["-cert", "certs/client.crt", "-key", "certs/client.key"];
+
+/// Our servers, with what Go asks each for, and what it prints then.
+const SERVERS: [(&str, &[&str], &str); 6] = [
+    ("files", &["-path", "/bytes/100"], "HTTP/1.1 200 OK"),
+    ("http", &["-path", "/bytes/100"], "HTTP/1.1 200 OK"),
+    ("score", &["-speak", "grpc"], "score "),
+    ("fast", &["-speak", "grpc"], "score "),
+    ("hold", &["-speak", "echo"], "hello"),
+    ("llm", &["-path", "/health"], "HTTP/1.1 200 OK"),
+];
+
+/// A server of ours that demands a client's certificate, and where it is: the gateway, too.
+fn serve_to_go(place: &Place, name: &str, flags: &[&str]) -> (Server, Vec<String>) {
+    let gateway: &[&str] = match name {
+        "llm" => &["--with-gateway", "127.0.0.1:0"],
+        _ => &[],
+    };
+    let mut server = place.serve(&[&[name], gateway, &SERVER_MTLS, flags].concat());
+    let mut addresses = vec![server.address()];
+    if !gateway.is_empty() {
+        addresses.push(server.next_address());
+    }
+    (server, addresses)
+}
+
+#[test]
+fn go_agrees_on_each_group_with_each_server_of_ours() {
+    let place = Place::new();
+    place.certificates();
+    for (ours, theirs) in known_to_go() {
+        for (name, asks, answer) in SERVERS {
+            // Our default and no group but this.
+            for flags in [&["--group", ours][..], &[]] {
+                if flags.is_empty() && ours.starts_with("SecP") {
+                    continue;
+                }
+                let (server, addresses) = serve_to_go(&place, name, flags);
+                for address in addresses {
+                    let asks = [asks, &["-curve", theirs], &GO_IDENTITY].concat();
+                    let said = go_asks(&place, &address, &asks);
+                    assert!(said.contains(answer), "{name} {ours}: {said}");
+                }
+                drop(server);
+            }
+        }
+        let server = go_tls(&place, &["-curve", theirs]);
+        let url = format!("https://localhost:{}/", server.port);
+        let load = ["--size", "4MiB", "--mode", "new", "--calls", "3"];
+        let more = ["--clients", "1", "--group", ours];
+        let run = fetch(&place, 0, &url, &[&load, &more[..], &CLIENT_TLS].concat());
+        let agreed = &run["tls"]["handshakes"][0];
+        assert_eq!(
+            (&agreed["count"], &agreed["group"]),
+            (&3.into(), &ours.into()),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn go_shows_and_checks_each_kind_of_certificate_with_each_server_of_ours() {
+    for (kind, expected) in GO_KINDS {
+        let place = Place::new();
+        let chain = ["--algorithm", kind, "--intermediates", "1"];
+        place.expect(0, &[&["certs", "certs"], &chain[..]].concat());
+        let known = go_reads_certificates(&place);
+        assert!(known || !expected, "{kind}");
+        if !known {
+            // It says so, and does not take what it can't judge.
+            let (_server, addresses) = serve_to_go(&place, "files", &[]);
+            let out = go_client(&place, &addresses[0], &[]);
+            assert!(!out.status.success(), "{kind}: {}", text(&out.stdout));
+            continue;
+        }
+        for (name, asks, answer) in SERVERS {
+            let (_server, addresses) = serve_to_go(&place, name, &[]);
+            for address in addresses {
+                let said = go_asks(&place, &address, &[asks, &GO_IDENTITY].concat());
+                assert!(said.contains(answer), "{name} {kind}: {said}");
+                // What it reads first, an alert or a reset, is a race.
+                let out = go_client(&place, &address, asks);
+                assert!(
+                    !out.status.success(),
+                    "{name} {kind}: no certificate was demanded"
+                );
+            }
+        }
+        let server = go_tls(&place, &[]);
+        let url = format!("https://localhost:{}/", server.port);
+        let load = ["--size", "4MiB", "--mode", "new", "--calls", "3"];
+        let run = fetch(
+            &place,
+            0,
+            &url,
+            &[&load[..], &["--clients", "1"], &CLIENT_TLS].concat(),
+        );
+        let agreed = &run["tls"]["handshakes"][0];
+        assert_eq!(
+            (&agreed["count"], &agreed["certificate"]),
+            (&3.into(), &kind.into()),
+            "{run}"
+        );
+    }
+}
+
+#[test]
+fn go_speaks_tls_1_2_with_servers_of_ours_that_offer_it() {
+    for kind in ["ecdsa-p256", "rsa-2048"] {
+        let place = Place::new();
+        place.expect(0, &["certs", "certs", "--algorithm", kind]);
+        for (name, asks, answer) in SERVERS {
+            let both = ["--tls-version", "1.3", "--tls-version", "1.2"];
+            for (offered, spoken) in [(&both[2..], &["1.2"][..]), (&both, &["1.2", "1.3"])] {
+                let (_server, addresses) = serve_to_go(&place, name, offered);
+                for (address, version) in addresses
+                    .iter()
+                    .flat_map(|address| spoken.iter().map(move |version| (address, version)))
+                {
+                    let asks = [asks, &["-version", version], &GO_IDENTITY].concat();
+                    let said = go_asks(&place, address, &asks);
+                    assert!(said.contains(answer), "{name} {kind} {version}: {said}");
+                    // What speaks gRPC prints the score alone.
+                    let is_named = said.contains(&format!("TLS {version} "));
+                    assert!(is_named || answer == "score ", "{name} {version}: {said}");
+                }
+            }
+            let (_server, addresses) = serve_to_go(&place, name, &[]);
+            for address in addresses {
+                let asks = [asks, &["-version", "1.2"], &GO_IDENTITY].concat();
+                let out = go_client(&place, &address, &asks);
+                assert!(!out.status.success(), "{name}: TLS 1.2 was not asked for");
+                let errors = text(&out.stderr);
+                assert!(errors.contains("protocol version"), "{name}: {errors}");
+            }
+        }
+    }
+}
+
+#[test]
+fn go_resumes_its_sessions_with_servers_of_ours() {
+    let place = Place::new();
+    place.certificates();
+    for (name, asks, _) in SERVERS.iter().filter(|(.., answer)| *answer != "score ") {
+        // With TLS 1.2 Go resumes from tickets alone, which only these send.
+        let versions: &[&str] = match *name {
+            "files" | "hold" => &["1.3", "1.2"],
+            _ => &["1.3"],
+        };
+        for version in versions {
+            let (_server, addresses) = serve_to_go(&place, name, &["--tls-version", version]);
+            for address in addresses {
+                let more = ["-resume", "-version", version];
+                let said = go_asks(&place, &address, &[asks, &more[..], &GO_IDENTITY].concat());
+                let resumed = said.lines().map(|line| line.contains("resumed true"));
+                assert_eq!(
+                    resumed.collect::<Vec<_>>(),
+                    [false, true],
+                    "{name} {version}: {said}"
+                );
             }
         }
     }
