@@ -286,6 +286,7 @@ impl TlsClient {
     }
 
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
+        self.learned.was_renewed(self.renewed());
         let is_full = match (&self.tickets, self.full) {
             (Some(tickets), Some(share)) => tickets.next_is_full(share),
             _ => false,
@@ -476,6 +477,11 @@ impl TlsSession {
     /// The server asked for a client certificate, and there was none to show.
     pub(crate) fn lacks_certificate(&self) -> bool {
         !self.has_identity && self.learned.asked()
+    }
+
+    /// Since this was asked last, of any connection, a certificate was met that no earlier one had.
+    pub(crate) fn took_replacement(&self) -> bool {
+        self.learned.took_replacement()
     }
 
     /// Whether the server took up the protocol asked for.

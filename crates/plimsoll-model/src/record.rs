@@ -291,6 +291,9 @@ pub struct StageRecord {
     pub connections_first: u64,
     /// Of both kinds, those whose server asked for another `ClientHello` (HelloRetryRequest).
     pub connections_retried: u64,
+    /// Of both kinds, those that met a certificate that no earlier one had: a server's that was not
+    /// seen before in the run, or the client's, read again because it was replaced on disk.
+    pub certificates_replaced: u64,
     /// Shared connections that were up and were lost; what replaces them is counted above.
     pub connections_lost: u64,
     /// Shared connections that came up, and that the peer ended before they carried a call.
@@ -394,6 +397,7 @@ impl StageRecord {
             self.connections_full += 1;
         }
         self.connections_retried += u64::from(p.retried);
+        self.certificates_replaced += u64::from(p.replaced);
         self.phases.get_or_insert_default().record(p);
     }
 
@@ -437,6 +441,7 @@ impl StageRecord {
         self.connections_resumed += other.connections_resumed;
         self.connections_first += other.connections_first;
         self.connections_retried += other.connections_retried;
+        self.certificates_replaced += other.certificates_replaced;
         self.connections_lost += other.connections_lost;
         self.connections_unused += other.connections_unused;
         self.connect_failures.merge(&other.connect_failures);
@@ -492,6 +497,7 @@ impl StageRecord {
         self.connections_resumed = 0;
         self.connections_first = 0;
         self.connections_retried = 0;
+        self.certificates_replaced = 0;
         self.connections_lost = 0;
         self.connections_unused = 0;
         self.connect_failures.clear();

@@ -450,6 +450,7 @@ mod tests {
             ready_ns: 300,
             resumed: true,
             retried: true,
+            replaced: true,
         };
         let mut recorder = Recorder::new(1, false);
         recorder.cold_call(&sample(0, Outcome::Ok), &phases);
@@ -465,6 +466,7 @@ mod tests {
             (1, 0)
         );
         assert_eq!(record.connections_retried, 1);
+        assert_eq!(record.certificates_replaced, 1);
         let times = record.phases.as_deref().unwrap();
         assert!(times.resolve.is_empty());
         assert_eq!(times.total.histogram().unwrap().max(), 1_800);

@@ -69,6 +69,8 @@ pub struct ConnectPhases {
     /// The server asked for another `ClientHello`, a round trip more (HelloRetryRequest, RFC
     /// 8446 §4.1.4).
     pub retried: bool,
+    /// A certificate was another one than before: the server's, or the client's.
+    pub replaced: bool,
 }
 
 impl ConnectPhases {

@@ -98,6 +98,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         ready_ns: 200_000,
         resumed: false,
         retried: true,
+        replaced: index == 3,
     };
     for i in 0..1_000 {
         let arrival = index * 1_000 * MS + i * MS;

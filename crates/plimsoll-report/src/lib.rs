@@ -21,6 +21,7 @@ mod measures;
 mod memory;
 pub mod prometheus;
 pub mod quantity;
+mod rotation;
 pub mod s_time;
 pub mod search;
 pub mod sessions;

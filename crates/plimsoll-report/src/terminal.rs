@@ -338,6 +338,10 @@ fn totals(out: &mut String, run: &Run, options: &Options) {
         let text = format!("{}: {}", count(alike.count), alike.sentence());
         row(out, name, &text, options);
     }
+    if let Some(rotation) = &run.summary.rotation {
+        let text = crate::rotation::sentence(rotation);
+        row(out, "rotation", &text, options);
+    }
     let c = &run.summary.count_check;
     let mut sum = format!(
         "{} due = {} ok + {}",

@@ -868,7 +868,7 @@ fn certificates_are_replaced_at_both_ends_while_the_load_goes_on() {
     // The load has met the new ones when both ends have read them again: each does within a second of
     // handshakes, so two whole intervals more are enough.
     let now = lines();
-    wait_for(&|| lines() >= now + 4, "the load stands still");
+    wait_for(&|| lines() >= now + 6, "the load stands still");
     support::signal(&child, rustix::process::Signal::INT);
     let ended = support::wait(&mut child);
     assert_eq!(ended, 130);
@@ -878,6 +878,35 @@ fn certificates_are_replaced_at_both_ends_while_the_load_goes_on() {
     let kinds = run["tls"]["handshakes"].as_array().expect("a list");
     let has = |kind: &str| kinds.iter().any(|h| h["certificate"] == kind);
     assert!(has("ecdsa-p256") && has("rsa-2048"), "{run}");
+    // What it cost is set beside the rest of the run.
+    let rotation = &run["rotation"];
+    let seconds = rotation["intervals"].as_u64().expect("a count");
+    assert!((1..=2).contains(&seconds), "{rotation}");
+    let (around, rest) = (&rotation["around"], &rotation["rest"]);
+    for part in [around, rest] {
+        assert!(part["calls"].as_u64() > Some(0), "{rotation}");
+        assert_eq!(part["connections"], part["calls"], "{rotation}");
+        assert_eq!(part["errors"], 0, "{rotation}");
+        assert_eq!(part["connect_failures"], 0, "{rotation}");
+        assert_eq!(part["handshake"]["count"], part["calls"], "{rotation}");
+        for end in ["client_cpu_us_per_call", "server_cpu_us_per_call"] {
+            assert!(part[end].as_f64() > Some(0.0), "{end}: {rotation}");
+        }
+    }
+    let sum = around["calls"].as_u64().zip(rest["calls"].as_u64());
+    let sum = sum.map(|(around, rest)| around + rest);
+    assert_eq!(sum, run["total"]["ok"].as_u64(), "{run}");
+    let shown = place.expect(0, &["report", "run"]);
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    let shown = words.join(" ");
+    assert!(shown.contains("certificates were replaced in"), "{shown}");
+    assert!(shown.contains("0 failed of"), "{shown}");
+    place.expect(0, &["report", "run", "--html", "run.html"]);
+    assert!(
+        place
+            .read("run.html")
+            .contains("certificates were replaced in")
+    );
     let (code, said) = server.stop();
     assert_eq!(code, 0, "{said}");
     assert!(!said.contains("handshakes failed"), "{said}");

@@ -302,7 +302,21 @@ pub struct Learned {
     why: Mutex<Option<String>>,
     /// The last second, since 1970, in which all that was taken is valid.
     until: AtomicU64,
+    seen: Mutex<Seen>,
+    /// Replacements that no connection has counted yet.
+    replaced: AtomicU64,
 }
+
+/// Certificates of servers that were seen, and how often the client's was read again.
+#[derive(Debug, Default)]
+struct Seen {
+    last: Vec<u8>,
+    known: Vec<Fingerprint>,
+    renewed: u64,
+}
+
+/// Servers of one target have no more certificates; with more, none counts as a replacement.
+const MOST_SEEN: usize = 1024;
 
 impl Default for Learned {
     fn default() -> Learned {
@@ -311,6 +325,8 @@ impl Default for Learned {
             taken: AtomicU8::new(0),
             why: Mutex::new(None),
             until: AtomicU64::new(u64::MAX),
+            seen: Mutex::default(),
+            replaced: AtomicU64::new(0),
         }
     }
 }
@@ -362,6 +378,39 @@ impl Learned {
     /// taken until now: resuming checks none.
     pub fn until(&self) -> u64 {
         self.until.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of a server's certificate that was taken.
+    fn saw(&self, certificate: &CertificateDer<'_>) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.last == **certificate {
+            return;
+        }
+        seen.last = certificate.to_vec();
+        let found = fingerprint(certificate);
+        if seen.known.contains(&found) || seen.known.len() == MOST_SEEN {
+            return;
+        }
+        seen.known.push(found);
+        if seen.known.len() > 1 {
+            self.replaced.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes note of how often the client's certificate was read again so far.
+    pub(super) fn was_renewed(&self, times: u64) {
+        if times == 0 {
+            return;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = times.saturating_sub(seen.renewed);
+        seen.renewed += more;
+        self.replaced.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Whether a certificate was replaced since this was asked last.
+    pub(super) fn took_replacement(&self) -> bool {
+        self.replaced.load(Ordering::Relaxed) > 0 && self.replaced.swap(0, Ordering::Relaxed) > 0
     }
 
     /// Why `error` is what it is, where more is known than it says.
@@ -522,6 +571,7 @@ impl ServerCertVerifier for ServerCheck {
                 self.learned.holds_until(alone.iter().chain(above));
             }
         }
+        self.learned.saw(end_entity);
         Ok(ServerCertVerified::assertion())
     }
 

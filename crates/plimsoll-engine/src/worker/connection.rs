@@ -278,6 +278,7 @@ impl<D: Driver, S> Connection<D, S> {
         self.driver.agreed(session.alpn());
         let agreement = session.agreement();
         (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
+        self.phases.replaced = session.took_replacement();
         let handshake_ns = self.lap(now);
         match self.early {
             Early::Sent(sealed) => {

@@ -125,6 +125,9 @@ struct StageLine {
     /// Left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     connections_retried: Option<u64>,
+    /// Left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    certificates_replaced: Option<u64>,
     #[serde(default)]
     connections_lost: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -326,6 +329,8 @@ impl IntervalRecord {
                     connections_first: (r.connections_first > 0).then_some(r.connections_first),
                     connections_retried: (r.connections_retried > 0)
                         .then_some(r.connections_retried),
+                    certificates_replaced: (r.certificates_replaced > 0)
+                        .then_some(r.certificates_replaced),
                     connections_lost: r.connections_lost,
                     connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
                     connect_failures: counts_to_map(&r.connect_failures),
@@ -373,6 +378,7 @@ impl IntervalRecord {
                 connections_resumed: s.connections_resumed,
                 connections_first: s.connections_first.unwrap_or(0),
                 connections_retried: s.connections_retried.unwrap_or(0),
+                certificates_replaced: s.certificates_replaced.unwrap_or(0),
                 connections_lost: s.connections_lost,
                 connections_unused: s.connections_unused.unwrap_or(0),
                 connect_failures: counts_from_map(&s.connect_failures)?,

@@ -18,6 +18,7 @@ use crate::statistics::quantile::quantile;
 use super::health::{HealthProblem, Observed, health};
 use super::interval::{IntervalRecord, Resources};
 use super::memory::{MemoryReading, MemorySummary};
+use super::rotation::{RotationSummary, Rotations};
 use super::shards::ShardFigures;
 use super::{RunHeader, Source};
 
@@ -412,6 +413,9 @@ pub struct Summary {
     /// What connections hold at rest, where the protocol is about that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySummary>,
+    /// What it cost that certificates were replaced; left out where none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationSummary>,
     /// Over all stages, warm-up included.
     pub count_check: CountCheck,
     pub health: Health,
@@ -533,6 +537,7 @@ impl Summary {
                 })
                 .collect(),
             memory: MemorySummary::of(&totals.memory),
+            rotation: totals.rotations.summary(),
             count_check: check,
             health: Health {
                 valid: !problems.iter().any(|p| p.invalidates),
@@ -655,6 +660,7 @@ pub struct Totals {
     backlog: u64,
     intervals: u64,
     observed: Observed,
+    rotations: Rotations,
     /// What client and server used in intervals in which no call began or ended.
     carried: (Option<Resources>, Option<Resources>),
     /// Their resident memory before the first connection.
@@ -720,6 +726,8 @@ impl Totals {
         if measured {
             self.observed.add(interval);
         }
+        self.rotations
+            .add(|stage| header.is_warmup(stage), interval);
         self.count_in_windows(header, interval);
     }
 

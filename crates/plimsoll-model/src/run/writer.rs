@@ -92,6 +92,9 @@ struct PhasesLine {
     /// Left out where it was not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     retried: bool,
+    /// Likewise.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    replaced: bool,
 }
 
 impl From<&RequestRecord> for RequestLine {
@@ -114,6 +117,7 @@ impl From<&RequestRecord> for RequestLine {
                 ready_ns: p.ready_ns,
                 resumed: p.resumed,
                 retried: p.retried,
+                replaced: p.replaced,
             }),
             counts: r
                 .measures
@@ -171,6 +175,7 @@ impl RequestLine {
                 ready_ns: p.ready_ns,
                 resumed: p.resumed,
                 retried: p.retried,
+                replaced: p.replaced,
             }),
             measures: self.measures(),
         })

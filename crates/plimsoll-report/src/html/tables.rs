@@ -8,6 +8,7 @@ use plimsoll_model::search::{SearchRecord, Verdict};
 use super::View;
 use super::page::section;
 use crate::quantity::{bytes, count, exact_rate, known, rate, share, time};
+use crate::rotation::sentence;
 use crate::search::{by_rate, purpose, verdict};
 use crate::shards;
 
@@ -167,10 +168,20 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
             } }
         } }
     };
+    let rotations = views.iter().filter_map(|view| {
+        let rotation = view.run.summary.rotation.as_ref()?;
+        Some((named(view, several, "Rotation"), sentence(rotation)))
+    });
+    let content = html! {
+        (table)
+        @for (name, text) in rotations {
+            p { (name) ": " (text) "." }
+        }
+    };
     section(
         "TLS handshakes",
         "All connections by what their handshakes agreed on, the warm-up's too.",
-        &table,
+        &content,
     )
 }
 

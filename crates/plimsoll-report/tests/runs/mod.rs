@@ -255,6 +255,7 @@ impl Fixture {
                 ready_ns: 300 * US,
                 resumed: false,
                 retried: false,
+                replaced: false,
             };
             let begun = due.plus_nanos(if open { self.pacing_ns + 8 * US } else { 0 });
             let sent = if self.header.cold {
@@ -357,6 +358,7 @@ impl Fixture {
                     ready_ns: 250 * US,
                     resumed: false,
                     retried: false,
+                    replaced: false,
                 },
             );
         }

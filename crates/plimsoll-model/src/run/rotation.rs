@@ -1,0 +1,277 @@
+//! What certificates that are replaced in mid-run cost: the seconds around it beside the others.
+//!
+//! [`Rotations`] adds intervals up one by one, as [`super::summary::Totals`] does, which has one. An
+//! interval is around a replacement if it has one, or is next to one that has.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::interval::{IntervalRecord, Resources};
+use super::summary::TimesSummary;
+use crate::record::Times;
+
+/// Intervals of a run in which certificates were replaced, those next to them, and the others;
+/// warm-up left out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RotationSummary {
+    /// Intervals with a replacement.
+    pub intervals: u64,
+    pub around: RotationPart,
+    pub rest: RotationPart,
+}
+
+/// Some of the intervals, together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RotationPart {
+    pub length_us: u64,
+    /// Calls that ended, ok or not.
+    pub calls: u64,
+    pub errors: u64,
+    pub connect_failures: u64,
+    pub connections: u64,
+    pub handshake: Option<TimesSummary>,
+    /// `None` where not known, as the next.
+    pub client_cpu_us_per_call: Option<f64>,
+    pub server_cpu_us_per_call: Option<f64>,
+}
+
+/// Intervals added up.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    length: Duration,
+    calls: u64,
+    errors: u64,
+    connect_failures: u64,
+    connections: u64,
+    handshake: Times,
+    /// CPU of client and server, µs; `None` where it was not known in an interval.
+    cpu: [Known; 2],
+}
+
+/// A sum, and whether all of it is known.
+#[derive(Clone, Copy, Debug)]
+struct Known(Option<u64>);
+
+impl Default for Known {
+    fn default() -> Known {
+        Known(Some(0))
+    }
+}
+
+impl Known {
+    fn add(&mut self, other: Known) {
+        self.0 = self.0.zip(other.0).map(|(a, b)| a + b);
+    }
+
+    fn of(resources: Option<Resources>) -> Known {
+        Known(resources.and_then(|r| Some(r.cpu_user_us + r.cpu_system_us?)))
+    }
+}
+
+impl Part {
+    /// `None`: of the warm-up, or nothing happened.
+    fn of(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<Part> {
+        if interval.stages.is_empty() || interval.stages.iter().any(|(s, _)| warms_up(*s)) {
+            return None;
+        }
+        let mut part = Part {
+            length: interval.length,
+            cpu: [interval.client, interval.server].map(Known::of),
+            ..Part::default()
+        };
+        for (_, record) in &interval.stages {
+            part.calls += record.ok() + record.errors();
+            part.errors += record.errors();
+            part.connect_failures += record.connect_failures.total();
+            part.connections += record.connections_full + record.connections_resumed;
+            if let Some(phases) = &record.phases {
+                part.handshake.merge(&phases.handshake);
+            }
+        }
+        Some(part)
+    }
+
+    fn merge(&mut self, other: &Part) {
+        self.length += other.length;
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.connect_failures += other.connect_failures;
+        self.connections += other.connections;
+        self.handshake.merge(&other.handshake);
+        for (ours, theirs) in self.cpu.iter_mut().zip(other.cpu) {
+            ours.add(theirs);
+        }
+    }
+
+    fn summary(&self) -> RotationPart {
+        let per_call = |cpu: Known| {
+            let cpu = cpu.0.filter(|_| self.calls > 0)?;
+            Some((cpu as f64 / self.calls as f64 * 1e3).round() / 1e3)
+        };
+        RotationPart {
+            length_us: u64::try_from(self.length.as_micros()).unwrap_or(u64::MAX),
+            calls: self.calls,
+            errors: self.errors,
+            connect_failures: self.connect_failures,
+            connections: self.connections,
+            handshake: TimesSummary::of(&self.handshake),
+            client_cpu_us_per_call: per_call(self.cpu[0]),
+            server_cpu_us_per_call: per_call(self.cpu[1]),
+        }
+    }
+}
+
+/// A run's intervals, told apart by whether certificates were replaced.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rotations {
+    intervals: u64,
+    around: Part,
+    rest: Part,
+    /// The last interval, which the next one decides on.
+    last: Option<Part>,
+    /// The last interval had a replacement.
+    follows: bool,
+}
+
+impl Rotations {
+    /// `warms_up`: whether a stage, by its number, is warm-up.
+    pub(super) fn add(&mut self, warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) {
+        let Some(part) = Part::of(warms_up, interval) else {
+            return;
+        };
+        let mut stages = interval.stages.iter();
+        if stages.any(|(_, record)| record.certificates_replaced > 0) {
+            self.intervals += 1;
+            if let Some(last) = self.last.take() {
+                self.around.merge(&last);
+            }
+            self.around.merge(&part);
+            self.follows = true;
+        } else if std::mem::take(&mut self.follows) {
+            self.around.merge(&part);
+        } else if let Some(last) = self.last.replace(part) {
+            self.rest.merge(&last);
+        }
+    }
+
+    /// `None` where nothing was replaced.
+    pub(super) fn summary(&self) -> Option<RotationSummary> {
+        let mut rest = self.rest.clone();
+        if let Some(last) = &self.last {
+            rest.merge(last);
+        }
+        (self.intervals > 0).then(|| RotationSummary {
+            intervals: self.intervals,
+            around: self.around.summary(),
+            rest: rest.summary(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ConnectPhases, Interval, Outcome, Recorder, Sample, Time};
+
+    /// Second `index`: as many calls over new connections, whose handshakes took so many µs.
+    fn second(index: u64, calls: u64, handshake_us: u64, replaced: bool) -> IntervalRecord {
+        let mut recorder = Recorder::new(1, false);
+        for i in 0..calls {
+            let phases = ConnectPhases {
+                handshake_ns: handshake_us * 1_000,
+                replaced: replaced && i == 0,
+                ..ConnectPhases::default()
+            };
+            let at = Time(index * 1_000_000_000 + i);
+            let sample = Sample {
+                number: i,
+                arrival: at,
+                sent: at,
+                first_byte: at.plus_nanos(1_000),
+                done: at.plus_nanos(1_000),
+                stage: 0,
+                outcome: if replaced && i == 1 {
+                    Outcome::Reset
+                } else {
+                    Outcome::Ok
+                },
+                bytes_sent: 1,
+                bytes_received: 1,
+            };
+            recorder.cold_call(&sample, &phases);
+        }
+        let mut taken = Interval::default();
+        taken.merge(&recorder.take(None));
+        let used = |cpu_user_us| Resources {
+            cpu_user_us,
+            cpu_system_us: Some(0),
+            ..Resources::default()
+        };
+        IntervalRecord {
+            index,
+            start_offset: Duration::from_secs(index),
+            length: Duration::from_secs(1),
+            stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
+            in_flight: 0,
+            backlog: 0,
+            connections_open: 0,
+            busiest_worker_ratio: 0.0,
+            client: Some(used(calls * handshake_us)),
+            server: (index != 2).then(|| used(calls)),
+            machine: None,
+            memory: Vec::new(),
+            details: Vec::new(),
+        }
+    }
+
+    fn summary(seconds: &[(u64, bool)]) -> Option<RotationSummary> {
+        let mut rotations = Rotations::default();
+        for (index, (handshake_us, replaced)) in (0..).zip(seconds) {
+            rotations.add(|_| false, &second(index, 10, *handshake_us, *replaced));
+        }
+        rotations.summary()
+    }
+
+    #[test]
+    fn the_seconds_around_a_replacement_are_apart_from_the_rest() {
+        assert_eq!(summary(&[(100, false), (100, false)]), None);
+        let two = [
+            (100, false),
+            (100, false),
+            (100, false),
+            (300, false),
+            (300, true),
+            (300, true),
+            (300, false),
+            (100, false),
+        ];
+        let summary = summary(&two).expect("there were two");
+        assert_eq!(summary.intervals, 2);
+        let RotationSummary { around, rest, .. } = summary;
+        assert_eq!((around.length_us, rest.length_us), (4_000_000, 4_000_000));
+        assert_eq!((around.calls, rest.calls), (40, 40));
+        assert_eq!((around.errors, rest.errors), (2, 0));
+        // One of each of the two seconds' connections came to nothing.
+        assert_eq!((around.connections, rest.connections), (38, 40));
+        let p50 = |part: &RotationPart| part.handshake.and_then(|times| times.p50_us).unwrap();
+        assert!((p50(&around) - 300.0).abs() < 1.0, "{around:?}");
+        assert!((p50(&rest) - 100.0).abs() < 1.0, "{rest:?}");
+        assert_eq!(around.client_cpu_us_per_call, Some(300.0));
+        assert_eq!(around.server_cpu_us_per_call, Some(1.0));
+        // In one of its seconds it is not known.
+        assert_eq!(rest.server_cpu_us_per_call, None);
+    }
+
+    #[test]
+    fn a_replacement_at_either_end_has_one_neighbour() {
+        for seconds in [
+            [(100, true), (100, false), (100, false)],
+            [(100, false), (100, false), (100, true)],
+        ] {
+            let summary = summary(&seconds).expect("there was one");
+            assert_eq!(summary.around.calls, 20);
+            assert_eq!(summary.rest.calls, 10);
+        }
+    }
+}

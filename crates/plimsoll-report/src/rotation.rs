@@ -1,0 +1,47 @@
+//! What replaced certificates cost, in a sentence: of the terminal, and of the page.
+
+use plimsoll_model::run::{RotationPart, RotationSummary};
+
+use crate::quantity::{count, time};
+
+type Figure = fn(&RotationPart) -> Option<f64>;
+
+/// The seconds around it beside the others.
+pub(crate) fn sentence(rotation: &RotationSummary) -> String {
+    let RotationSummary {
+        intervals,
+        around,
+        rest,
+    } = rotation;
+    let seconds = match intervals {
+        1 => "one interval".to_owned(),
+        n => format!("{} intervals", count(*n)),
+    };
+    let figures: [(&str, Figure); 3] = [
+        ("handshake p50", |part| {
+            part.handshake.and_then(|times| times.p50_us)
+        }),
+        ("client CPU a call", |part| part.client_cpu_us_per_call),
+        ("server CPU a call", |part| part.server_cpu_us_per_call),
+    ];
+    let mut parts = vec![format!("certificates were replaced in {seconds}")];
+    for (what, figure) in figures {
+        if let (Some(here), Some(there)) = (figure(around), figure(rest)) {
+            parts.push(format!(
+                "{what} {} around them, {} else",
+                time(here),
+                time(there)
+            ));
+        }
+    }
+    let failed = |part: &RotationPart| {
+        let failed = count(part.errors + part.connect_failures);
+        format!("{failed} failed of {}", count(part.calls))
+    };
+    parts.push(format!(
+        "{} around them, {} else",
+        failed(around),
+        failed(rest)
+    ));
+    parts.join("; ")
+}
