@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::document;
-use crate::limits::{Limits, Work};
+use crate::limits::{Handshake, Limits, Primitives, Work};
 use crate::measure::Count;
 use crate::objective::{self, Conclusion, Judged};
 use crate::run::summary::ResourcesSummary;
@@ -424,6 +424,13 @@ pub struct Rung {
     pub name: String,
     /// What sets it apart: axis and value, as typed.
     pub settings: BTreeMap<String, String>,
+    /// Whose TLS its server speaks, with whose cryptography. Left out where that is not known, and of
+    /// plaintext.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_tls: Option<String>,
+    /// What each of its connections asks of the cryptography, where every call has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<Handshake>,
     /// In the order of the rounds.
     pub slices: Vec<Slice>,
     /// What was measured besides, where rungs take turns.
@@ -514,6 +521,12 @@ pub struct LadderRecord {
     pub started_at: Timestamp,
     pub slice_s: f64,
     pub seed: u64,
+    /// Whose TLS the client speaks, with whose cryptography. Left out where all rungs are plaintext.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_tls: Option<String>,
+    /// What the client's cryptography takes in memory, where rungs are told apart by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primitives: Option<Primitives>,
     pub rungs: Vec<Rung>,
     /// Rungs that this machine could not measure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -668,6 +681,8 @@ mod tests {
             .map(|add| Rung {
                 name: format!("+{add}"),
                 settings: BTreeMap::new(),
+                server_tls: None,
+                handshake: None,
                 slices: Vec::new(),
                 parts: BTreeMap::new(),
             })
@@ -715,6 +730,8 @@ mod tests {
             started_at: Timestamp::UNIX_EPOCH,
             slice_s: 1.0,
             seed,
+            client_tls: None,
+            primitives: None,
             rungs,
             skipped: Vec::new(),
             interrupted: false,

@@ -63,6 +63,68 @@ fn exchange(measured: &BTreeMap<String, f64>, work: &Work<'_>) -> Option<f64> {
     })
 }
 
+/// What the cryptography of handshakes costs a core in memory, µs of CPU each.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Primitives {
+    /// By key-exchange group: the client's share of one exchange, key generation included.
+    pub client_exchange_us: BTreeMap<String, f64>,
+    /// And the server's.
+    pub server_exchange_us: BTreeMap<String, f64>,
+    /// By kind of certificate: one signature.
+    pub sign_us: BTreeMap<String, f64>,
+    /// Checking one.
+    pub verify_us: BTreeMap<String, f64>,
+}
+
+/// What a new connection asks of them, in TLS 1.3.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handshake {
+    pub group: String,
+    /// The kind of both ends' certificates.
+    pub certificate: String,
+    /// The client shows one as well.
+    pub mutual: bool,
+    /// From a ticket: a key exchange and no certificate.
+    pub resumed: bool,
+}
+
+impl Handshake {
+    /// Signatures that an end checks of a peer whose certificate a CA signed directly: the CA's, and
+    /// the proof that the peer holds the key.
+    const CHECKED: f64 = 2.0;
+}
+
+impl Primitives {
+    /// What they take of the client's CPU for a connection, µs. `None`: not measured for these.
+    pub fn of_client(&self, handshake: &Handshake) -> Option<f64> {
+        let exchange = self.client_exchange_us.get(&handshake.group)?;
+        let signs = handshake.mutual;
+        Some(exchange + self.signatures(handshake, signs, true)?)
+    }
+
+    /// The same of the server's.
+    pub fn of_server(&self, handshake: &Handshake) -> Option<f64> {
+        let exchange = self.server_exchange_us.get(&handshake.group)?;
+        let checks = handshake.mutual;
+        Some(exchange + self.signatures(handshake, true, checks)?)
+    }
+
+    fn signatures(&self, handshake: &Handshake, signs: bool, checks: bool) -> Option<f64> {
+        if handshake.resumed {
+            return Some(0.0);
+        }
+        let sign = self.sign_us.get(&handshake.certificate)?;
+        let verify = self.verify_us.get(&handshake.certificate)?;
+        let signing = if signs { *sign } else { 0.0 };
+        let checking = if checks {
+            Handshake::CHECKED * verify
+        } else {
+            0.0
+        };
+        Some(signing + checking)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,5 +162,36 @@ mod tests {
             ..work
         };
         assert_eq!(limits.server_floor_us(&unknown), None);
+    }
+
+    #[test]
+    fn each_end_pays_for_its_part_of_a_handshake() {
+        let one = |name: &str, us: f64| BTreeMap::from([(name.to_owned(), us)]);
+        let primitives = Primitives {
+            client_exchange_us: one("X", 50.0),
+            server_exchange_us: one("X", 40.0),
+            sign_us: one("K", 7.0),
+            verify_us: one("K", 3.0),
+        };
+        let handshake = |mutual, resumed| Handshake {
+            group: "X".to_owned(),
+            certificate: "K".to_owned(),
+            mutual,
+            resumed,
+        };
+        for (mutual, resumed, client, server) in [
+            (false, false, 56.0, 47.0),
+            (true, false, 63.0, 53.0),
+            (true, true, 50.0, 40.0),
+        ] {
+            let handshake = handshake(mutual, resumed);
+            assert_eq!(primitives.of_client(&handshake), Some(client));
+            assert_eq!(primitives.of_server(&handshake), Some(server));
+        }
+        let other = Handshake {
+            certificate: "L".to_owned(),
+            ..handshake(false, false)
+        };
+        assert_eq!(primitives.of_client(&other), None);
     }
 }

@@ -43,7 +43,7 @@ pub use find::FindSpec;
 pub use given::give_addresses;
 pub use hold::HoldSpec;
 pub use http::{HttpSpec, StatusSpec};
-pub use ladder::{LadderSpec, Network, RungSpec, Secured, Via};
+pub use ladder::{LadderSpec, Library, Network, RungSpec, Secured, Via, made_by_server};
 pub use lanes::LaneSpec;
 pub use plugin::PluginSpec;
 pub use read::{locate, read};

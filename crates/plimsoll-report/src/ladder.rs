@@ -43,6 +43,7 @@ pub fn added(metric: Metric, added: Added) -> String {
 /// What made some slices worth less, in sentences.
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     let mut notes: Vec<String> = resolution(ladder).into_iter().collect();
+    notes.extend(libraries(ladder));
     notes.extend(limits(ladder));
     for rung in &ladder.rungs {
         let full = rung.slices.iter().filter(|s| s.not_resumed).count();
@@ -65,6 +66,76 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
         notes.push(what.to_owned());
     }
     notes
+}
+
+/// Whose TLS, and whose cryptography, the rungs' figures are those of.
+pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
+    let client = ladder.client_tls.as_deref()?;
+    let mut servers: Vec<(&str, u64)> = Vec::new();
+    for library in ladder.rungs.iter().filter_map(|r| r.server_tls.as_deref()) {
+        match servers.iter_mut().find(|(known, _)| *known == library) {
+            Some((_, rungs)) => *rungs += 1,
+            None => servers.push((library, 1)),
+        }
+    }
+    Some(match servers.as_slice() {
+        [] => format!("TLS at the client is {client}"),
+        [(library, _)] if *library == client => format!("TLS at both ends is {client}"),
+        [(library, _)] => format!("TLS at the client is {client}, at the server {library}"),
+        several => {
+            let several: Vec<String> = several
+                .iter()
+                .map(|(library, rungs)| format!("{library} in {}", plural(*rungs, "rung")))
+                .collect();
+            format!(
+                "TLS at the client is {client}, at the server {}",
+                several.join(" and ")
+            )
+        }
+    })
+}
+
+/// What new connections cost at each rung: the head of the table, and a row a rung. `None` where rungs
+/// do not differ in their certificates.
+pub fn prices(ladder: &LadderRecord) -> Option<(&'static [&'static str], Vec<Vec<String>>)> {
+    const HEAD: &[&str] = &[
+        "a new connection with a call",
+        "client CPU",
+        "of it cryptography",
+        "cores at 1,000/s",
+        "server CPU",
+        "of it cryptography",
+        "cores at 1,000/s",
+    ];
+    let primitives = ladder.primitives.as_ref()?;
+    let none = || "–".to_owned();
+    let rows = ladder.rungs.iter().filter_map(|rung| {
+        let handshake = rung.handshake.as_ref()?;
+        // What another library takes at the server was not measured.
+        let is_ours = rung.server_tls == ladder.client_tls;
+        let ends = [
+            (Metric::ClientCpu, primitives.of_client(handshake)),
+            (
+                Metric::ServerCpu,
+                primitives.of_server(handshake).filter(|_| is_ours),
+            ),
+        ];
+        let mut row = vec![rung.name.clone()];
+        for (metric, explained) in ends {
+            let cpu = rung.median(metric);
+            row.push(cpu.map_or_else(none, time));
+            row.push(match (cpu, explained) {
+                (Some(cpu), Some(us)) if cpu > 0.0 => {
+                    format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
+                }
+                _ => none(),
+            });
+            // A core has a thousand times a thousand µs a second.
+            row.push(cpu.map_or_else(none, |us| format!("{:.2}", us / 1e3)));
+        }
+        Some(row)
+    });
+    Some((HEAD, rows.collect()))
 }
 
 /// Of these [`notes`], what holds for sweeps too: those have no rate to be late for, bulk no
@@ -420,6 +491,14 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             table.row(row);
         }
         out += &table.to_string();
+    }
+    if let Some((head, rows)) = prices(ladder) {
+        let mut table = Table::new(options.width);
+        let head = head.iter().map(|name| (*name).to_owned()).collect();
+        table.head(head, |i| if i == 0 { Align::Left } else { Align::Right });
+        table.unbroken();
+        rows.into_iter().for_each(|row| table.row(row));
+        let _ = write!(out, "\n{table}");
     }
     let metrics: Vec<Metric> = groups(ladder)
         .into_iter()

@@ -125,6 +125,18 @@ pub fn ladder(record: &LadderRecord) -> String {
             .collect();
         let _ = writeln!(out, "| {} | {} |", cell(&rung.name), medians.join(" | "));
     }
+    if let Some((head, rows)) = rungs::prices(record) {
+        let _ = writeln!(
+            out,
+            "\n| {} |\n|---|{}",
+            head.join(" | "),
+            "---:|".repeat(head.len() - 1)
+        );
+        for row in rows {
+            let cells: Vec<String> = row.iter().map(|text| cell(text)).collect();
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+    }
     let sentences = [rungs::objectives(record), rungs::notes(record)].concat();
     if !sentences.is_empty() {
         out.push('\n');

@@ -183,6 +183,7 @@ fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
             ));
         }
     }
+    notes.extend(ladder::libraries(record));
     notes.extend(ladder::limits(record));
     notes
 }

@@ -9,7 +9,9 @@
 //! ends' CPU can be told apart; they end with the climb, however it ends.
 
 mod flags;
+mod openssl;
 mod parts;
+mod prices;
 mod servers;
 mod sidecars;
 mod testbed;
@@ -24,6 +26,7 @@ use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
 use plimsoll_model::ladder::{self, Gate, LadderRecord, Part, Rung, Slice, turns};
+use plimsoll_model::limits::Handshake;
 use plimsoll_model::run::{Run, SCHEMA_VERSION, file};
 use plimsoll_model::spec::{RungSpec, Secured, Spec};
 use plimsoll_model::units::Period;
@@ -36,6 +39,7 @@ use crate::planning;
 use crate::presentation;
 use crate::problems::{self, Source};
 use crate::progress::Series;
+use crate::version;
 
 pub(crate) use flags::ClimbFlags;
 use servers::Servers;
@@ -283,6 +287,9 @@ impl Climb {
             ));
         }
         let skipped = servers.skipped.clone();
+        let libraries: Vec<Option<String>> =
+            (0..rungs.len()).map(|rung| servers.library(rung)).collect();
+        let identities = servers.identities();
         let testbed = Testbed::build(servers, &mut rungs, &dir)?;
         let plans = rungs
             .iter()
@@ -292,6 +299,10 @@ impl Climb {
             .into_iter()
             .map(|part| parts::rounds(part, metrics, &rungs, environment, source))
             .collect::<Result<Vec<Rounds>, Failure>>()?;
+        let handshakes: Vec<Option<Handshake>> = match prices::are_asked(&rungs) {
+            true => rungs.iter().zip(&plans).map(prices::handshake).collect(),
+            false => vec![None; rungs.len()],
+        };
         let record = LadderRecord {
             schema_version: SCHEMA_VERSION,
             name,
@@ -299,11 +310,20 @@ impl Climb {
             started_at: Timestamp::now(),
             slice_s: length.as_secs_f64(),
             seed: spec.seed.unwrap_or(1),
+            client_tls: plans
+                .iter()
+                .any(|plan| plan.tls.is_some())
+                .then(version::tls),
+            primitives: prices::primitives(&handshakes, &identities)?,
             rungs: rungs
                 .iter()
-                .map(|rung| Rung {
+                .zip(libraries)
+                .zip(handshakes)
+                .map(|((rung, library), handshake)| Rung {
                     name: rung.name.clone(),
                     settings: rung.settings.clone(),
+                    server_tls: library,
+                    handshake,
                     slices: Vec::new(),
                     parts: BTreeMap::new(),
                 })

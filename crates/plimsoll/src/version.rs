@@ -13,3 +13,13 @@ pub(crate) const LONG: &str = concat!(
     "\nlocked libraries: ",
     env!("VERSION_LIBRARIES"),
 );
+
+/// The TLS library of both ends, and whose cryptography it uses, with their versions.
+pub(crate) fn tls() -> String {
+    let libraries = env!("VERSION_LIBRARIES").split(", ");
+    let mut named = libraries.filter(|l| l.starts_with("rustls ") || l.starts_with("aws-lc-rs "));
+    match (named.next(), named.next()) {
+        (Some(cryptography), Some(library)) => format!("{library} with {cryptography}"),
+        _ => "rustls with aws-lc-rs".to_owned(),
+    }
+}

@@ -170,6 +170,11 @@ fn ready_plans_run() {
                 ],
                 6,
             ),
+            "identity-openssl" => (
+                format!("https://localhost:{}/bytes/1KiB", files.port),
+                &["--ca", "certs/ca.crt", "--rate", "20/s", "--calls", "6"],
+                6,
+            ),
             "score-cold" => (score.tls(), &["--rate", "20/s", "--calls", "6"], 6),
             // Their size is their point: here from two processes each.
             "fleet-20000" | "fleet-100000" => (

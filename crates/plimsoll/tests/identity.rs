@@ -466,6 +466,126 @@ fn a_ladder_makes_certificates_of_each_kind_and_serves_with_them() {
     }
 }
 
+#[test]
+fn a_ladder_prices_openssl_at_the_server_beside_ours() {
+    let place = Place::new();
+    let version = text(&succeeds(&mut openssl(&place, &["version"])).stdout);
+    let version: Vec<&str> = version.split_whitespace().take(2).collect();
+    let version = version.join(" ");
+    let mine = [("ecdsa-p256", ""), ("rsa-2048", ""), ("ml-dsa-65", "")];
+    let kinds = known_to_openssl(&place, &mine);
+    let groups = known_to_openssl(&place, &[("X25519", ""), ("X25519MLKEM768", "")]);
+    let list = |known: &[(&str, &str)]| {
+        let quoted = known.iter().map(|(name, _)| format!("\"{name}\""));
+        quoted.collect::<Vec<_>>().join(", ")
+    };
+    let plan = format!(
+        "[call.fetch]\n[load]\nrate = \"20/s\"\nreuse = \"never\"\nwarmup = \"300ms\"\n\
+        [ladder]\nslice = \"500ms\"\nrounds = 1\nserve = [\"files\"]\nsize = [\"1KiB\"]\n\
+        tls = [\"mutual\"]\nconnection = [\"new\", \"resumed\"]\nlibrary = [\"rustls\", \"openssl\"]\n\
+        certificate = [{}]\ngroup = [{}]\n",
+        list(&kinds),
+        list(&groups)
+    );
+    fs::write(place.path("plan.toml"), plan).expect("a file");
+    let mut command = place.command(&["ladder", "plan.toml", "--out", "ladder", "--json"]);
+    let path = std::env::var_os("PATH").expect("a path");
+    let out = output(command.env("PATH", &path), LONGEST);
+    assert_eq!(out.status.code(), Some(0), "{}", stderr_of(&out));
+    let document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let rungs = document["rungs"].as_array().expect("rungs");
+    assert_eq!(rungs.len(), kinds.len() * groups.len() * 4, "{document}");
+    let ours = document["client_tls"].as_str().expect("a library");
+    assert!(
+        ours.contains("rustls ") && ours.contains("aws-lc"),
+        "{ours}"
+    );
+    let primitives = &document["primitives"];
+    for rung in rungs {
+        let settings = &rung["settings"];
+        // What the cryptography takes is known for each group and kind, and is part of the whole.
+        let handshake = &rung["handshake"];
+        let of = |what: &str, key: &Value| {
+            let us = primitives[what][key.as_str().expect("a name")].as_f64();
+            us.unwrap_or_else(|| panic!("{what} {key}: {primitives}"))
+        };
+        assert_eq!(handshake["mutual"], true, "{rung}");
+        assert_eq!(
+            handshake["resumed"] == true,
+            settings["connection"] == "resumed"
+        );
+        for (what, key) in [
+            ("client_exchange_us", &handshake["group"]),
+            ("server_exchange_us", &handshake["group"]),
+            ("sign_us", &handshake["certificate"]),
+            ("verify_us", &handshake["certificate"]),
+        ] {
+            assert!(of(what, key) > 0.0, "{what} {key}: {primitives}");
+        }
+        let library = match settings["library"].as_str() {
+            Some("openssl") => version.as_str(),
+            _ => ours,
+        };
+        assert_eq!(rung["server_tls"], library, "{rung}");
+        let slice = &rung["slices"][0];
+        assert_eq!(slice["errors"], 0, "{rung}");
+        assert!(
+            slice["server_cpu_us_per_call"].as_f64() > Some(0.0),
+            "{rung}"
+        );
+        // It is what it is called, of the server's certificate and of both ends' key exchange.
+        let run = place.run_json(&format!("ladder/{}", slice["run"].as_str().expect("a run")));
+        assert_eq!(run["security"], "mutual-tls", "{run}");
+        assert_eq!(run["tls"]["group"], settings["group"], "{run}");
+        let kinds = run["tls"]["handshakes"].as_array().expect("a list");
+        let full = kinds
+            .iter()
+            .find(|h| h["resumed"] != true)
+            .expect("a full one");
+        assert_eq!(full["certificate"], settings["certificate"], "{run}");
+        let resumed = kinds.iter().any(|h| h["resumed"] == true);
+        assert_eq!(resumed, settings["connection"] == "resumed", "{run}");
+    }
+    let shown = place.expect(0, &["report", "ladder"]);
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    let shown = words.join(" ");
+    assert!(
+        shown.contains(&format!("TLS at the client is {ours}, at the server")),
+        "{shown}"
+    );
+    assert!(shown.contains(&version), "{shown}");
+    assert!(shown.contains("a new connection with a call"), "{shown}");
+    place.expect(0, &["report", "ladder", "--html", "ladder.html"]);
+    assert!(place.read("ladder.html").contains(&version));
+}
+
+#[test]
+fn a_ladder_says_what_openssl_can_not_do() {
+    let place = Place::new();
+    let plan = "[call.fetch]\n[load]\nrate = \"20/s\"\nreuse = \"never\"\n\
+        [ladder]\nslice = \"300ms\"\nrounds = 1\nserve = [\"files\"]\nsize = [\"1KiB\", \"2KiB\"]\n\
+        tls = [\"server\"]\nlibrary = [\"openssl\"]\n";
+    for (from, to, why) in [
+        ("\"server\"", "\"off\"", "is plaintext"),
+        (
+            "[\"files\"]",
+            "[\"score\"]",
+            "takes the place of a file server",
+        ),
+        ("\"never\"", "\"always\"", "closes each connection"),
+        ("openssl", "gnutls", "use \"rustls\" or \"openssl\""),
+        // There is no openssl on this PATH.
+        ("", "", "can't run `openssl`"),
+    ] {
+        fs::write(place.path("wrong.toml"), plan.replace(from, to)).expect("a file");
+        let _ = fs::remove_dir_all(place.path("wrong"));
+        let mut command = place.command(&["ladder", "wrong.toml", "--out", "wrong"]);
+        let out = output(command.env("PATH", place.path("")), LONGEST);
+        assert!(!out.status.success(), "{why}");
+        assert!(stderr_of(&out).contains(why), "{why}: {}", stderr_of(&out));
+    }
+}
+
 /// Suites of TLS 1.2 by our names, with the kind of certificate that they are for.
 const OLD_SUITES: [(&str, &str); 3] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ecdsa-p256"),

@@ -9,11 +9,14 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair,
     UnparsedPublicKey,
 };
-use plimsoll_model::limits::Limits;
-use plimsoll_model::plan::{Group, Suite};
+use plimsoll_model::limits::{Limits, Primitives};
+use plimsoll_model::plan::{Group, Identity, Suite};
 use rustix::time::{ClockId, clock_gettime};
-use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::sign::CertifiedKey;
 
+use super::files::{self, Named};
+use super::version_1::parse;
 use super::{TlsSetupError, provider};
 
 /// Each speed is the best of so many stretches: what else runs can only slow one down.
@@ -82,6 +85,59 @@ pub fn measure(suites: &[Suite], groups: &[Group]) -> Result<Limits, TlsSetupErr
 
 fn us(ns: f64) -> f64 {
     ns / 1e3
+}
+
+/// What the handshakes of `groups` and with `certificates` ask of a core: of each kind, by its name, a
+/// certificate with its key. Takes about a quarter of a second for each.
+///
+/// # Errors
+/// When a file can't be used, or the library refuses its own keys.
+pub fn primitives(
+    groups: &[Group],
+    certificates: &[(String, Identity)],
+) -> Result<Primitives, TlsSetupError> {
+    let mut found = Primitives::default();
+    let provider = provider(&[], groups);
+    for (group, exchange) in groups.iter().zip(&provider.kx_groups) {
+        let (client, server) = exchange_ns(*exchange)?;
+        let name = group.name().to_owned();
+        found.client_exchange_us.insert(name.clone(), us(client));
+        found.server_exchange_us.insert(name, us(server));
+    }
+    for (kind, identity) in certificates {
+        let cert = Named("certificate", &identity.cert);
+        let identity = files::identity(cert, Named("key", &identity.key), &provider)?;
+        let (sign, verify) = signature_with_ns(&identity, &provider)?;
+        found.sign_us.insert(kind.clone(), us(sign));
+        found.verify_us.insert(kind.clone(), us(verify));
+    }
+    Ok(found)
+}
+
+/// A signature made with a certificate's key, and one checked with the certificate.
+fn signature_with_ns(
+    identity: &CertifiedKey,
+    provider: &CryptoProvider,
+) -> Result<(f64, f64), rustls::Error> {
+    let refused = || rustls::Error::General("a key of no use for signatures".to_owned());
+    let algorithms = &provider.signature_verification_algorithms;
+    let signer = identity.key.choose_scheme(&algorithms.supported_schemes());
+    let signer = signer.ok_or_else(refused)?;
+    // The first is the one of TLS 1.3.
+    let known = algorithms.mapping.iter();
+    let mut known = known.filter(|(scheme, _)| *scheme == signer.scheme());
+    let algorithm = known.next().and_then(|(_, all)| all.first());
+    let algorithm = algorithm.ok_or_else(refused)?;
+    let certificate = parse(identity.end_entity_cert()?)?;
+    let public = &certificate.public_key().subject_public_key.data;
+    let message = [0x20; 130];
+    let signature = signer.sign(&message)?;
+    let sign = cost_ns(|| signer.sign(&message).map(drop))?;
+    let verify = cost_ns(|| {
+        let verdict = algorithm.verify_signature(public, &message, &signature);
+        verdict.map_err(|_| refused())
+    })?;
+    Ok((sign, verify))
 }
 
 /// Opening a full-size record, in place.

@@ -41,7 +41,7 @@ pub struct LadderSpec {
     /// own where it has them. Default: one, with none. Every combination of the other axes is a rung
     /// of each.
     pub rungs: Option<Vec<BTreeMap<String, Value>>>,
-    /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `size`, `network`, `via`, or a plan's key
+    /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`, or a plan's key
     /// with dots.
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
@@ -62,6 +62,16 @@ pub enum Network {
     Localhost,
     /// In a network namespace of its own, behind a pair of virtual Ethernet devices.
     Namespaces,
+}
+
+/// Whose TLS the server of a rung speaks, where the ladder starts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Library {
+    /// That of a server of ours.
+    #[default]
+    Rustls,
+    /// That of the `openssl` on PATH: its `s_server`, in place of a server of ours.
+    OpenSsl,
 }
 
 /// How many sidecars a rung's calls pass.
@@ -87,6 +97,7 @@ pub struct RungSpec {
     /// The kind of both ends' certificates, where the ladder makes them: as `certs --algorithm`
     /// names it. `None`: the usual one.
     pub certificate: Option<String>,
+    pub library: Library,
     /// The words after `plimsoll serve`, where this rung has other ones than the ladder.
     pub serve: Option<Vec<String>>,
     pub spec: Spec,
@@ -94,13 +105,14 @@ pub struct RungSpec {
 
 /// More would take hours, and be too many to read.
 const MAX_RUNGS: usize = 64;
-const AXES: [&str; 9] = [
+const AXES: [&str; 10] = [
     "tls",
     "connection",
     "version",
     "suite",
     "group",
     "certificate",
+    "library",
     "size",
     "network",
     "via",
@@ -131,6 +143,7 @@ impl Spec {
             network: Network::Localhost,
             via: Via::Direct,
             certificate: None,
+            library: Library::default(),
             serve: None,
             spec: plain,
         };
@@ -207,11 +220,50 @@ impl Spec {
                 "a namespace is for a server that the ladder starts: write serve = [\"score\"] or the like",
             ));
         }
+        if let Some(rung) = rungs.iter().find(|r| r.library != Library::Rustls) {
+            rung.check_library(&ladder)
+                .map_err(|problem| Problem::new("ladder.library", problem))?;
+        }
         Ok(rungs)
     }
 }
 
 impl RungSpec {
+    /// `s_server` sends files, one connection after another, each for one file, and nothing else.
+    fn check_library(&self, ladder: &LadderSpec) -> Result<(), String> {
+        let words = self.serve.as_ref().or(ladder.serve.as_ref());
+        let serves = words.and_then(|words| words.first());
+        let Some(fetch) = &self.spec.call.fetch else {
+            return Err("openssl serves files: it needs [call.fetch]".to_owned());
+        };
+        let made = fetch.path.as_deref().and_then(made_by_server);
+        if serves.is_none_or(|word| word != "files") {
+            return Err(
+                "openssl takes the place of a file server of ours: write serve = [\"files\"]"
+                    .to_owned(),
+            );
+        }
+        if self.secured == Secured::Off {
+            return Err(format!(
+                "rung \"{}\" is plaintext: write tls = \"server\" or \"mutual\"",
+                self.name
+            ));
+        }
+        if made.is_none() || made != fetch.size.map(|size| size.0) {
+            return Err(
+                "openssl has no file but those that are made for it: write size = [\"1KiB\"] in [ladder], or the like"
+                    .to_owned(),
+            );
+        }
+        if self.spec.load.reuse.as_deref() != Some("never") {
+            return Err(
+                "openssl closes each connection after a file: write connection = [\"new\"], [\"resumed\"] or both"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
     /// One of the rungs that are listed. Its target comes first, since it says whether the link is
     /// secured: a plaintext one leaves the plan's `[tls]` alone.
     fn listed(&self, settings: &BTreeMap<String, Value>) -> Result<RungSpec, Problem> {
@@ -340,6 +392,13 @@ impl RungSpec {
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
             "certificate" => rung.certificate = Some(text.clone()),
+            "library" => {
+                rung.library = match text.as_str() {
+                    "rustls" => Library::Rustls,
+                    "openssl" => Library::OpenSsl,
+                    _ => return Err(wrong("\"rustls\" or \"openssl\"")),
+                };
+            }
             "size" => spec.fetch_size(&text).map_err(|message| {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")
             })?,
@@ -349,7 +408,7 @@ impl RungSpec {
                     match suggest(path, &AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, version, suite, group, certificate, size, network, via, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, version, suite, group, certificate, library, size, network, via, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;
@@ -412,6 +471,13 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     Spec::deserialize(whole).map_err(|e| e.message().to_owned())
 }
 
+/// The size of a file that a server makes: of `/bytes/SIZE`.
+pub fn made_by_server(path: &str) -> Option<u64> {
+    let size = path.strip_prefix("/bytes/")?;
+    let bytes = size.parse().ok();
+    bytes.or_else(|| Some(size.parse::<Size>().ok()?.0))
+}
+
 fn is_secure(url: &str) -> bool {
     url.split_once("://")
         .is_some_and(|(scheme, _)| scheme.ends_with('s'))
@@ -458,6 +524,48 @@ mod tests {
         assert_eq!(found[2].spec.target.as_deref(), Some("grpc://h:1"));
         assert_eq!(found[2].spec.ladder, None);
         assert_eq!(found[1].secured, Secured::Mutual);
+    }
+
+    #[test]
+    fn openssl_serves_files_over_new_connections() {
+        let of = |call: &str, ladder: &str| {
+            let text = format!(
+                "[call.{call}\n[load]\nrate = \"5/s\"\n[ladder]\nlibrary = [\"rustls\", \"openssl\"]\n{ladder}"
+            );
+            read(&text).expect("a plan").rungs()
+        };
+        let all =
+            "serve = [\"files\"]\nsize = [\"1KiB\"]\ntls = [\"server\"]\nconnection = [\"new\"]";
+        let found = of("fetch]", all).unwrap();
+        assert_eq!(found[1].library, Library::OpenSsl);
+        assert!(
+            found[1].name.contains("library openssl"),
+            "{}",
+            found[1].name
+        );
+        for (from, to, why) in [
+            (
+                "serve = [\"files\"]",
+                "serve = [\"score\"]",
+                "a file server of ours",
+            ),
+            ("serve = [\"files\"]", "", "a file server of ours"),
+            ("\"server\"", "\"off\"", "is plaintext"),
+            ("size = [\"1KiB\"]", "", "no file but those"),
+            ("\"new\"", "\"reused\"", "after a file"),
+        ] {
+            let problem = of("fetch]", &all.replace(from, to)).unwrap_err();
+            assert!(problem.message.contains(why), "{why}: {problem:?}");
+        }
+        let problem = of(
+            "grpc]\nmethod = \"a.B/C\"",
+            all.split_once("size").unwrap().0,
+        )
+        .unwrap_err();
+        assert!(
+            problem.message.contains("it needs [call.fetch]"),
+            "{problem:?}"
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 
 use super::chart::{Frame, Scale, px, short_time, x_axis};
 use super::page::{figure, section as part};
-use crate::ladder::{added, groups, metrics, show};
+use crate::ladder::{added, groups, metrics, prices, show};
 
 const ROW: f64 = 44.0;
 
@@ -120,6 +120,15 @@ fn signed(us: f64) -> String {
 /// The rungs' own figures, and every difference.
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
+        @if let Some((head, rows)) = prices(ladder) {
+            table {
+                caption { "The price of a new connection: CPU, what the cryptography takes of it in memory on this machine, and what a thousand a second take" }
+                thead { tr { @for name in head { th scope="col" { (name) } } } }
+                tbody { @for row in &rows {
+                    tr { @for (i, cell) in row.iter().enumerate() { @if i == 0 { th scope="row" { (cell) } } @else { td { (cell) } } } }
+                } }
+            }
+        }
         @for (n, group) in groups(ladder).iter().enumerate() {
             table {
                 caption { @if n == 0 { "The rungs: medians of their slices" } @else { (group.heading) } }

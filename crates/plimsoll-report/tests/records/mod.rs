@@ -77,6 +77,8 @@ pub(crate) fn ladder() -> LadderRecord {
     let rung = |name: &str, added: f64, step: u32| Rung {
         name: name.to_owned(),
         settings: BTreeMap::new(),
+        server_tls: None,
+        handshake: None,
         slices: (0..12)
             .map(|round: u32| {
                 let wave = f64::from(round * step % 12) * 1.5;
@@ -108,6 +110,8 @@ pub(crate) fn ladder() -> LadderRecord {
         started_at: "2026-01-01T00:00:00Z".parse().expect("a time"),
         slice_s: 2.0,
         seed: 1,
+        client_tls: None,
+        primitives: None,
         rungs: vec![
             rung("tls off", 0.0, 7),
             rung("tls server", 60.0, 7),
@@ -186,6 +190,8 @@ pub(crate) fn sweep() -> LadderRecord {
             settings: settings
                 .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
                 .into(),
+            server_tls: None,
+            handshake: None,
             slices: vec![Slice {
                 p50_us: None,
                 p99_us: None,

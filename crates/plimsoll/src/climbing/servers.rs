@@ -2,20 +2,24 @@
 //! secured and each network they are reached through.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use plimsoll_engine::cores;
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::ladder::Skipped;
-use plimsoll_model::spec::{Network, RungSpec, Secured, WatchSpec};
+use plimsoll_model::plan::Identity;
+use plimsoll_model::spec::{Library, Network, RungSpec, Secured, WatchSpec};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use plimsoll_stack::namespace::Namespace;
 
+use super::openssl;
 use crate::failure::Failure;
 use crate::stopping;
+use crate::version;
 
 /// What runs for a climb. Dropped, it ends: the servers, then their namespace.
 #[derive(Default)]
@@ -28,20 +32,44 @@ pub(super) struct Servers {
     namespace: Option<Namespace>,
     /// Servers and generators have cores of their own.
     apart: bool,
+    /// The climb's.
+    dir: PathBuf,
+    /// Which OpenSSL there is, where rungs are served by it.
+    openssl: Option<String>,
     /// Rungs that can't be measured here.
     pub(super) skipped: Vec<Skipped>,
 }
 
-/// A server of ours, ended when it is dropped.
+/// A server, ended when it is dropped.
 struct Server {
     child: Child,
+    address: String,
+    wanted: Wanted,
+}
+
+/// What a rung asks of its server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
     /// After `plimsoll serve`.
     words: Vec<String>,
-    address: String,
     network: Network,
     secured: Secured,
     /// Of its certificate.
     kind: Option<String>,
+    /// `None`: a server of ours.
+    openssl: Option<openssl::Asked>,
+}
+
+impl Wanted {
+    fn of(words: &[String], rung: &RungSpec) -> Wanted {
+        Wanted {
+            words: rung.serve.as_deref().unwrap_or(words).to_vec(),
+            network: rung.network,
+            secured: rung.secured,
+            kind: rung.certificate.clone(),
+            openssl: (rung.library == Library::OpenSsl).then(|| openssl::Asked::of(&rung.spec)),
+        }
+    }
 }
 
 impl Server {
@@ -69,31 +97,26 @@ pub(super) fn start(
 ) -> Result<Servers, Failure> {
     let mut servers = Servers {
         apart: own,
+        dir: dir.to_owned(),
         ..Servers::default()
     };
+    if rungs.iter().any(|rung| rung.library == Library::OpenSsl) {
+        servers.openssl = Some(openssl::version()?);
+    }
     servers.make_networks(rungs)?;
-    type Key = (Network, Secured, Option<String>, Vec<String>, usize);
-    let mut started: BTreeMap<Key, usize> = BTreeMap::new();
+    let mut started: BTreeMap<(Wanted, usize), usize> = BTreeMap::new();
     for (nth, rung) in rungs.iter_mut().enumerate() {
-        let kind = rung.certificate.clone();
+        let wanted = Wanted::of(words, rung);
+        let kind = wanted.kind.clone();
         if rung.secured != Secured::Off && !servers.sets.contains_key(&kind) {
             let set = servers.certify(kind.as_deref(), dir)?;
             servers.sets.insert(kind.clone(), set);
         }
-        let words = rung.serve.as_deref().unwrap_or(words);
-        let nth = if own { nth } else { 0 };
-        let key = (
-            rung.network,
-            rung.secured,
-            kind.clone(),
-            words.to_vec(),
-            nth,
-        );
+        let key = (wanted, if own { nth } else { 0 });
         let place = match started.get(&key) {
             Some(known) => *known,
             None => {
-                let server =
-                    servers.launch(words, rung.network, rung.secured, kind.clone(), None)?;
+                let server = servers.launch(key.0.clone(), None)?;
                 servers.running.push(server);
                 started.insert(key, servers.running.len() - 1);
                 servers.running.len() - 1
@@ -190,9 +213,8 @@ impl Servers {
         };
         let old = &mut self.running[place];
         old.end();
-        let (words, address) = (old.words.clone(), old.address.clone());
-        let (network, secured, kind) = (old.network, old.secured, old.kind.clone());
-        let server = self.launch(&words, network, secured, kind, Some(&address))?;
+        let (wanted, address) = (old.wanted.clone(), old.address.clone());
+        let server = self.launch(wanted, Some(&address))?;
         let pid = server.child.id();
         self.running[place] = server;
         Ok(Watched::pid(pid)
@@ -205,53 +227,82 @@ impl Servers {
         Some(self.running.get(*self.by_rung.get(rung)?)?.child.id())
     }
 
+    /// The servers' certificates with their keys, by the kind that rungs ask for.
+    pub(super) fn identities(&self) -> Vec<(Option<String>, Identity)> {
+        let identity = |set: &CertificateSet| Identity {
+            cert: set.server_cert.clone(),
+            key: set.server_key.clone(),
+        };
+        let sets = self.sets.iter();
+        sets.map(|(kind, set)| (kind.clone(), identity(set)))
+            .collect()
+    }
+
+    /// Whose TLS the server of a rung speaks; `None`: it is not ours to know, or it speaks none.
+    pub(super) fn library(&self, rung: usize) -> Option<String> {
+        let wanted = &self.running.get(*self.by_rung.get(rung)?)?.wanted;
+        match (&wanted.openssl, wanted.secured) {
+            (_, Secured::Off) => None,
+            (Some(_), _) => self.openssl.clone(),
+            (None, _) => Some(version::tls()),
+        }
+    }
+
+    /// A command, where the network is that a server is reached through, and its host there.
+    fn placed(&self, program: impl AsRef<OsStr>, network: Network) -> (Command, String) {
+        match (&self.namespace, network) {
+            (Some(namespace), Network::Namespaces) => {
+                (namespace.command(program), namespace.address().to_string())
+            }
+            _ => (Command::new(program), "127.0.0.1".to_owned()),
+        }
+    }
+
     /// Starts one, at an address that is free or at `again`.
-    fn launch(
-        &self,
-        words: &[String],
-        network: Network,
-        secured: Secured,
-        kind: Option<String>,
-        again: Option<&str>,
-    ) -> Result<Server, Failure> {
+    fn launch(&self, wanted: Wanted, again: Option<&str>) -> Result<Server, Failure> {
+        let set = self.sets.get(&wanted.kind);
+        let set = set.filter(|_| wanted.secured != Secured::Off);
+        if let (Some(asked), Some(set)) = (&wanted.openssl, set) {
+            let (command, host) = self.placed("openssl", wanted.network);
+            let at = again.map_or_else(|| format!("{host}:0"), str::to_owned);
+            let mutual = wanted.secured == Secured::Mutual;
+            let log = format!("openssl-{}", self.running.len() + 1);
+            let log = self.dir.join(log).with_extension("log");
+            let command = asked.command(command, &at, set, mutual, &self.dir)?;
+            let (child, address) = openssl::start(command, &log, |c| self.spawn(c))?;
+            return Ok(Server {
+                child,
+                address,
+                wanted,
+            });
+        }
         let program = std::env::current_exe().map_err(|e| {
             Failure::error(format_args!(
                 "can't find this program to start a server: {e}"
             ))
         })?;
-        let (mut command, host) = match (&self.namespace, network) {
-            (Some(namespace), Network::Namespaces) => {
-                (namespace.command(program), namespace.address().to_string())
-            }
-            _ => (Command::new(program), "127.0.0.1".to_owned()),
-        };
+        let (mut command, host) = self.placed(program, wanted.network);
         stopping::end_with_us(&mut command)
             .arg("serve")
-            .args(words)
+            .args(&wanted.words)
             .arg("--listen")
             .arg(again.map_or_else(|| format!("{host}:0"), str::to_owned))
             .arg("--json")
             .stdout(Stdio::piped());
-        if let (Some(set), Secured::Server | Secured::Mutual) = (self.sets.get(&kind), secured) {
+        if let Some(set) = set {
             command.arg("--tls-cert").arg(&set.server_cert);
             command.arg("--tls-key").arg(&set.server_key);
-            if secured == Secured::Mutual {
+            if wanted.secured == Secured::Mutual {
                 command.arg("--tls-client-ca").arg(&set.ca_cert);
             }
         }
-        let spawned = match self.apart {
-            true => cores::for_server(|| command.spawn()),
-            false => command.spawn(),
-        };
-        let child = spawned
+        let child = self
+            .spawn(&mut command)
             .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
         let mut server = Server {
             child,
-            words: words.to_vec(),
             address: String::new(),
-            network,
-            secured,
-            kind,
+            wanted,
         };
         let mut line = String::new();
         if let Some(stdout) = server.child.stdout.take() {
@@ -264,11 +315,19 @@ impl Servers {
             .as_ref()
             .and_then(|printed| printed["address"].as_str().map(str::to_owned))
             .ok_or_else(|| {
+                let words = server.wanted.words.join(" ");
                 Failure::usage(
-                    format_args!("ladder.serve: `plimsoll serve {}` did not start", words.join(" ")),
+                    format_args!("ladder.serve: `plimsoll serve {words}` did not start"),
                     "its message is above; write, for example, serve = [\"score\", \"--delay\", \"5ms\"]",
                 )
             })?;
         Ok(server)
+    }
+
+    fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        match self.apart {
+            true => cores::for_server(|| command.spawn()),
+            false => command.spawn(),
+        }
     }
 }
