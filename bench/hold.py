@@ -8,6 +8,7 @@ other machines: they say how large such a connection usually is, not how fast it
     bench/hold.py                       all of it
     bench/hold.py --connections 4000    fewer
     bench/hold.py --links mtls --certificates 100
+    bench/hold.py --links mtls,mtls-new post-quantum algorithms beside the usual ones
 """
 
 import argparse
@@ -18,9 +19,13 @@ import sys
 import side_by_side as bench
 
 SUITE = "TLS_AES_128_GCM_SHA256"
-GROUP = "X25519"
+# Key exchange and kind of certificates of each link.
+ALGORITHMS = {"tls": ("X25519", "ecdsa-p256"), "mtls": ("X25519", "ecdsa-p256"), "mtls-new": ("X25519MLKEM768", "ml-dsa-65")}
+LINKS = ("tcp", *ALGORITHMS)
 # Resident bytes a connection, at most: client, server.
 GOALS = {"tls": (2_100, 2_000), "mtls": (2_100, 2_000)}
+# What the algorithms may add to a connection at rest, at most, at either end.
+MOST_ADDED = 300
 # Published for 20,000 connections: (system, client TLS / mTLS, server TLS / mTLS), kB.
 PUBLISHED = [
     ("Go, untrimmed", "9.9 / 10.3", "18.5 / 24.3"),
@@ -34,7 +39,7 @@ def serve(link, certs, names):
     if link != "tcp":
         words += ["--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
         words += ["--tls-certs", names] if names else []
-    if link == "mtls":
+    if link.startswith("mtls"):
         words += ["--tls-client-ca", certs / "ca.crt"]
     return bench.Server(words)
 
@@ -48,9 +53,9 @@ def hold(link, server, certs, folder, args):
     ]
     words += ["--keepalive", args.keepalive] if args.keepalive else []
     if link != "tcp":
-        words += ["--ca", certs / "ca.crt", "--suite", SUITE, "--group", GROUP]
+        words += ["--ca", certs / "ca.crt", "--suite", SUITE, "--group", ALGORITHMS[link][0]]
         words += ["--records", args.records]
-    if link == "mtls":
+    if link.startswith("mtls"):
         words += ["--cert", certs / "client.crt", "--key", certs / "client.key"]
     measured = bench.measure(words, timeout=600)
     if measured.exit != 0:
@@ -70,7 +75,7 @@ def main():
     parser.add_argument("--for", dest="held", default="10s", help="how long they are held (10s)")
     parser.add_argument("--keepalive", help="a byte on each as often (none)")
     parser.add_argument("--connect-rate", default="2000/s")
-    parser.add_argument("--links", default="tcp,tls,mtls")
+    parser.add_argument("--links", default=",".join(LINKS), help="of " + ", ".join(LINKS))
     parser.add_argument("--records", default="own", help="own or library (own)")
     parser.add_argument("--certificates", type=int, default=1, help="that the server holds, by name (1)")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed")
@@ -78,13 +83,15 @@ def main():
     args = parser.parse_args()
     links = args.links.split(",")
     for link in links:
-        if link not in ("tcp", "tls", "mtls"):
-            parser.error(f"unknown link '{link}': expected tcp, tls or mtls")
+        if link not in LINKS:
+            parser.error(f"unknown link '{link}': expected one of {', '.join(LINKS)}")
     bench.warn_if_busy()
 
     rows, readings, missed = [], {}, 0
     with bench.Scratch() as scratch:
-        certs = bench.make_certificates(scratch / "certs")
+        kinds = {kind for _, kind in ALGORITHMS.values()}
+        sets = {kind: bench.make_certificates(scratch / kind, kind) for kind in sorted(kinds)}
+        certs = sets["ecdsa-p256"]
         names = None
         if args.certificates > 1:
             names = scratch / "names"
@@ -93,6 +100,7 @@ def main():
                 for end in ("crt", "key"):
                     shutil.copy(certs / f"server.{end}", names / f"host{n}.test.{end}")
         for link in links:
+            certs = sets[ALGORITHMS.get(link, ALGORITHMS["tls"])[1]]
             with serve(link, certs, names) as server:
                 run = hold(link, server, certs, scratch / link, args)
             readings[link] = run["memory"]
@@ -103,6 +111,11 @@ def main():
                 if goal and args.records == "own":
                     missed += most > goal
                     verdict = f"≤ {goal} {'met' if most <= goal else 'MISSED'}"
+                usual = readings.get("mtls")
+                if link == "mtls-new" and usual:
+                    added = each["rss_bytes"] - usual["per_connection"][end]["rss_bytes"]
+                    missed += added > MOST_ADDED
+                    verdict = f"{added:+.0f} beside mtls, ≤ {MOST_ADDED} {'met' if added <= MOST_ADDED else 'MISSED'}"
                 rows.append([
                     link, end, *(f"{each[key]:.0f}" for key in ("rss_bytes", "pss_bytes", "private_bytes")),
                     f"{last['rss_bytes']:.0f}", verdict,
@@ -113,6 +126,7 @@ def main():
             print(f"{link} done", file=sys.stderr)
     print(f"\nBytes a connection, {args.connections:,} at rest for {args.held}, records {args.records}, "
           f"server with {args.certificates} certificate(s); {bench.machine()}\n")
+    print("; ".join(f"{link}: {group}, {kind}" for link, (group, kind) in ALGORITHMS.items() if link in links) + "\n")
     bench.print_table(["link", "end", "resident", "proportional", "private", "resident at the end", "goal"], rows)
     print("\nPublished for 20,000 connections, other machines, kB a connection, TLS / mutual TLS:\n")
     bench.print_table(["system", "client", "server"], PUBLISHED)

@@ -90,9 +90,9 @@ class Scratch:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def make_certificates(folder):
+def make_certificates(folder, algorithm="ecdsa-p256"):
     """A CA, and server and client certificates, as `plimsoll certs` makes them."""
-    subprocess.run([plimsoll(), "certs", str(folder)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([plimsoll(), "certs", str(folder), "--algorithm", algorithm], check=True, stdout=subprocess.DEVNULL)
     return folder
 
 
