@@ -102,6 +102,11 @@ const PAGES: &[Page] = &[
         shorter: &[("--clients 1000 --queries 10", "--clients 10 --queries 2")],
     },
     Page {
+        file: "docs/shards.md",
+        in_clone: true,
+        shorter: &[],
+    },
+    Page {
         file: "docs/sidecar.md",
         in_clone: false,
         shorter: SECONDS,
@@ -640,6 +645,7 @@ followed! {
     hostile: "docs/hostile.md",
     plugin: "docs/plugin.md",
     session: "docs/session.md",
+    shards: "docs/shards.md",
     sidecar: "docs/sidecar.md",
     unix: "docs/unix.md",
     http: "docs/http.md",
