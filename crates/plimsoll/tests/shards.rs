@@ -423,14 +423,8 @@ fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_p
         "{}",
         stderr_of(&one)
     );
-    let words = [
-        "kubernetes",
-        "plan.toml",
-        "--shards",
-        "3",
-        "--run-id",
-        "R_1",
-    ];
+    let words = ["kubernetes", "plan.toml", "--shards", "3"];
+    let named = ["--run-id", "R_1"];
     let claim = [
         "--claim",
         "meeting",
@@ -439,7 +433,7 @@ fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_p
         "--secret",
         "store",
     ];
-    let objects = place.expect(0, &[&words[..], &claim].concat());
+    let objects = place.expect(0, &[&words[..], &named, &claim].concat());
     for line in [
         "# öffentlich",
         "name: plimsoll-r-1",
@@ -466,7 +460,7 @@ fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_p
         "--service-account",
         "loads",
     ];
-    let objects = place.expect(0, &[&words[..], &bucket].concat());
+    let objects = place.expect(0, &[&words[..], &named, &bucket].concat());
     assert!(!objects.contains("kind: ServiceAccount"), "{objects}");
     assert!(
         objects.contains("plimsoll merge s3://loads/meeting --run-id R_1"),
@@ -478,6 +472,7 @@ fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_p
             "a folder of each pod's own",
         ),
         (&[], "--rendezvous <URL>"),
+        (&["--claim", "meeting", "--run-id", "../r"], "--run-id"),
     ] {
         let output = place.run(&[&words[..], more].concat());
         assert_eq!(output.status.code(), Some(2));
@@ -488,7 +483,7 @@ fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_p
         .read("plan.toml")
         .replace("certs/ca.crt", "/etc/ca.crt");
     fs::write(place.path("plan.toml"), outside).unwrap();
-    let output = place.run(&[&words[..], &bucket].concat());
+    let output = place.run(&[&words[..], &named, &bucket].concat());
     let printed = stderr_of(&output);
     assert!(
         printed.contains("tls.ca: /etc/ca.crt is not under the current directory"),

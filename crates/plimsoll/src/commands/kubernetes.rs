@@ -7,6 +7,7 @@ use clap::Args;
 use crate::console;
 use crate::failure::{Exit, Failure};
 use crate::launching::{Load, Meeting, Objects};
+use crate::shards::identity::check_run_id;
 
 /// Print the objects of Kubernetes that carry out a plan on several nodes.
 #[derive(Debug, Args)]
@@ -90,6 +91,7 @@ pub(crate) struct Arguments {
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     let load = Load::read(&arguments.plan)?;
     let run_id = arguments.run_id.clone().unwrap_or_else(|| load.run_id());
+    check_run_id(&run_id)?;
     let meeting = match (&arguments.rendezvous, &arguments.claim) {
         (Some(url), _) if url.starts_with("file:") => {
             return Err(Failure::usage(
