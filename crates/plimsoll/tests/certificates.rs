@@ -10,9 +10,18 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_stack::certificates::{Options, Validity, make_certificates};
-use support::openssl::s_server;
+use support::openssl::{s_client, s_server};
 use support::peers::{peer, succeeds, tool};
 use support::{LONGEST, Place, SCORE, Server, output, stderr_of, text};
+
+/// Flags of `openssl s_client` that shows its certificate and reads until the server ends.
+const SHOWN: [&str; 5] = [
+    "-ign_eof",
+    "-cert",
+    "certs/client.crt",
+    "-key",
+    "certs/client.key",
+];
 
 /// The command of the TLS workload, with the name that it asks for left as it is.
 const OWN: &str =
@@ -566,24 +575,7 @@ fn a_client_that_becomes_revoked_stays_out_of_servers_that_run() {
             "{name}: {said}"
         );
         // OpenSSL is given the reason, too.
-        let address = server.address();
-        let fixed = [
-            "s_client",
-            "-connect",
-            &address,
-            "-servername",
-            "localhost",
-            "-ign_eof",
-        ];
-        let shown = [
-            "-cert",
-            "certs/client.crt",
-            "-key",
-            "certs/client.key",
-            "-CAfile",
-            "certs/ca.crt",
-        ];
-        let mut client = support::openssl::openssl(&place, &[&fixed[..], &shown].concat());
+        let mut client = s_client(&place, &server, &SHOWN);
         let out = output(&mut client, LONGEST);
         let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
         assert!(said.contains("certificate revoked"), "{name}: {said}");
@@ -609,27 +601,9 @@ fn a_session_from_before_the_revocation_is_not_resumed() {
     fs::write(place.path("list.crl"), &good).expect("a file");
     let list = ["--tls-client-crl", "list.crl"];
     let server = place.serve(&[&["files"], &support::SERVER_MTLS[..], &list].concat());
-    let address = server.address();
-    let fixed = [
-        "s_client",
-        "-connect",
-        &address,
-        "-servername",
-        "localhost",
-        "-ign_eof",
-    ];
-    let shown = [
-        "-cert",
-        "certs/client.crt",
-        "-key",
-        "certs/client.key",
-        "-CAfile",
-        "certs/ca.crt",
-    ];
     let request = b"GET /bytes/7 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let ask = |session: [&str; 2]| {
-        let mut client =
-            support::openssl::openssl(&place, &[&fixed[..], &shown, &session].concat());
+        let mut client = s_client(&place, &server, &[&SHOWN[..], &session].concat());
         let mut child = client
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())

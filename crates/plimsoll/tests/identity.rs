@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::openssl::{openssl, s_server};
+use support::openssl::{openssl, s_client, s_server};
 use support::peers::{go_tls, succeeds};
 use support::{
     CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, stderr_of, text,
@@ -416,10 +416,7 @@ fn a_chain_that_no_record_holds_is_read_by_openssl_go_and_us() {
     let agreed = alike(&place, &url, &["--size", "4MiB"]);
     assert!(agreed["chain_bytes"].as_u64() > Some(20_000), "{agreed}");
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
-    let address = server.address();
-    let fixed = ["s_client", "-connect", &address, "-servername", "localhost"];
-    let trust = ["-CAfile", "certs/ca.crt", "-verify_return_error"];
-    let mut client = openssl(&place, &[&fixed[..], &trust].concat());
+    let mut client = s_client(&place, &server, &["-verify_return_error"]);
     let said = output(client.stdin(Stdio::null()), LONGEST);
     assert!(said.status.success(), "{}", text(&said.stderr));
 }
@@ -624,10 +621,7 @@ fn tls_1_2_is_spoken_where_it_is_asked_for() {
         assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
         assert_eq!(agreed["suite"], suite, "{agreed}");
         let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
-        let address = server.address();
-        let fixed = ["s_client", "-connect", &address, "-servername", "localhost"];
-        let trust = ["-CAfile", "certs/ca.crt", "-verify_return_error"];
-        let mut client = openssl(&place, &[&fixed[..], &trust].concat());
+        let mut client = s_client(&place, &server, &["-verify_return_error"]);
         let said = output(client.stdin(Stdio::null()), LONGEST);
         let printed = format!("{}{}", text(&said.stdout), text(&said.stderr));
         assert!(said.status.success(), "{printed}");

@@ -11,6 +11,21 @@ pub(crate) fn openssl(place: &Place, arguments: &[&str]) -> Command {
     command
 }
 
+/// `openssl s_client`, connecting to `server` by the name of the place's certificate and trusting its CA.
+pub(crate) fn s_client(place: &Place, server: &Server, flags: &[&str]) -> Command {
+    let address = server.address();
+    let fixed = [
+        "s_client",
+        "-connect",
+        &address,
+        "-servername",
+        "localhost",
+        "-CAfile",
+        "certs/ca.crt",
+    ];
+    openssl(place, &[&fixed, flags].concat())
+}
+
 /// `openssl s_server` on a free port, with the certificate of the place.
 pub(crate) fn s_server(place: &Place, flags: &[&str]) -> Server {
     let fixed = [
