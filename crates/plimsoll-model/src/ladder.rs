@@ -524,7 +524,7 @@ pub struct LadderRecord {
     /// Whose TLS the client speaks, with whose cryptography. Left out where all rungs are plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_tls: Option<String>,
-    /// What the client's cryptography takes in memory, where rungs are told apart by it.
+    /// What the client's cryptography takes in memory, where rungs differ in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primitives: Option<Primitives>,
     pub rungs: Vec<Rung>,

@@ -122,7 +122,7 @@ impl Part {
     }
 }
 
-/// A run's intervals, told apart by whether certificates were replaced.
+/// A run's intervals, divided by whether certificates were replaced.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rotations {
     intervals: u64,
